@@ -79,7 +79,7 @@ ENGINE_PLACES = (
     "tests/surfaces/cli/test_staged_remains.py",
     "tests/surfaces/cli/test_streams.py",
     "tests/surfaces/cli/test_tool_commands.py::test_a_tool_call_can_go_to_a_session",
-    "tests/surfaces/cli/test_tool_commands.py::test_a_tool_call_s_status_tells_how_it_went",
+    "tests/surfaces/cli/test_tool_commands.py::test_a_tool_call_s_exit_status_follows_its_result",
     "tests/surfaces/cli/test_tool_commands.py::test_secrets_of_a_tool_call_are_masked",
     "tests/surfaces/cli/test_upkeep.py::test_prune_leaves_the_living_alone",
     "tests/surfaces/mcp/",
@@ -90,8 +90,8 @@ ENGINE_PLACES = (
     "tests/test_readme.py::test_the_readmes_python",
     "tests/sync/",
     "tests/tools/",
-    "tests/workspace/test_pinned.py::test_a_trail_of_ones_own",
-    "tests/workspace/test_pinned.py::test_a_workspace_that_holds",
+    "tests/workspace/test_pinned.py::test_an_audit_trail_inside",
+    "tests/workspace/test_pinned.py::test_a_workspace_with_belljar_s",
 )
 
 

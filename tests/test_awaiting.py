@@ -28,7 +28,7 @@ USES: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_what_is_used_without_await_says_what_to_write(workspace: Path, use: str) -> None:
+def test_a_result_used_without_await_says_what_to_write(workspace: Path, use: str) -> None:
     with pytest.raises(UsageError, match=WRITE):
         USES[use](belljar.Session(workspace).run("ls"))
 
@@ -44,20 +44,20 @@ def test_a_call_that_is_never_awaited_warns(workspace: Path) -> None:
     assert len(told) == 1, "once, and not by Python again"
 
 
-def test_a_throwaway_and_its_print_say_so(workspace: Path) -> None:
+def test_the_repr_of_an_unawaited_run_says_what_to_write(workspace: Path) -> None:
     call = belljar.run("ls", workspace)
     assert "write `await belljar.run(...)`" in repr(call)
     call.close()
 
 
 @pytest.mark.parametrize("use", ["__enter__", "__iter__", "__aiter__", "__await__"])
-def test_what_is_opened_in_another_way_says_how(workspace: Path, use: str) -> None:
+def test_a_stream_or_pool_session_opened_wrongly_says_how(workspace: Path, use: str) -> None:
     for opening in (belljar.Session(workspace).stream("ls"), belljar.Pool(workspace).session()):
         with pytest.raises(UsageError, match=r"write `async with (box\.stream|pool\.session)\(\.\.\.\) as …:`"):
             getattr(opening, use)()
 
 
-async def test_events_that_are_not_awaited_say_so(workspace: Path) -> None:
+async def test_iterating_events_without_async_says_what_to_write(workspace: Path) -> None:
     async with belljar.Session(workspace) as box, box.stream("echo hi") as events:
         with pytest.raises(UsageError, match="write `async for`"):
             list(events)  # type: ignore[call-overload]
@@ -65,14 +65,14 @@ async def test_events_that_are_not_awaited_say_so(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, Files])
-def test_every_public_call_does(kind: type) -> None:
+def test_every_public_coroutine_warns_when_it_is_not_awaited(kind: type) -> None:
     for name in names(kind) - INNER.get(kind.__name__, set()):
         method = getattr(kind, name)
         plain = inspect.unwrap(method) if callable(method) else method
         assert not inspect.iscoroutinefunction(plain) or hasattr(method, "__wrapped__"), f"{kind.__name__}.{name}"
 
 
-async def test_awaited_gathered_or_made_a_task_it_is_a_coroutine_like_others(workspace: Path) -> None:
+async def test_a_public_call_can_be_awaited_gathered_and_made_a_task(workspace: Path) -> None:
     async with belljar.Session(workspace) as box:
         task = asyncio.create_task(box.run("echo a"))
         results = await asyncio.gather(task, box.run("echo b"), asyncio.wait_for(box.run("echo c"), 60))

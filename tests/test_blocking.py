@@ -34,16 +34,16 @@ def _receive() -> None:
     [lambda: time.sleep(0.001), _receive, lambda: queue.Queue().get(timeout=0.001)],
     ids=["sleep", "recv", "get"],
 )
-async def test_a_call_that_waits_is_refused_on_the_loop(call: Callable[[], Any]) -> None:
+async def test_a_blocking_call_is_refused_on_the_event_loop(call: Callable[[], Any]) -> None:
     with pytest.raises(blocking.BlockingCall, match=r"made_up\.py:2"):
         in_belljar(call)()
 
 
-async def test_the_same_call_is_fine_in_a_thread() -> None:
+async def test_a_blocking_call_is_allowed_in_a_thread() -> None:
     await asyncio.to_thread(in_belljar(lambda: time.sleep(0.001)))
 
 
-async def test_a_socket_that_does_not_wait_is_fine() -> None:
+async def test_a_non_blocking_socket_is_allowed() -> None:
     def receive() -> None:
         left, right = socket.socketpair()
         with left, right:
@@ -54,10 +54,10 @@ async def test_a_socket_that_does_not_wait_is_fine() -> None:
     in_belljar(receive)()
 
 
-async def test_other_peoples_code_may_wait() -> None:
+async def test_a_blocking_call_outside_belljar_is_allowed() -> None:
     time.sleep(0.001)  # noqa: ASYNC251
 
 
-def test_nothing_stays_wrapped() -> None:
+def test_the_guard_restores_every_call() -> None:
     assert "recv" not in socket.socket.__dict__
     assert time.sleep.__module__ == "time"

@@ -39,6 +39,6 @@ def test_a_public_name_has_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_so_has_every_method_of_a_class_that_people_use(kind: type) -> None:
+def test_every_public_method_has_an_example(kind: type) -> None:
     methods = [name for name in names(kind) - _INNER[kind.__name__] if callable(getattr(kind, name))]
     assert not [name for name in sorted(methods) if not examples(getattr(kind, name))]

@@ -76,7 +76,7 @@ async def test_a_blocking_call_beside_an_open_pool_leaves_it_alone(workspace: Pa
         assert (result.stdout, pool.waiting) == ("beside\n", 1)
 
 
-def test_an_engine_that_nobody_knows_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_engine_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="auto, docker, podman"):
         Session(engine="dokcer")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="host"):

@@ -90,7 +90,7 @@ def test_imports_point_downwards(edge: tuple[str, str]) -> None:
     assert LEVEL[importer] > LEVEL[imported], f"{importer} must not import {imported}: {_edges()[edge]}"
 
 
-def test_no_module_needs_itself_to_be_loaded() -> None:
+def test_no_import_cycle_exists() -> None:
     names = {".".join(["belljar", *path.relative_to(ROOT).with_suffix("").parts]): path for path in ROOT.rglob("*.py")}
     needs: dict[str, set[str]] = {name: set() for name in names}
     for name, path in names.items():
@@ -109,7 +109,7 @@ def test_the_readme_s_tree_names_every_layer() -> None:
     assert LEVEL.keys() - {"__main__"} <= named
 
 
-def test_names_say_what_a_thing_is() -> None:
+def test_no_module_or_c_name_is_a_riddle() -> None:
     riddles = {"planted", "trail", "running", "watching", "opening", "lines", "told", "found", "utils", "helpers"}
     assert not riddles & {path.stem for path in ROOT.rglob("*.py")}
     init = ROOT.parent.parent / "sandbox-images" / "init"
@@ -126,7 +126,7 @@ def test_the_walk_through_the_code_names_files_that_exist() -> None:
         assert any(path.is_file() for path in places), f"README.md names {name}"
 
 
-def test_no_group_is_repeated_possessively() -> None:
+def test_no_regular_expression_repeats_a_group_possessively() -> None:
     """Python's `re` before 3.11.5, Debian 12's among them, loses characters there (gh-106052)."""
     risky = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")
     for path in ROOT.rglob("*.py"):

@@ -25,7 +25,7 @@ def test_sizes_are_read_as_people_write_them(text: str | int, size: int) -> None
 
 
 @pytest.mark.parametrize("text", ["12 bananas", "", "m", "-1m", "1e3", None, True, "1..5g"])
-def test_what_is_not_a_size_is_refused(text: object) -> None:
+def test_an_invalid_size_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="size"):
         parse_size(text)
 
@@ -53,12 +53,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
 @pytest.mark.parametrize(
     ("has", "gives"), [(64 * GIB, 8 * GIB), (16 * GIB, 2 * GIB), (8 * GIB, 2 * GIB), (2 * GIB, GIB), (GIB, GIB // 2)]
 )
-def test_memory_follows_the_machine(machine: Callable[[int, int], None], has: int, gives: int) -> None:
+def test_the_default_memory_follows_the_machine(machine: Callable[[int, int], None], has: int, gives: int) -> None:
     machine(has, 4)
     assert Limits().memory == gives
 
 
-def test_the_defaults_are_a_coding_day_s(machine: Callable[[int, int], None]) -> None:
+def test_the_defaults_of_an_ordinary_machine_are_as_documented(machine: Callable[[int, int], None]) -> None:
     machine(8 * GIB, 4)
     found = Limits()
     assert (found.memory, found.cpus, found.pids) == (2 * GIB, 4.0, 1024)
@@ -66,7 +66,7 @@ def test_the_defaults_are_a_coding_day_s(machine: Callable[[int, int], None]) ->
     assert found.fsize >= 8 * GIB
 
 
-def test_this_machine_s_own_facts_are_read() -> None:
+def test_memory_and_processors_of_this_machine_are_read() -> None:
     assert limits.machine_memory() > 64 << 20
     assert limits.machine_cpus() >= 1
 
@@ -76,7 +76,7 @@ def test_scratch_grows_with_the_memory_that_is_asked_for() -> None:
     assert (found.tmp, found.home, found.shm) == (2 * GIB, 2 * GIB, GIB)
 
 
-def test_what_is_asked_for_is_honoured_and_the_rest_makes_room() -> None:
+def test_an_explicit_limit_is_kept_and_the_defaults_shrink() -> None:
     found = Limits(memory="2g", tmp="1g")
     assert found.tmp == GIB
     assert found.home == GIB // 4
@@ -86,7 +86,7 @@ def test_what_is_asked_for_is_honoured_and_the_rest_makes_room() -> None:
 @pytest.mark.parametrize(
     "asked", [{"tmp": "1g"}, {"home": "1g"}, {"shm": "60m"}, {"tmp": "30m", "home": "30m"}, {"inodes": 1_000_000}]
 )
-def test_what_cannot_be_had_is_refused_and_not_quietly_changed(asked: dict[str, Any]) -> None:
+def test_an_explicit_limit_that_does_not_fit_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(LimitsError, match="memory"):
         Limits(memory="64m", **asked)
 

@@ -137,7 +137,7 @@ def test_the_installed_command_runs_one_in_a_sandbox(
     assert run(installed / "belljar", "run", "--workspace", workspace, "echo hi", cwd=tmp_path) == "hi\n"
 
 
-def test_a_build_needs_python_packages_and_no_compiler() -> None:
+def test_a_build_needs_no_compiler_of_the_system() -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert [re.split(r"\W", each)[0] for each in needed] == ["hatchling", "ziglang"]
 

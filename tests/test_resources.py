@@ -25,7 +25,7 @@ def test_a_machine_without_an_init_is_named() -> None:
         resources.init_binary("riscv64")
 
 
-def test_what_was_looked_at_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remembered_key_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert not resources.is_remembered("kind", "key")
     resources.remember("kind", "key")
@@ -34,9 +34,7 @@ def test_what_was_looked_at_is_remembered(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.root
-def test_nothing_is_written_to_or_believed_from_another_user_s_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_user_s_cache_is_neither_written_nor_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`sudo` with the caller's HOME: a link there would have root make a file anywhere."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "belljar" / "kind").mkdir(parents=True)
@@ -66,7 +64,7 @@ def test_every_lock_file_is_opened_without_truncating_it() -> None:
     assert not [path for path in source.rglob("*.py") if opened.search(path.read_text())]
 
 
-def test_a_file_that_holds_no_object_is_none(tmp_path: Path) -> None:
+def test_a_file_without_a_json_object_reads_as_none(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("[]")
     (tmp_path / "broken").write_text("{")
     (tmp_path / "fine").write_text('{"a": 1}')
@@ -96,7 +94,7 @@ def test_a_directory_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
-def test_what_is_made_on_a_new_machine_can_be_used_again_whatever_the_umask_is(
+def test_new_state_directories_work_with_every_umask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
 ) -> None:
     monkeypatch.delenv("BELLJAR_STATE", raising=False)

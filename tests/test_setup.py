@@ -94,7 +94,7 @@ def test_a_step_is_done_only_when_it_has_ended_and_nothing_it_used_has_changed(t
         assert not checkout.done("step", used)
 
 
-def test_an_environment_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_environment_of_ours_is_left_alone(tmp_path: Path) -> None:
     venv = tmp_path / "precious"
     venv.mkdir()
     (venv / "data").write_text("mine")
@@ -123,7 +123,7 @@ def test_an_environment_that_others_may_write_to_is_not_run(tmp_path: Path) -> N
     assert os.listdir(tmp_path / "shared") == ["bin"]
 
 
-def test_a_place_that_cannot_be_written_is_told_with_what_to_do() -> None:
+def test_a_place_that_cannot_be_written_is_reported_with_a_remedy() -> None:
     command = [sys.executable, "-B", SETUP, "--venv", "/proc/nowhere", "run"]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 1
@@ -199,7 +199,7 @@ def _alive(pid: int) -> bool:
         ("something nobody has seen before", "something nobody has seen before"),
     ],
 )
-def test_a_failure_is_told_with_its_reason_what_to_do_and_the_log(tmp_path: Path, printed: str, reason: str) -> None:
+def test_a_failure_is_reported_with_reason_remedy_and_log(tmp_path: Path, printed: str, reason: str) -> None:
     process = stepping(tmp_path / "venv", f"echo first; echo '{printed}' >&2; exit 4")
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
@@ -211,7 +211,7 @@ def test_a_failure_is_told_with_its_reason_what_to_do_and_the_log(tmp_path: Path
     assert not (tmp_path / "venv/.belljar/step.done").exists()
 
 
-def test_an_engine_that_may_not_be_used_is_put_right_before_the_next_try(tmp_path: Path) -> None:
+def test_a_forbidden_engine_must_be_fixed_before_the_next_try(tmp_path: Path) -> None:
     program = tmp_path / "venv/bin/belljar"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\necho 'belljar: you may not use it; log in again' >&2; exit 125\n")
@@ -285,7 +285,7 @@ def test_a_step_with_nothing_to_do_says_nothing() -> None:
     assert out.getvalue() == ""
 
 
-def test_steps_wait_for_what_they_need_and_each_is_told_at_start_and_end() -> None:
+def test_steps_wait_for_what_they_need_and_report_their_start_and_end() -> None:
     from board import Board, Plan, Report
 
     out, order = io.StringIO(), []
@@ -326,7 +326,7 @@ def test_on_a_terminal_a_running_step_rewrites_its_line() -> None:
     assert out.getvalue().endswith("done in 0 s\n")
 
 
-def test_a_step_that_says_nothing_itself_is_looked_at_by_its_gauge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_step_shows_the_progress_of_its_gauge(monkeypatch: pytest.MonkeyPatch) -> None:
     import board as module
     from board import Board
 
@@ -397,9 +397,7 @@ def test_a_sandbox_needs_no_engine_but_runc(
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "open to others"])
-def test_the_engine_s_lock_is_a_directory_that_nobody_else_can_hold(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_engine_s_lock_is_a_private_directory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engines = _setup_engines()
     lock, victim = tmp_path / "lock", tmp_path / "victim"
     monkeypatch.setattr(engines, "LOCK", lock)
@@ -421,7 +419,7 @@ def test_the_engine_s_lock_is_a_directory_that_nobody_else_can_hold(
 
 @pytest.mark.root
 @pytest.mark.parametrize("theirs", ["", "belljar", "file"])
-def test_an_init_that_another_user_could_have_put_into_the_cache_is_not_believed(
+def test_an_init_in_a_cache_that_others_can_write_is_not_used(
     theirs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = _load("init_build", ROOT / "sandbox-images/init/build.py")
@@ -443,9 +441,7 @@ def _made(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.root
-def test_what_the_compiler_cached_for_another_user_is_not_linked_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_user_s_compiler_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = _load("init_build", ROOT / "sandbox-images/init/build.py")
     (tmp_path / "zig").mkdir()
     os.chown(tmp_path / "zig", 1000, 1000)

@@ -14,12 +14,12 @@ def test_a_failure_is_an_oserror_with_its_path() -> None:
     assert failed.value.filename == "/no/such/place"
 
 
-def test_an_answer_is_handed_on() -> None:
+def test_a_syscall_returns_its_answer() -> None:
     GETPID = {"x86_64": 39, "aarch64": 172}[os.uname().machine]
     assert syscalls.syscall(GETPID) == os.getpid()
 
 
-def test_what_is_done_apart_gives_its_outcome_or_raises_it() -> None:
+def test_in_new_thread_returns_the_result_or_raises() -> None:
     assert syscalls.in_new_thread(lambda: threading.current_thread().name, "of-its-own") == "of-its-own"
     with pytest.raises(ZeroDivisionError):
         syscalls.in_new_thread(lambda: 1 // 0, "of-its-own")

@@ -26,14 +26,14 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tables._shipped.cache_clear()
 
 
-def test_every_shipped_file_is_found_as_it_would_be_parsed(written: Path) -> None:
+def test_every_shipped_file_is_cached_as_parsed(written: Path) -> None:
     for path in POLICIES.rglob("*.toml"):
         text = path.read_text()
         assert tables.ships(text)
         assert tables.parsed(text) == tomllib.loads(text)
 
 
-def test_a_file_that_was_edited_is_parsed_and_checked(written: Path) -> None:
+def test_an_edited_file_is_parsed_and_checked_anew(written: Path) -> None:
     edited = (POLICIES / "default.toml").read_text() + '\n[[rule]]\nid = "x"\nreason = "y"\nrisk = "absurd"\n'
     assert not tables.ships(edited)
     with pytest.raises(PolicyError, match="absurd"):
@@ -41,7 +41,7 @@ def test_a_file_that_was_edited_is_parsed_and_checked(written: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
-def test_a_broken_file_of_tables_only_costs_time(written: Path, content: bytes) -> None:
+def test_a_broken_cache_of_tables_is_ignored(written: Path, content: bytes) -> None:
     written.write_bytes(content)
     text = (POLICIES / "default.toml").read_text()
     assert not tables.ships(text)

@@ -11,7 +11,7 @@ import pytest
 from belljar.tasks import beside, made_in_thread, see_through
 
 
-async def test_work_is_seen_through_and_the_cancellation_comes_after() -> None:
+async def test_see_through_finishes_its_work_before_a_cancellation() -> None:
     done = anyio.Event()
 
     async def work() -> None:
@@ -26,7 +26,7 @@ async def test_work_is_seen_through_and_the_cancellation_comes_after() -> None:
     assert done.is_set()
 
 
-async def test_what_a_cancelled_caller_had_made_is_undone() -> None:
+async def test_made_in_thread_undoes_its_result_when_cancelled() -> None:
     begun, go_on = threading.Event(), threading.Event()
     undone: list[str] = []
 
@@ -49,6 +49,6 @@ async def _fails_in_company() -> None:
         raise ValueError("its own")
 
 
-async def test_an_error_of_the_block_comes_out_as_it_is() -> None:
+async def test_an_error_in_the_block_is_raised_without_a_group() -> None:
     with pytest.raises(ValueError, match="its own"):
         await _fails_in_company()

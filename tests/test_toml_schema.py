@@ -44,7 +44,7 @@ def test_a_mistake_is_reported_with_its_place(data: dict[str, object], expected:
 
 
 @pytest.mark.parametrize(("where", "line"), [("name", 1), ("rule[0].id", 3), ("rule[1]", 4), ("rule[1].risk", 6)])
-def test_a_place_has_a_line(where: str, line: int) -> None:
+def test_a_place_in_a_document_has_its_line_number(where: str, line: int) -> None:
     assert line_of(TEXT, where) == line
 
 

@@ -128,6 +128,6 @@ def test_a_users_program_type_checks_strictly(program: str, said: dict[str, str]
 
 
 @pytest.mark.parametrize("program", WRONG)
-def test_a_typing_error_in_one_does_not(program: str, said: dict[str, str]) -> None:
+def test_a_program_with_a_type_error_is_refused(program: str, said: dict[str, str]) -> None:
     assert ": error: " in said[program]
     assert WRONG[program] in said[program]

@@ -11,7 +11,7 @@ from belljar import user_namespace
 SOMEBODY = 54321
 
 
-def test_a_tree_goes_whatever_its_modes_and_links(tmp_path: Path) -> None:
+def test_a_tree_is_removed_whatever_its_modes_and_links(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o755)
     (outside / "kept").touch()
@@ -33,7 +33,7 @@ def test_subordinate_ids_are_the_first_range_that_is_large_enough(tmp_path: Path
     assert user_namespace._first(file) == 200000
 
 
-def test_ids_that_are_offered_are_nobody_s(tmp_path: Path) -> None:
+def test_offered_subordinate_ids_are_unused(tmp_path: Path) -> None:
     uids, gids = tmp_path / "subuid", tmp_path / "subgid"
     assert user_namespace._unused([uids, gids]) == 100_000
     uids.write_text("a:100000:65536\nb:300000:65536\nbroken\nc:x:y\n")
@@ -43,7 +43,7 @@ def test_ids_that_are_offered_are_nobody_s(tmp_path: Path) -> None:
     assert user_namespace._unused([uids, gids]) == 365_536
 
 
-def test_a_child_is_in_a_namespace_of_its_own_and_gone_after() -> None:
+def test_a_namespace_child_has_its_own_user_namespace_and_ends() -> None:
     with user_namespace.child_in_new_namespace() as child:
         assert os.stat(f"/proc/{child}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino
     assert not Path(f"/proc/{child}").exists()
@@ -75,7 +75,7 @@ def test_a_directory_that_is_swapped_for_a_link_does_not_lead_out(
 
 
 @pytest.mark.root
-def test_what_locks_its_owner_out_is_removed(tmp_path: Path) -> None:
+def test_a_tree_that_locks_its_owner_out_is_removed(tmp_path: Path) -> None:
     top = tmp_path / "mine/top"
     (top / "a/b/c").mkdir(parents=True)
     (top / "a/b/c/file").touch()

@@ -60,7 +60,7 @@ def _call(session: str, tool: str, **params: str) -> str:
     return _good(belljar("call", "--session", session, tool, json.dumps(params))).stdout
 
 
-def test_by_hand(session: str, workspace: Path, tmp_path: Path) -> None:
+def test_an_afternoon_of_work_succeeds_on_the_command_line(session: str, workspace: Path, tmp_path: Path) -> None:
     _good(belljar("run", "--session", session, "git clone -q /origin app"))
     assert belljar("run", "--session", session, RUN_TESTS).status == 1
 
@@ -89,7 +89,7 @@ def test_by_hand(session: str, workspace: Path, tmp_path: Path) -> None:
     assert (workspace / "app/sums.py").read_text() == SUMS.replace("-", "+")
 
 
-async def test_by_an_agent_over_mcp(workspace: Path, origin: Path, base_image: str) -> None:
+async def test_an_afternoon_of_work_succeeds_over_mcp(workspace: Path, origin: Path, base_image: str) -> None:
     async with client(workspace, "--tools", "bash,files", "--mount", f"{origin}:/origin") as mcp:
 
         async def bash(command: str) -> tuple[bool, str]:

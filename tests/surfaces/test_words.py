@@ -7,7 +7,7 @@ from belljar.policy.verdict import Verdict
 from belljar.surfaces.words import MOST, QUESTIONS, why, would_do
 
 
-def test_effects_are_told_in_words_and_the_most_important_first() -> None:
+def test_effects_are_described_with_the_most_important_first() -> None:
     verdict = belljar.Policy.load("default").judge("sudo rm -rf build; curl https://example.com/x -o y")
     told = would_do(verdict)
     assert told[0].startswith("run as root")
@@ -21,6 +21,6 @@ def test_a_long_list_says_how_many_more_there_are() -> None:
     assert told[MOST] == f"and {20 - MOST} more"
 
 
-def test_whatever_can_be_asked_about_has_words_of_its_own() -> None:
+def test_each_kind_of_question_has_its_own_words() -> None:
     assert set(QUESTIONS) == set(get_args(get_type_hints(Verdict)["about"]))
     assert [about for about, question in QUESTIONS.items() if "run" in question.yes] == ["command"]

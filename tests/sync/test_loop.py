@@ -9,7 +9,7 @@ from belljar import sync
 from belljar.errors import UsageError
 
 
-def test_a_callback_that_calls_back_is_told_so(workspace: Path) -> None:
+def test_a_callback_that_calls_the_session_gets_a_usage_error(workspace: Path) -> None:
     with sync.Session(workspace) as box:
 
         def again(_: Any) -> None:

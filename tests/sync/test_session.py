@@ -10,11 +10,11 @@ from belljar.errors import PolicyDenied
 from belljar.session.result import Ended, Output, Started
 
 
-def test_a_throwaway(workspace: Path) -> None:
+def test_a_blocking_run_returns_the_result(workspace: Path) -> None:
     assert sync.run("echo hi", workspace).stdout == "hi\n"
 
 
-def test_a_session_with_streams_and_shells(workspace: Path) -> None:
+def test_a_blocking_session_has_streams_and_shells(workspace: Path) -> None:
     with sync.Session(workspace) as box:
         assert box.run("cd / && pwd").stdout == "/\n"
         with box.stream("echo one; sleep 0.1; echo two >&2") as events:
@@ -35,7 +35,7 @@ def test_a_session_with_streams_and_shells(workspace: Path) -> None:
             box.run("rm -rf /")
 
 
-def test_callers_in_many_threads(workspace: Path) -> None:
+def test_a_blocking_session_can_be_used_from_many_threads(workspace: Path) -> None:
     found: list[str] = []
     with sync.Session(workspace) as box:
         threads = [threading.Thread(target=lambda n=n: found.append(box.run(f"echo {n}").stdout)) for n in range(8)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from belljar import sync
 
 
-def test_the_persistent_shell_the_pool_the_tools_and_attach(workspace: Path) -> None:
+def test_the_blocking_persistent_shell_pool_tools_and_attach_work(workspace: Path) -> None:
     with sync.Pool(workspace, size=1) as pool:
         pool.ready()
         with pool.session() as box:

@@ -27,7 +27,7 @@ async def test_anthropics_bash_is_the_persistent_shell(box: Session) -> None:
     assert (await anthropic_bash(tools, use(command="true")))["content"] == "(no output)"
 
 
-async def test_openais_shell_runs_each_command_and_tells_each_outcome(box: Session) -> None:
+async def test_openais_shell_runs_each_command_and_returns_each_outcome(box: Session) -> None:
     action = {"commands": ["echo out; echo err >&2; exit 3", "sleep 60", "rm -rf /"], "timeout_ms": 500}
     reply = await openai_shell(box, {"type": "shell_call", "call_id": "call_1", "action": action})
     assert (reply["type"], reply["call_id"]) == ("shell_call_output", "call_1")
@@ -52,7 +52,7 @@ async def test_openais_local_shell_is_an_argument_vector(box: Session) -> None:
 
 
 @pytest.mark.parametrize("call", [{}, {"action": None}, {"type": "shell_call", "action": {}}, "text"], ids=repr)
-async def test_what_is_no_call_is_refused(box: Session, call: object) -> None:
+async def test_an_invalid_call_is_refused(box: Session, call: object) -> None:
     with pytest.raises(UsageError):
         await openai_shell(box, call)  # type: ignore[arg-type]
 

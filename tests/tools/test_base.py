@@ -46,11 +46,11 @@ async def test_a_dry_run_runs_nothing_and_still_refuses(name: str) -> None:
         ("ListShells", {}, "List shells"),
     ],
 )
-def test_a_call_can_be_summed_up_before_it_is_made(name: str, params: dict[str, Any], summary: str) -> None:
+def test_a_call_has_a_summary_before_it_is_made(name: str, params: dict[str, Any], summary: str) -> None:
     assert registry.summary(name, params) == summary
 
 
-def test_so_can_one_that_runs_no_command() -> None:
+def test_file_and_staged_calls_have_a_summary_too() -> None:
     on_request = ToolRegistry(families=("files", "staged"))
     assert on_request.summary("apply_changes", {}) == "Apply changes"
     assert on_request.summary("read_file", {"path": "app.py"}) == "Read file: app.py"

@@ -71,7 +71,7 @@ async def test_after_a_timeout_the_session_is_usable_again(tools: ToolRegistry) 
     assert (after.output, after.metadata.restarted) == ("/workspace/sub yes\n", False)
 
 
-async def test_a_cancelled_call_leaves_its_output_to_nobody_and_the_restart_to_the_next(tools: ToolRegistry) -> None:
+async def test_output_of_a_cancelled_call_is_dropped_and_the_next_call_reports_the_restart(tools: ToolRegistry) -> None:
     await bash(tools, "f() { echo f; }")
     with anyio.CancelScope() as scope:
         call = {"command": "echo SECRET; sleep 60"}
@@ -81,7 +81,7 @@ async def test_a_cancelled_call_leaves_its_output_to_nobody_and_the_restart_to_t
     assert (after.metadata.restarted, after.metadata.note) == (True, RESTARTED)
 
 
-async def test_an_exit_of_its_own_is_told_as_such(tools: ToolRegistry) -> None:
+async def test_an_exit_by_the_command_is_reported_as_the_end_of_the_shell(tools: ToolRegistry) -> None:
     await bash(tools, "cd sub; export LEFT=yes")
     result = await bash(tools, "exit 3")
     assert (result.metadata.exit_code, result.error) == (3, "Command failed with exit code 3")
@@ -158,7 +158,7 @@ async def test_everyday_commands_need_no_confirmation(tools: ToolRegistry, comma
     assert (await judged(tools.get("Bash").policy, command)).decision == "allow"
 
 
-async def test_what_must_be_asked_runs_only_with_a_yes(place: Path) -> None:
+async def test_a_command_that_needs_approval_runs_only_with_a_yes(place: Path) -> None:
     asked = list[str]()
 
     def approve(verdict: Verdict) -> bool:
@@ -229,7 +229,7 @@ async def test_bash_output_keeps_stdout_and_stderr_apart(tools: ToolRegistry, bo
     assert (result.metadata.bash_id, result.metadata.status, result.metadata.exit_code) == (id, "completed", 0)
 
 
-async def test_what_did_not_fit_is_told(tools: ToolRegistry, box: Session) -> None:
+async def test_dropped_output_is_reported_with_its_size(tools: ToolRegistry, box: Session) -> None:
     id = await start(tools, "head -c 3000000 /dev/zero | tr '\\0' x; echo end")
     await ended(box, id)
     result = await tools.call("BashOutput", {"bash_id": id})

@@ -63,7 +63,7 @@ async def test_case_insensitive_matching(tools: ToolRegistry, command: str, bloc
     assert ((await execute(tools, command)).code == "COMMAND_BLACKLISTED") is blocked
 
 
-async def test_what_is_allowed_in_any_case_runs_by_its_own_name(tools: ToolRegistry) -> None:
+async def test_a_command_allowed_case_insensitively_runs_under_its_real_name(tools: ToolRegistry) -> None:
     result = await execute(tools, "ECHO", "Hello")
     assert (result.status, result.output) == ("success", "Hello\n")
 
@@ -219,7 +219,7 @@ async def test_the_hosts_configuration_may_choose_another_policy(box: Session) -
 # Logging
 
 
-async def test_the_log_tells_what_the_document_lists(box: Session, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_has_the_lines_that_the_document_lists(box: Session, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, LOGGER)
     tools = configured(box, kill_timeout=100, max_output_bytes=1000)
     await execute(tools, "echo", "a", "b")
@@ -247,7 +247,7 @@ async def test_the_log_tells_what_the_document_lists(box: Session, caplog: pytes
     )
 
 
-async def test_it_is_judged_once_and_asked_once(place: Path) -> None:
+async def test_a_command_is_judged_once_and_asked_about_once(place: Path) -> None:
     asked: list[str] = []
 
     def approve(verdict: Verdict) -> bool:

@@ -14,14 +14,14 @@ def files(box: Session) -> ToolRegistry:
     return ToolRegistry(box, families=("files",))
 
 
-def test_they_are_there_on_request_only() -> None:
+def test_file_tools_are_there_on_request_only() -> None:
     assert "read_file" not in ToolRegistry()
     assert ToolRegistry(families=("files",)).names() == [
         "read_file", "write_file", "edit_file", "list_files", "search_files",
     ]  # fmt: skip
 
 
-async def test_write_read_edit_list_search(files: ToolRegistry, place: Path) -> None:
+async def test_files_can_be_written_read_edited_listed_and_searched(files: ToolRegistry, place: Path) -> None:
     written = await files.call("write_file", {"path": "new/app.py", "content": "one\ntwo\nthree\n"})
     assert written.success, written.error
     assert (place / "new" / "app.py").read_text() == "one\ntwo\nthree\n"
@@ -36,7 +36,7 @@ async def test_write_read_edit_list_search(files: ToolRegistry, place: Path) -> 
     assert found.output == "new/app.py:3:three"
 
 
-async def test_an_edit_that_is_not_clear_changes_nothing(files: ToolRegistry, place: Path) -> None:
+async def test_an_ambiguous_edit_changes_nothing(files: ToolRegistry, place: Path) -> None:
     await files.call("write_file", {"path": "twice", "content": "a a"})
     assert (await files.call("edit_file", {"path": "twice", "old": "a", "new": "b"})).code == "ambiguous"
     assert (await files.call("edit_file", {"path": "twice", "old": "c", "new": "b"})).code == "not_found"
@@ -46,7 +46,7 @@ async def test_an_edit_that_is_not_clear_changes_nothing(files: ToolRegistry, pl
 
 
 @pytest.mark.parametrize("path", ["out/passwd", "/etc/passwd", "../../etc/passwd"])
-async def test_nothing_outside_is_read(files: ToolRegistry, path: str) -> None:
+async def test_nothing_outside_the_workspace_is_read(files: ToolRegistry, path: str) -> None:
     result = await files.call("read_file", {"path": path})
     assert not result.success
     assert "root:" not in result.text
@@ -63,7 +63,7 @@ async def test_a_person_is_asked_about_the_file_and_sees_what_would_be_in_it(pla
     assert asked[0].digest != asked[1].digest, "an answer is good for the content that was shown only"
 
 
-async def test_what_went_wrong_is_said_in_plain_words(files: ToolRegistry, place: Path) -> None:
+async def test_a_failure_is_reported_in_plain_words(files: ToolRegistry, place: Path) -> None:
     (place / "lnk").symlink_to("/etc/passwd")
     (place / "image.bin").write_bytes(b"\x89PNG\0\0\1")
     said = {
@@ -85,7 +85,7 @@ async def test_a_file_that_is_not_shown_whole_says_so_and_how_to_go_on(files: To
     assert (last.metadata.truncated, last.message) == (False, None)
 
 
-async def test_the_policy_judges_them(files: ToolRegistry, place: Path) -> None:
+async def test_the_policy_judges_file_tools(files: ToolRegistry, place: Path) -> None:
     result = await files.call("write_file", {"path": ".git/hooks/pre-commit", "content": "evil"})
     assert not result.success
     assert not (place / ".git").exists()

@@ -21,7 +21,7 @@ def said(result: ToolResult) -> str:
     return str(result.as_dict()["content"][0]["text"])
 
 
-async def test_a_successful_execution(tools: ToolRegistry) -> None:
+async def test_a_successful_command_has_exit_code_0_and_output(tools: ToolRegistry) -> None:
     result = await execute(tools, "echo out; echo err >&2")
     shape = result.as_dict()
     assert shape["content"] == [{"type": "text", "text": "Command executed successfully"}]
@@ -37,7 +37,7 @@ async def test_a_successful_execution(tools: ToolRegistry) -> None:
     assert facts["execution_time_ms"] >= 0
 
 
-async def test_a_command_failure(tools: ToolRegistry) -> None:
+async def test_a_failing_command_has_its_exit_code(tools: ToolRegistry) -> None:
     result = await execute(tools, "ls /nonexistent")
     assert (said(result), result.as_dict()["is_error"]) == ("Command failed with exit code 2", True)
     assert result.metadata.exit_code == 2
@@ -53,26 +53,26 @@ async def test_a_timeout_keeps_the_partial_output(tools: ToolRegistry) -> None:
     assert "some\n" in result.text
 
 
-async def test_environment_and_directory(tools: ToolRegistry, place: Path) -> None:
+async def test_environment_and_directory_are_applied(tools: ToolRegistry, place: Path) -> None:
     result = await execute(tools, "echo $A; pwd", environment={"A": "1"}, working_directory=str(place / "sub"))
     assert (result.metadata.stdout, result.metadata.working_directory) == ("1\n/workspace/sub\n", "/workspace/sub")
     outside = await execute(tools, "pwd", working_directory="../..")
     assert said(outside).startswith("Invalid working directory")
 
 
-async def test_a_command_that_is_not_found_is_told_clearly(tools: ToolRegistry) -> None:
+async def test_a_missing_command_is_reported_clearly(tools: ToolRegistry) -> None:
     result = await execute(tools, "nosuchcommand --flag")
     assert said(result) == "Command failed with exit code 127"
     assert result.content[1]["text"] == "Command not found: bash: line 1: nosuchcommand: command not found"
 
 
-async def test_a_denied_permission_is_told_clearly(tools: ToolRegistry) -> None:
+async def test_a_denied_permission_is_reported_clearly(tools: ToolRegistry) -> None:
     result = await execute(tools, "touch /tmp/plain; /tmp/plain")
     assert said(result) == "Command failed with exit code 126"
     assert result.content[1]["text"].startswith("Permission denied: ")
 
 
-async def test_exhausted_memory_is_told_with_diagnostics(place: Path) -> None:
+async def test_exhausted_memory_is_reported_with_diagnostics(place: Path) -> None:
     async with Session(place, limits=Limits(memory="64m")) as box:
         result = await execute(ToolRegistry(box), 'python3 -c "x = bytearray(500_000_000)"')
     assert result.as_dict()["is_error"] is True

@@ -58,7 +58,7 @@ async def test_without_a_person_staged_changes_are_left_for_the_command_line(wor
     await to_thread.run_sync(area.remove)
 
 
-async def test_without_a_staged_session_each_says_so(box: Session) -> None:
+async def test_without_a_staged_session_each_tool_says_so(box: Session) -> None:
     tools = ToolRegistry(box, families=("staged",))
     for name in tools.names():
         result = await tools.call(name)

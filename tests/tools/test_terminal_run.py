@@ -60,7 +60,7 @@ async def test_run_command_tool_timeout_returns_failed(tools: ToolRegistry) -> N
     assert result.content == "partial\n"
 
 
-async def test_a_longer_duration_is_told_in_seconds(tools: ToolRegistry) -> None:
+async def test_a_longer_duration_is_shown_in_seconds(tools: ToolRegistry) -> None:
     result = await run(tools, "sleep 1.05")
     assert result.message == f"Command succeeded ({result.data.formatted_duration})"
     assert re.fullmatch(r"\d+\.\ds", result.data.formatted_duration)
@@ -123,7 +123,7 @@ async def test_run_command_tool_long_output_truncated(tools: ToolRegistry) -> No
     assert (len(exact.content), exact.data.was_truncated) == (100_000, False)
 
 
-async def test_the_full_length_is_told_also_when_most_of_it_was_not_kept(tools: ToolRegistry) -> None:
+async def test_the_full_length_is_reported_even_if_most_was_not_kept(tools: ToolRegistry) -> None:
     result = await run(tools, "python3 -c \"print('日' * 3_000_000, end='')\"")
     assert result.data.output_length == 3_000_000
     assert result.content == "日" * 100_000 + "\n\n[Output truncated...]"

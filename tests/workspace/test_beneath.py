@@ -64,7 +64,7 @@ def test_nothing_is_made_or_removed_outside(folder: Folder, tmp_path: Path, path
     assert (tmp_path / "root/sub/file").read_text() == "inside"
 
 
-def test_a_link_by_the_name_is_replaced_and_not_followed(folder: Folder, tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(folder: Folder, tmp_path: Path) -> None:
     folder.write("leaf", b"new", 0o640)
     assert (tmp_path / "outside/file").read_text() == "outside"
     assert (tmp_path / "root/leaf").read_bytes() == b"new"
@@ -84,7 +84,7 @@ def test_a_replacement_that_fails_leaves_the_old_file(folder: Folder, tmp_path: 
     assert sorted(os.listdir(tmp_path / "root/sub")) == ["deep", "file"]
 
 
-def test_what_is_no_regular_file_is_not_read(folder: Folder, tmp_path: Path) -> None:
+def test_only_regular_files_are_read(folder: Folder, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "root/fifo")
     refused(lambda: folder.file("fifo"))  # and does not hang
     refused(lambda: folder.file("sub"))
@@ -121,7 +121,7 @@ def test_the_walk_lists_links_and_follows_none(folder: Folder) -> None:
     assert [name for name, _ in folder.walk("sub")] == ["sub/deep", "sub/file"]
 
 
-def test_a_tree_too_deep_to_walk_is_told_and_leaves_no_descriptor_open(
+def test_a_tree_too_deep_to_walk_is_reported_and_leaves_no_descriptor_open(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beneath, "DEEPEST", 200)  # pytest itself removes no deeper tree

@@ -42,7 +42,7 @@ def looked(tree: Path, cwd: str | None) -> str:
         ("not/there", "/workspace/not/there"),
     ],
 )
-def test_what_is_inside_is_found(tree: Path, cwd: str | None, found: str) -> None:
+def test_a_directory_inside_the_workspace_is_accepted(tree: Path, cwd: str | None, found: str) -> None:
     assert looked(tree, cwd) == found
 
 
@@ -53,10 +53,10 @@ def test_a_path_of_the_host_below_the_workspace_is_translated(tree: Path) -> Non
 @pytest.mark.parametrize(
     "cwd", ["..", "/", "/etc", "src/../..", "etc", "src/up", "/workspace/../etc", "/work", "loop", "a\0b"]
 )
-def test_what_leads_out_is_refused(tree: Path, cwd: str) -> None:
+def test_a_directory_that_leads_out_is_refused(tree: Path, cwd: str) -> None:
     with pytest.raises(WorkingDirectoryError, match="Invalid working directory"):
         looked(tree, cwd)
 
 
-def test_without_looking_links_are_taken_as_directories(tree: Path) -> None:
+def test_a_link_is_not_followed_where_no_descriptor_is_given(tree: Path) -> None:
     assert inside(str(tree), "etc") == "/workspace/etc"

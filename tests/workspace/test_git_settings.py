@@ -50,9 +50,7 @@ from belljar.workspace.host_run_files import HostRunFiles
         ("[user] name = me\n[core]sshCommand = evil\n", True),
     ],
 )
-def test_of_gits_settings_only_those_that_run_something_are_told(
-    root: int, tmp_path: Path, added: str, told: bool
-) -> None:
+def test_only_git_settings_that_run_something_are_reported(root: int, tmp_path: Path, added: str, told: bool) -> None:
     watch = HostRunFiles(root)
     before = watch.before()
     with (tmp_path / ".git" / "config").open("a") as config:
@@ -60,7 +58,7 @@ def test_of_gits_settings_only_those_that_run_something_are_told(
     assert watch.since(before) == ((".git/config",) if told else ())
 
 
-def test_a_remote_that_is_taken_away_leaves_a_name_that_is_a_path(root: int, tmp_path: Path) -> None:
+def test_a_removed_remote_whose_name_is_a_path_is_reported(root: int, tmp_path: Path) -> None:
     config = tmp_path / ".git" / "config"
     branch = '[branch "main"]\n\tremote = evil.git\n'
     config.write_text(f'[remote "evil.git"]\n\turl = there:x\n{branch}')
@@ -82,7 +80,7 @@ def test_a_hooks_path_that_was_set_before_is_followed(root: int, tmp_path: Path,
     assert watch.since(before) == ("tools/hooks/pre-commit",)
 
 
-def test_settings_of_a_submodule_are_told(repositories: tuple[Path, HostRunFiles]) -> None:
+def test_settings_of_a_submodule_are_reported(repositories: tuple[Path, HostRunFiles]) -> None:
     top, watch = repositories
     before = watch.before()
     git("config", "core.fsmonitor", "evil", cwd=top / "vendor/library")

@@ -12,12 +12,12 @@ from belljar.workspace import git_settings, host_run_files
 from belljar.workspace.host_run_files import HostRunFiles, Seen
 
 
-def test_nothing_changed_is_nothing_told(root: int) -> None:
+def test_an_unchanged_workspace_reports_nothing(root: int) -> None:
     watch = HostRunFiles(root)
     assert watch.since(watch.before()) == ()
 
 
-def test_a_crowd_of_long_settings_is_told_and_not_read(
+def test_many_long_settings_are_reported_and_not_read(
     root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading them took the host minutes after a command that took two seconds."""
@@ -42,7 +42,7 @@ def test_a_crowd_of_long_settings_is_told_and_not_read(
     assert watch.since(watch.before()) == (".",), "where hooks may be that nobody looks at"
 
 
-def test_samples_and_other_files_do_not_run(root: int, tmp_path: Path) -> None:
+def test_hook_samples_and_other_files_are_not_reported(root: int, tmp_path: Path) -> None:
     watch = HostRunFiles(root)
     before = watch.before()
     for name in (".git/hooks/pre-commit.sample", ".git/hooks/README.md", "Makefile", ".bashrc", "conftest.py"):
@@ -61,7 +61,7 @@ def test_samples_and_other_files_do_not_run(root: int, tmp_path: Path) -> None:
         ".git/remotes/origin",
     ],
 )
-def test_what_hooks_are_or_read_is_told(root: int, tmp_path: Path, name: str) -> None:
+def test_hooks_and_files_that_they_read_are_reported(root: int, tmp_path: Path, name: str) -> None:
     watch = HostRunFiles(root)
     before = watch.before()
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def test_what_hooks_are_or_read_is_told(root: int, tmp_path: Path, name: str) ->
     [".git/hooks/pre-commit", ".git/modules/vendor/library/hooks/post-checkout", "deep/nested/.git/hooks/pre-commit",
      "mirror.git/hooks/post-receive"],
 )  # fmt: skip
-def test_hooks_of_nested_repositories_and_submodules_are_told(
+def test_hooks_of_nested_repositories_and_submodules_are_reported(
     repositories: tuple[Path, HostRunFiles], place: str
 ) -> None:
     top, watch = repositories
@@ -84,9 +84,7 @@ def test_hooks_of_nested_repositories_and_submodules_are_told(
     assert watch.since(before) == (place,)
 
 
-def test_a_repository_that_a_command_makes_below_the_top_is_told_if_it_runs_something(
-    root: int, tmp_path: Path
-) -> None:
+def test_a_new_nested_repository_is_reported_if_it_runs_something(root: int, tmp_path: Path) -> None:
     watch = HostRunFiles(root)
     before = watch.before()
     (tmp_path / "new").mkdir()
@@ -97,7 +95,7 @@ def test_a_repository_that_a_command_makes_below_the_top_is_told_if_it_runs_some
     assert watch.since(before) == ("new/.git/hooks/pre-commit",)
 
 
-def test_a_bare_repository_that_a_command_makes_is_told_if_it_runs_something(root: int, tmp_path: Path) -> None:
+def test_a_new_bare_repository_is_reported_if_it_runs_something(root: int, tmp_path: Path) -> None:
     watch = HostRunFiles(root)
     before = watch.before()
     git("init", "-q", "--bare", "evil.git", cwd=tmp_path)
@@ -110,7 +108,7 @@ def test_a_bare_repository_that_a_command_makes_is_told_if_it_runs_something(roo
 
 @pytest.mark.parametrize("name", ["bare", ".vscode"])
 @pytest.mark.parametrize("last", ["HEAD", "config"])
-def test_a_git_directory_is_told_in_whatever_order_and_place_it_is_made(
+def test_a_git_directory_is_reported_in_whatever_order_and_place_it_is_made(
     root: int, tmp_path: Path, name: str, last: str
 ) -> None:
     watch = HostRunFiles(root)
@@ -123,7 +121,7 @@ def test_a_git_directory_is_told_in_whatever_order_and_place_it_is_made(
     assert told == (f"{name}/config",)
 
 
-def test_a_crowd_of_directories_hides_no_repository(root: int, tmp_path: Path) -> None:
+def test_many_directories_hide_no_repository(root: int, tmp_path: Path) -> None:
     for number in range(200):
         (tmp_path / f"a{number:03}").mkdir()
     (tmp_path / "old").mkdir()
@@ -135,7 +133,7 @@ def test_a_crowd_of_directories_hides_no_repository(root: int, tmp_path: Path) -
         assert watch.since(before) == (f"{name}/.git/hooks/pre-commit",)
 
 
-def test_directories_that_are_not_looked_at_are_told_each_time(
+def test_directories_that_are_not_searched_are_reported_each_time(
     root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_run_files, "_BELOW", 20)
@@ -147,7 +145,9 @@ def test_directories_that_are_not_looked_at_are_told_each_time(
     assert watch.since(watch.before()) == (".",)
 
 
-def test_repositories_that_are_not_watched_are_told(root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repositories_that_are_not_watched_are_reported(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host_run_files, "_WATCHED", 2)
     watch = HostRunFiles(root)
     for number in range(3):
@@ -156,7 +156,7 @@ def test_repositories_that_are_not_watched_are_told(root: int, tmp_path: Path, m
         assert watch.since(before) == (() if number < 2 else (".",))
 
 
-def test_a_workspace_that_becomes_a_bare_repository_is_told(tmp_path: Path) -> None:
+def test_a_workspace_that_becomes_a_bare_repository_is_reported(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
     watch = HostRunFiles(descriptor)
     before = watch.before()
@@ -165,9 +165,7 @@ def test_a_workspace_that_becomes_a_bare_repository_is_told(tmp_path: Path) -> N
     os.close(descriptor)
 
 
-def test_nothing_behind_a_link_is_looked_at(
-    root: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_nothing_behind_a_link_is_searched(root: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     watch = HostRunFiles(root)
     before = watch.before()
@@ -179,14 +177,14 @@ def test_nothing_behind_a_link_is_looked_at(
     assert watch.since(before) == ()
 
 
-def test_what_the_user_does_between_commands_is_not_told(root: int, tmp_path: Path) -> None:
+def test_changes_by_the_user_between_commands_are_not_reported(root: int, tmp_path: Path) -> None:
     watch = HostRunFiles(root)
     watch.since(watch.before())
     (tmp_path / ".envrc").write_text("mine")
     assert watch.since(watch.before()) == ()
 
 
-def test_what_appears_while_others_go_on_is_told(root: int, tmp_path: Path) -> None:
+def test_a_file_that_appears_while_other_commands_run_is_reported(root: int, tmp_path: Path) -> None:
     watch = HostRunFiles(root)
     watch.since(watch.before())
     (tmp_path / ".envrc").write_text("whose?")
@@ -202,7 +200,7 @@ def test_a_change_within_one_tick_of_the_clock_is_seen(root: int, tmp_path: Path
         (tmp_path / ".envrc").unlink()
 
 
-def test_of_a_crowd_of_hooks_only_so_many_are_looked_at_and_a_new_one_is_still_told(
+def test_of_many_hooks_a_bounded_number_is_read_and_a_new_one_still_reported(
     root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """20,000 of them cost every command a tenth of a second of the host's event loop."""

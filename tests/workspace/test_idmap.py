@@ -19,7 +19,7 @@ from belljar.workspace.pinned import (
 
 @as_root
 @pytest.mark.parametrize("owner", [0, 1000])
-def test_what_the_unprivileged_user_makes_belongs_to_the_owner_on_disk(
+def test_files_made_by_the_unprivileged_user_belong_to_the_owner_on_disk(
     root_workspace: Path, tmp_path: Path, owner: int
 ) -> None:
     (root_workspace / "old").touch()

@@ -105,16 +105,16 @@ def modules() -> dict[str, list[int]]:
     return found
 
 
-def test_nothing_else_opens_a_path() -> None:
+def test_no_other_module_opens_a_path_by_itself() -> None:
     unnamed = {name: lines for name, lines in modules().items() if not name.startswith(tuple(REASONS))}
     assert not unnamed, "use belljar.workspace.beneath.Folder, or say here why nobody else can choose these paths"
 
 
-def test_what_is_named_here_is_still_there() -> None:
+def test_every_module_with_a_stated_reason_exists() -> None:
     assert [reason for reason in REASONS if not any(name.startswith(reason) for name in modules())] == []
 
 
-def test_whoever_reads_the_workspace_does_it_beneath_its_descriptor() -> None:
+def test_modules_that_read_the_workspace_open_beneath_its_descriptor() -> None:
     """These look into the workspace while commands change it: no path of their own, not even to look."""
     for name in ("workspace/cwd.py", "workspace/host_run_files.py", "workspace/survey.py", "surfaces/cli/ci_report.py"):
         text = (SOURCE / name).read_text()

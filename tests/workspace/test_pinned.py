@@ -42,7 +42,7 @@ def status_of(uid: int, gid: int) -> os.stat_result:
         ((0, 8), (0, 0), Identity(65534, 65534)),
     ],
 )
-def test_nobody_ever_runs_as_root(owner: tuple[int, int], caller: tuple[int, int], expected: Identity) -> None:
+def test_commands_never_run_as_root(owner: tuple[int, int], caller: tuple[int, int], expected: Identity) -> None:
     assert choose_identity(status_of(*owner), *caller) == expected
 
 
@@ -117,7 +117,7 @@ def test_a_symlink_to_the_root_is_still_the_root(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("relation", ["own", "own/below", "."])
-def test_our_own_directories_stay_out_of_reach(tmp_path: Path, relation: str) -> None:
+def test_belljar_s_own_directories_are_refused_as_workspaces(tmp_path: Path, relation: str) -> None:
     own = tmp_path / "own"
     (own / "below").mkdir(parents=True)
     with pytest.raises(WorkspaceError, match="Belljar's own files"):
@@ -174,7 +174,7 @@ def test_a_container_that_got_another_directory_is_stopped(workspace: Path) -> N
         process.stdin.close()
 
 
-def test_an_engine_elsewhere_gets_the_path_as_it_is(workspace: Path, tmp_path: Path) -> None:
+def test_a_remote_engine_gets_the_path_unchanged(workspace: Path, tmp_path: Path) -> None:
     with Workspace.open(workspace) as pinned, pinned.shown(tmp_path / "run", shared=False) as source:
         assert source == str(workspace)
         assert not (tmp_path / "run").exists()
@@ -204,7 +204,7 @@ def test_a_pinned_workspace_is_mounted_even_when_its_path_was_swapped(root_works
 
 
 @as_root
-def test_what_a_killed_process_left_mounted_can_be_released(root_workspace: Path, tmp_path: Path) -> None:
+def test_a_mount_left_by_a_killed_process_can_be_released(root_workspace: Path, tmp_path: Path) -> None:
     (root_workspace / "precious").touch()
     target = tmp_path / "run" / "workspace"
     target.mkdir(parents=True)
@@ -217,7 +217,7 @@ def test_what_a_killed_process_left_mounted_can_be_released(root_workspace: Path
     release_staging(target)
 
 
-def test_a_directory_with_files_in_it_is_never_released_away(tmp_path: Path) -> None:
+def test_releasing_never_removes_a_directory_with_files(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "precious").touch()
     with pytest.raises(OSError, match="not empty"):
@@ -225,7 +225,7 @@ def test_a_directory_with_files_in_it_is_never_released_away(tmp_path: Path) -> 
 
 
 @as_root
-def test_where_nothing_can_be_mapped_a_user_s_workspace_is_used_by_its_owner(tmp_path: Path) -> None:
+def test_a_workspace_that_cannot_be_mapped_again_is_used_by_its_owner(tmp_path: Path) -> None:
     with (
         Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
         pinned.shown(tmp_path / "first") as source,
@@ -282,7 +282,7 @@ def test_the_home_of_the_account_counts_whatever_the_environment_says(monkeypatc
 
 
 @pytest.mark.parametrize("place", ["run", "state"])
-async def test_a_workspace_that_holds_our_own_files_is_refused(
+async def test_a_workspace_with_belljar_s_own_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     own = tmp_path / "project" / "own"
@@ -292,7 +292,7 @@ async def test_a_workspace_that_holds_our_own_files_is_refused(
         await belljar.Session(tmp_path / "project", allow_home=True).open()
 
 
-async def test_a_trail_of_ones_own_inside_the_workspace_is_refused(workspace: Path) -> None:
+async def test_an_audit_trail_inside_the_workspace_is_refused(workspace: Path) -> None:
     trail = Audit(workspace / "trail")
     with pytest.raises(WorkspaceError, match="Belljar's own files"):
         await belljar.Session(workspace, audit=trail).open()

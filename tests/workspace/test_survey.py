@@ -33,7 +33,7 @@ async def test_a_file_with_capabilities_in_the_workspace_stops_the_run(base_imag
         await belljar.run("true", workspace)
 
 
-async def test_a_set_id_file_that_was_mended_stops_nothing_any_more(base_image: str, workspace: Path) -> None:
+async def test_a_set_id_file_that_was_fixed_no_longer_stops_the_run(base_image: str, workspace: Path) -> None:
     (workspace / "tool").write_text("x")
     (workspace / "tool").chmod(0o4755)
     with pytest.raises(ProtectionMissing):

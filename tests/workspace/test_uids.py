@@ -27,14 +27,14 @@ def run_dir(tmp_path: Path, name: str) -> Path:
     return path
 
 
-def test_an_id_is_from_the_range_and_nobody_s(tmp_path: Path) -> None:
+def test_an_id_is_from_the_range_and_unused(tmp_path: Path) -> None:
     uid = uids.reserve(run_dir(tmp_path, "a"))
     assert 70000 <= uid <= 99999
     with pytest.raises(KeyError):
         pwd.getpwuid(uid)
 
 
-def test_no_two_living_sandboxes_have_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_two_living_sandboxes_have_the_same_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(uids.SETTING, "80000-80003")
     dirs = [run_dir(tmp_path, name) for name in "abcde"]
     assert sorted(uids.reserve(each) for each in dirs[:4]) == [80000, 80001, 80002, 80003]
@@ -79,7 +79,7 @@ def test_every_account_of_this_machine_counts() -> None:
 
 
 @pytest.mark.parametrize("text", ["0-10", "5", "a-b", "3000-2000", "-1-5", "1000-4294967295", "70000-99999,5"])
-def test_a_range_that_is_none_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_invalid_range_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(uids.SETTING, text)
     with pytest.raises(UsageError, match="BELLJAR_UIDS"):
         uids.allowed()

@@ -35,7 +35,7 @@ afterwards.leave(7)
 """
 
 
-def test_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_deferred_work_runs_after_the_command_line_has_ended(tmp_path: Path) -> None:
     for name in ("go", "done"):
         os.mkfifo(tmp_path / name)
     reader, writer = os.pipe()
@@ -49,7 +49,7 @@ def test_nobody_waits_for_it(tmp_path: Path) -> None:
     assert (tmp_path / "done").read_text() == "False True True"
 
 
-def test_what_was_asked_for_last_is_done_first_and_a_failure_stops_nothing() -> None:
+def test_deferred_work_runs_last_in_first_out_and_survives_a_failure() -> None:
     done: list[str] = []
 
     def fails() -> None:
@@ -61,7 +61,7 @@ def test_what_was_asked_for_last_is_done_first_and_a_failure_stops_nothing() -> 
     assert done == ["last", "first"]
 
 
-def test_a_caller_that_stays_finds_it_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_deferred_work_is_done_before_main_returns_to_a_caller(capsys: pytest.CaptureFixture[str]) -> None:
     done: list[str] = []
     afterwards.later(lambda: done.append("done"))
     assert main(["version"]) == 0
@@ -69,7 +69,7 @@ def test_a_caller_that_stays_finds_it_done(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("alone", ["def fork(): raise BlockingIOError\nos.fork = fork", "os.getpid = lambda: 1"])
-def test_where_no_child_can_be_had_it_is_done_at_once(alone: str, tmp_path: Path) -> None:
+def test_without_a_fork_deferred_work_is_done_at_once(alone: str, tmp_path: Path) -> None:
     program = (
         f"import os\nfrom belljar.surfaces.cli import afterwards\n{alone}\n"
         "afterwards.later(lambda: open('done', 'w')); afterwards.leave(3)"
@@ -91,7 +91,7 @@ while True:
 
 @pytest.mark.oci
 @pytest.mark.root
-def test_an_ended_sandbox_is_cleared_away(workspace: Path) -> None:
+def test_an_ended_sandbox_is_removed(workspace: Path) -> None:
     engine = Host(engine="oci").connect()
     assert isinstance(engine, OciEngine)
     catalog.ensure(engine, "base")

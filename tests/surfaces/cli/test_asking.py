@@ -15,7 +15,7 @@ from belljar.surfaces.cli import asking
 pytestmark = pytest.mark.usefixtures("base_image")
 
 
-def test_a_person_is_asked_in_place_and_may_agree(workspace: Path) -> None:
+def test_a_person_at_a_terminal_is_asked_and_may_agree(workspace: Path) -> None:
     terminal = run(workspace, "sudo id; touch asked")
     shown = terminal.until("allow it? ")
     assert "it would run as root: sudo id" in shown
@@ -42,7 +42,7 @@ def test_ctrl_c_at_the_question_ends_its_line(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", "\x04", "yesterday\n"])
-def test_whatever_is_not_a_yes_is_a_no(workspace: Path, answer: str) -> None:
+def test_any_answer_but_yes_is_a_no(workspace: Path, answer: str) -> None:
     terminal = run(workspace, "sudo id; touch asked")
     terminal.until("allow it? ")
     terminal.type(answer)
@@ -82,7 +82,7 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it(workspace: Path) 
     assert terminal.status() == 126
 
 
-def test_changes_are_shown_and_where_they_go(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_question_about_changes_shows_them_and_their_target(capsys: pytest.CaptureFixture[str]) -> None:
     asking.show(Verdict("ask", "critical", "why", (), "~ a.txt  +1 −1\n\x1b[2J", "", "default", about="changes"))
     said = capsys.readouterr().err
     assert "| ~ a.txt  +1 −1\n" in said
@@ -90,5 +90,5 @@ def test_changes_are_shown_and_where_they_go(capsys: pytest.CaptureFixture[str])
     assert "into the real workspace" in said
 
 
-def test_a_host_is_asked_about_as_one() -> None:
+def test_a_host_verdict_is_asked_about_as_a_host() -> None:
     assert host_verdict("a.example", 80, "default").about == "host"

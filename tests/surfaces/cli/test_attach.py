@@ -20,7 +20,7 @@ def session(workspace: Path) -> Iterator[str]:
     belljar("session", "stop", id)
 
 
-def test_a_program_is_left_and_found_again(session: str) -> None:
+def test_a_program_can_be_detached_and_attached_again(session: str) -> None:
     first = Terminal.belljar("run", "--session", "desk", PROGRAM)
     first.until("up\r\n")
     first.until("say: ")
@@ -42,7 +42,7 @@ def test_a_program_is_left_and_found_again(session: str) -> None:
     assert belljar("wait", id).status == 7
 
 
-def test_what_was_left_keeps_its_policy(workspace: Path) -> None:
+def test_a_detached_session_keeps_its_policy(workspace: Path) -> None:
     (workspace / "text").write_text("begun\n")
     terminal = Terminal.belljar("run", "--workspace", str(workspace), "--policy", "strict", "cat text -")
     terminal.until("begun\r\n")  # not an echo of what was typed too early
@@ -56,7 +56,7 @@ def test_what_was_left_keeps_its_policy(workspace: Path) -> None:
         belljar("session", "stop", shell["session"])
 
 
-def test_only_the_end_of_a_long_past_is_shown(session: str) -> None:
+def test_attaching_shows_only_the_end_of_long_output(session: str) -> None:
     command = "seq -f 'line-%.0f' 300000; echo a'b'; read x; echo got-$x"
     id = belljar("start", "--session", session, "--tty", command).stdout.strip()
     while "ab" not in belljar("logs", "-n", "3", id).stdout:
@@ -72,7 +72,7 @@ def test_only_the_end_of_a_long_past_is_shown(session: str) -> None:
     assert terminal.status() == 0
 
 
-def test_the_terminal_s_size_goes_to_whoever_is_attached(session: str) -> None:
+def test_an_attached_program_gets_the_terminal_s_size(session: str) -> None:
     terminal = Terminal.belljar(
         "run",
         "--session",
@@ -87,12 +87,12 @@ def test_the_terminal_s_size_goes_to_whoever_is_attached(session: str) -> None:
     assert terminal.status() == 0
 
 
-def test_nothing_of_a_flood_is_lost_in_a_session_either(session: str) -> None:
+def test_a_flood_of_output_in_a_session_loses_nothing(session: str) -> None:
     shown = Terminal.belljar("run", "--session", session, "seq 300000").rest()
     assert shown.split() == [str(number) for number in range(1, 300001)]
 
 
-def test_a_terminal_that_is_lost_leaves_the_program_running(session: str) -> None:
+def test_a_lost_terminal_leaves_the_program_running(session: str) -> None:
     terminal = Terminal.belljar("run", "--session", session, "echo u'p'; cat")
     terminal.until("up\r\n")
     os.close(terminal.fd)
@@ -107,7 +107,7 @@ def test_attach_needs_a_terminal(session: str) -> None:
     assert "needs a terminal" in answer.complaint
 
 
-def test_wait_gives_the_status_or_gives_up(session: str) -> None:
+def test_wait_returns_the_status_or_times_out(session: str) -> None:
     quick = belljar("start", "--session", "desk", "exit 5").stdout.strip()
     assert belljar("wait", quick).status == 5
     slow = belljar("start", "--session", "desk", "sleep 60").stdout.strip()

@@ -68,7 +68,7 @@ def test_following_shows_what_is_written_from_now_on(where: Path) -> None:
     assert seen == [1, 2, 3, 4, 5]
 
 
-def test_a_trail_that_holds_is_verified(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_intact_trail_is_verified(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "verify"]) == 0
     assert "3 records, the chain is intact" in capsys.readouterr().out
     assert main(["audit", "verify", "--json"]) == 0
@@ -83,14 +83,14 @@ def test_the_first_bad_line_is_named(where: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith(f"{trail}:3: edited: ")
 
 
-def test_a_torn_line_is_a_note(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_torn_line_is_reported_as_a_note(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open(where / NAME, "ab") as file:
         file.write(b'{"seq"')
     assert main(["audit", "verify"]) == 0
     assert "note:" in capsys.readouterr().out
 
 
-def test_no_trail_is_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_trail_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BELLJAR_STATE", str(tmp_path / "none"))
     assert main(["audit", "show"]) == 0
     assert main(["audit", "verify"]) == 0

@@ -24,7 +24,7 @@ def test_an_annotation_cannot_break_out_of_its_line(
     assert capsys.readouterr().err == "::error title=a%3Ab%2Cc::100%25%0A::set-output name=x::y%0DTOKEN=***\n"
 
 
-def test_there_are_no_annotations_elsewhere(
+def test_outside_github_actions_there_are_no_annotations(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
@@ -48,7 +48,7 @@ def test_the_readme_s_workflow_does_what_it_says(workspace: Path) -> None:
     assert (report["cause"], report["exit_code"], report["policy"]) == ("exited", 0, "ci")
 
 
-def test_a_report_tells_who_was_asked_for_through_the_door(workspace: Path, tmp_path: Path) -> None:
+def test_a_report_lists_the_hosts_that_were_contacted(workspace: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ("--workspace", workspace, "--allow", "good.example", "--report", report)
     belljar("run", *options, "curl -sS http://evil.example/")

@@ -19,7 +19,7 @@ from belljar.surfaces.cli.main import main
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_ask_us(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_scripts_call_belljar_for_the_answers(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "__complete" in capsys.readouterr().out
 
@@ -95,7 +95,7 @@ def person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str,
         ("fish", "source {script}"),
     ],
 )
-def test_tab_completes_and_tells_what_each_means(person: Callable[[str, str], Terminal], name: str, setup: str) -> None:
+def test_tab_completes_with_descriptions(person: Callable[[str, str], Terminal], name: str, setup: str) -> None:
     terminal = person(name, setup)
     terminal.type("belljar session st\t")
     terminal.insist("\t", "start a session and print its id")
@@ -103,7 +103,7 @@ def test_tab_completes_and_tells_what_each_means(person: Callable[[str, str], Te
     terminal.status()
 
 
-def test_a_command_of_somebody_else_s_plays_with_no_terminal_at_a_tab(
+def test_descriptions_in_completions_hold_no_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(completion._KINDS, "ids", lambda: iter([("shell_1", "running: \x1b]52;c;aGk=\x07\x9b2J\ny")]))

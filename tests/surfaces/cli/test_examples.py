@@ -30,7 +30,7 @@ COMMANDS = _commands(build())
 TYPED = [line for text in examples.EXAMPLES.values() for line in text.splitlines() if line]
 
 
-def test_every_command_has_examples_and_no_other() -> None:
+def test_every_command_has_examples_and_no_unknown_one() -> None:
     assert sorted(examples.EXAMPLES) == sorted(COMMANDS)
 
 
@@ -41,7 +41,7 @@ def test_the_help_of_a_command_ends_with_its_examples(command: str, capsys: pyte
     assert capsys.readouterr().out.endswith(f"{examples.of(command)}\n")
 
 
-def test_a_family_shows_the_examples_of_its_members() -> None:
+def test_a_command_group_shows_the_examples_of_its_members() -> None:
     shown = examples.of("session")
     assert "belljar session start" in shown
     assert "belljar session stop" in shown

@@ -24,7 +24,7 @@ def test_an_option_of_dockers_is_answered_with_what_to_do(word: str) -> None:
         parse(["run", word, "1:2", "ls"])
 
 
-def test_what_is_advised_is_there_and_nothing_of_ours_is_hidden() -> None:
+def test_advised_commands_exist_and_hide_none_of_ours() -> None:
     known = {" ".join(words) for words in leaves(build())}
     advised = [each for text in COMMANDS.values() for each in re.findall(r"`belljar ([a-z]+(?: [a-z]+)?)", text)]
     assert {words for words in advised if words not in known and words.split()[0] not in known} == set()

@@ -21,7 +21,7 @@ def test_the_first_example_of_the_help_works(workspace: Path) -> None:
     assert (answer.status, answer.stderr) == (0, "")
 
 
-def test_bytes_that_are_no_text_are_not_lost(workspace: Path) -> None:
+def test_arguments_that_are_not_utf8_are_kept(workspace: Path) -> None:
     document = belljar("run", "--json", "--workspace", workspace, r"printf 'a\377b'; echo fine >&2").json
     assert b64decode(document["stdout_base64"]) == b"a\xffb"
     assert "stderr_base64" not in document
@@ -45,7 +45,7 @@ class TestSettings:
         assert (args.image, args.memory, args.timeout) == ("python", "1g", 300)
         assert parse(["run", "--image", "base", "ls"]).image == "base"
 
-    def test_what_the_operator_enforces_holds(self) -> None:
+    def test_a_setting_that_the_operator_enforces_wins(self) -> None:
         self.write(self.operator, '[enforce]\npolicy = "strict"\nnetwork = "none"\ntimeout = 60\n')
         self.write(self.user, 'policy = "permissive"\n')
         assert parse(["run", "ls"]).policy == "strict"
@@ -64,7 +64,7 @@ class TestSettings:
             ("workspace = '/'", "no setting 'workspace'"),
         ],
     )
-    def test_a_mistake_is_named_with_its_file(self, text: str, said: str) -> None:
+    def test_a_mistake_in_a_settings_file_is_named_with_the_file(self, text: str, said: str) -> None:
         self.write(self.user, text)
         with pytest.raises(UsageError, match=r"user\.toml") as raised:
             parse(["run", "ls"])
@@ -82,7 +82,7 @@ class TestSettings:
         assert args.policy == "default"
         assert "inside the workspace" in capsys.readouterr().err
 
-    def test_config_says_where_each_comes_from(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_config_says_where_each_setting_comes_from(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.write(self.operator, 'image = "node"\n[enforce]\nnetwork = "none"\n')
         self.write(self.user, 'memory = "3g"\n')
         assert main(["config"]) == 0

@@ -14,7 +14,7 @@ def test_a_preset_is_explained_host_by_host(tmp_path: Path, monkeypatch: pytest.
     assert all({"preset", "host", "why"} == each.keys() for each in answer.json)
 
 
-def test_a_preset_that_nobody_knows_is_one_line() -> None:
+def test_an_unknown_preset_is_one_line_of_error() -> None:
     answer = belljar("network", "explain", "pyhton")
     assert answer.status == 2
     assert "python" in answer.complaint

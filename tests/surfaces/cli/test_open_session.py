@@ -25,7 +25,9 @@ reason = "Not in this house."
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_while_it_opens(workspace: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_the_command_while_its_session_opens(
+    workspace: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     with socket.socket(socket.AF_UNIX) as engine:  # that never answers
         engine.bind(str(tmp_path / "engine"))
         engine.listen()
@@ -35,7 +37,7 @@ def test_a_signal_ends_it_while_it_opens(workspace: Path, tmp_path: Path, number
             assert process.wait(120) == 128 + number
 
 
-def test_safe_mode_works_in_a_session_that_goes_on(workspace: Path, tmp_path: Path) -> None:
+def test_safe_mode_works_in_a_running_session(workspace: Path, tmp_path: Path) -> None:
     id = belljar("session", "start", "--workspace", workspace).stdout.strip()
     try:
         terminal = Terminal.belljar("shell", "--session", id, BELLJAR_STATE=str(tmp_path / "state"))
@@ -67,7 +69,7 @@ def test_a_session_is_judged_by_the_policy_that_it_was_started_with(workspace: P
     "option", ["--network=full", "--memory=64m", "--image=python", "--workspace=.", "--mount=/usr:/data", "--staged"]
 )
 @pytest.mark.parametrize("command", [["run", "true"], ["shell"], ["call", "Bash", "command=true"]])
-def test_a_session_takes_no_option_that_it_could_not_follow(command: list[str], option: str) -> None:
+def test_options_that_a_running_session_cannot_follow_are_refused(command: list[str], option: str) -> None:
     first, *rest = command
     answer = belljar(first, option, "--session", "bj-0123456789ab", *rest)
     flag = option.partition("=")[0]

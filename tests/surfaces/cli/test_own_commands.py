@@ -14,7 +14,7 @@ from belljar.policy import Policy
 from belljar.surfaces.cli import own_commands
 
 
-def test_our_own_commands_answer(terminal: Terminal) -> None:
+def test_colon_commands_of_safe_mode_answer(terminal: Terminal) -> None:
     terminal.line(":help")
     terminal.until("Ctrl+C interrupts")
     terminal.line(":polcy")
@@ -32,7 +32,7 @@ def test_our_own_commands_answer(terminal: Terminal) -> None:
     assert terminal.status() == 5
 
 
-def test_the_policy_is_shown_as_it_decides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_policy_command_shows_each_rule_s_decision(capsys: pytest.CaptureFixture[str]) -> None:
     policy = Policy.load("ci", prove=False)
     mode: Any = SimpleNamespace(box=SimpleNamespace(policy=policy, is_staged=False))
     own_commands.carry_out(mode, ":policy")
@@ -41,7 +41,7 @@ def test_the_policy_is_shown_as_it_decides(capsys: pytest.CaptureFixture[str]) -
     assert shown["delete.unknown"] == "deny", "it denies what others ask about"
 
 
-def test_an_option_that_there_is_not_is_no_path(workspace: Path) -> None:
+def test_an_unknown_option_is_not_taken_for_a_path(workspace: Path) -> None:
     terminal = Terminal.belljar("shell", "--staged", "--workspace", workspace)
     for line, answer in (
         (":apply -p", "-p is not an option of :apply; it has --merge"),

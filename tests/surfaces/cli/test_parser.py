@@ -25,7 +25,7 @@ def test_help_names_every_command_and_gives_examples() -> None:
         assert belljar(*same).stdout == answer.stdout
 
 
-def test_help_for_one_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_for_one_command_describes_that_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "session", "start"]) == 0
     assert capsys.readouterr().out.startswith("usage: belljar session start")
 

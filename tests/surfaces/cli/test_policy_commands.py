@@ -74,7 +74,7 @@ def test_a_knowledge_file_is_tested_by_its_schema_and_its_examples(tmp_path: Pat
     assert "unknown key 'effekt'" in belljar("policy", "test", str(path)).complaint
 
 
-def test_check_tells_by_its_status() -> None:
+def test_check_returns_its_verdict_as_exit_status() -> None:
     assert [main(["check", text]) for text in ("ls", "sudo ls", "rm -rf /")] == [0, 3, 126]
 
 
@@ -86,7 +86,7 @@ def test_check_gives_the_verdict_as_a_document() -> None:
     assert {"id", "decision", "risk", "reason"} == set(answer.json["rules"][0])
 
 
-def test_check_is_readable_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_a_readable_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "ls"]) == 0
     assert capsys.readouterr().out.startswith("allow (low)")
     assert main(["check", "--explain", "--", "rm", "-rf", "/"]) == 126
@@ -98,7 +98,7 @@ def test_check_masks_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hunter2" not in capsys.readouterr().out
 
 
-def test_policy_test_counts_what_came_out_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_policy_test_counts_unexpected_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "cases.jsonl"
     cases = [{"command": "ls", "expect": "allow"}, {"command": "rm -rf /", "expect": "deny"}]
     file.write_text("".join(json.dumps(case) + "\n" for case in cases))

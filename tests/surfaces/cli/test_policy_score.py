@@ -11,7 +11,7 @@ from belljar.surfaces.cli.policy_score import score_files
 POLICY = Policy.load("default")
 
 
-def test_a_score_counts_and_names_the_wrong_ones(tmp_path: Path) -> None:
+def test_a_score_counts_and_names_the_wrong_verdicts(tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text(
         '{"command": "ls", "expect": "allow"}\n\n{"command": ["rm", "-rf", "/"], "expect": "deny"}\n'

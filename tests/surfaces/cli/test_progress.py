@@ -33,7 +33,7 @@ def test_without_a_terminal_progress_is_a_line_at_the_start_and_one_at_the_end(
     assert capsys.readouterr().err == "belljar: building it …\nbelljar: it is ready\n"
 
 
-def test_without_a_terminal_a_long_build_is_heard_of_now_and_then(
+def test_without_a_terminal_a_long_build_prints_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bar = console.Bar()

@@ -25,7 +25,7 @@ def parser() -> Iterator[Parser]:
         "for ((i=0;i<3;i++))", "case x", "f()", "select x in a",
     ],
 )  # fmt: skip
-def test_bash_would_ask_for_more(text: str, parser: Parser) -> None:
+def test_an_incomplete_command_asks_for_another_line(text: str, parser: Parser) -> None:
     assert is_incomplete(text, parser)
 
 
@@ -38,7 +38,7 @@ def test_bash_would_ask_for_more(text: str, parser: Parser) -> None:
         "for i in 1 2; echo", "case x )", "echo (",
     ],
 )  # fmt: skip
-def test_bash_would_not_ask_for_more(text: str, parser: Parser) -> None:
+def test_a_complete_or_wrong_command_asks_for_no_other_line(text: str, parser: Parser) -> None:
     assert not is_incomplete(text, parser)
 
 
@@ -54,7 +54,7 @@ class Script:
         return self._lines.pop(0)
 
 
-def test_lines_are_put_together_until_the_command_is_whole(parser: Parser) -> None:
+def test_lines_are_joined_until_the_command_is_complete(parser: Parser) -> None:
     script = Script("cat <<EOF", "text", "EOF", "ls")
     assert read_command(script.read, "$ ", parser) == "cat <<EOF\ntext\nEOF"
     assert script.prompts == ["$ ", "> ", "> "]

@@ -43,7 +43,7 @@ def test_a_colour_that_was_left_on_is_reset() -> None:
     assert shown(b"\x1b[31mred") == "\x1b[31mred\x1b[0m"
 
 
-def test_an_endless_sequence_is_not_held_for_ever() -> None:
+def test_an_endless_escape_sequence_is_cut_off() -> None:
     assert len(shown(b"\x1b[" + b"1;" * 5000)) > 5000
 
 
@@ -52,28 +52,28 @@ def test_a_message_is_one_line_without_controls() -> None:
 
 
 @given(st.binary(), st.integers(min_value=1, max_value=7))
-def test_no_control_ever_passes_however_it_is_cut(data: bytes, step: int) -> None:
+def test_no_control_character_passes_however_the_output_is_cut(data: bytes, step: int) -> None:
     seen = shown(*(data[i : i + step] for i in range(0, len(data), step)))
     rest = re.sub(r"\x1b\[[0-9;:]*m", "", seen)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", rest)
 
 
 @given(st.text())
-def test_what_is_exact_has_no_control_but_newlines_and_tabs(text: str) -> None:
+def test_exact_text_has_no_control_characters_but_newlines_and_tabs(text: str) -> None:
     shown = exact(text)
     assert all(each in "\n\t" or ord(each) >= 0x20 for each in shown)
     assert exact(shown) == shown
 
 
 @pytest.mark.parametrize("hidden", "\xad\u034f\u115f\u180e\u206a\u2800\u3164\ufe01\uffa0\U000e0101\u200d\ufe0f")
-def test_what_is_exact_hides_no_character(hidden: str) -> None:
+def test_exact_text_shows_every_invisible_character(hidden: str) -> None:
     """A variable whose name is a filler, a word that is not the one it looks like."""
     for text in (f"if (a{hidden}) run({hidden})", f"{hidden}x", f"=\u00e9{hidden}{hidden}\u200b\u200d"):
         assert hidden not in exact(text).replace("\u00e9" + 2 * hidden, "")
 
 
 @pytest.mark.parametrize("text", ["⚠\ufe0f", "👩\u200d💻", "❤\ufe0f\u200d🔥", "می\u200cخواهم", "grüße"])
-def test_what_honest_text_is_made_of_stays(text: str) -> None:
+def test_emoji_joiners_and_accents_are_kept(text: str) -> None:
     assert exact(text) == safe(text) == text
 
 

@@ -59,7 +59,7 @@ def test_statuses_of_vectors_are_exact(workspace: Path, command: list[str], stat
     assert run(workspace, "--", *command).status == status
 
 
-def test_a_program_of_a_vector_that_another_image_has_is_told(workspace: Path) -> None:
+def test_a_missing_program_of_a_vector_is_named_with_the_image_that_has_it(workspace: Path) -> None:
     answer = run(workspace, "--", "pytest", "-q")
     assert (answer.status, answer.complaint) == (
         127, "belljar: Command not found: pytest; the image 'base' has none, 'python' has",
@@ -167,7 +167,7 @@ def test_an_ordinary_failure_is_no_annotation(workspace: Path) -> None:
     assert run(workspace, "exit 1", env={"GITHUB_ACTIONS": "true"}).stderr == ""
 
 
-def test_a_read_only_home_is_no_hindrance(workspace: Path) -> None:
+def test_a_command_runs_with_a_read_only_home(workspace: Path) -> None:
     env = {"HOME": "/proc/1", "XDG_STATE_HOME": "/proc/1/state", "XDG_CACHE_HOME": "/proc/1/cache"}
     answer = run(workspace, "echo fine", env=env)
     assert (answer.status, answer.stdout) == (0, "fine\n")
@@ -183,7 +183,7 @@ def test_a_required_audit_trail_that_cannot_be_written_stops_the_run(workspace: 
     assert not (workspace / "ran").exists()
 
 
-def test_a_misspelt_required_is_not_taken_for_a_no(workspace: Path) -> None:
+def test_a_misspelt_audit_setting_is_refused(workspace: Path) -> None:
     answer = run(workspace, "touch ran", env={"BELLJAR_AUDIT": "requird"})
     assert (answer.status, answer.complaint) == (
         2,
@@ -193,7 +193,7 @@ def test_a_misspelt_required_is_not_taken_for_a_no(workspace: Path) -> None:
     assert run(workspace, "echo on", env={"BELLJAR_AUDIT": ""}).stdout == "on\n"
 
 
-def test_nothing_of_a_run_is_left(workspace: Path) -> None:
+def test_a_run_leaves_nothing_behind(workspace: Path) -> None:
     answer = run(workspace, "--json", "sleep 60 & echo started")
     run_directory = Path(os.environ["BELLJAR_RUN"], answer.json["session"])
     assert answer.json["survivors_killed"] == 1
@@ -206,7 +206,7 @@ def test_verbose_logs_to_stderr_and_only_there(workspace: Path) -> None:
     assert "info belljar" in answer.stderr
 
 
-def test_a_hint_says_what_stood_in_the_way(workspace: Path) -> None:
+def test_a_failed_command_ends_with_a_hint(workspace: Path) -> None:
     answer = belljar("run", "--workspace", workspace, "getent hosts example.com || curl -sS http://example.com/")
     assert answer.status != 0
     last = answer.stderr.splitlines()[-1]
@@ -231,11 +231,11 @@ def loaded(program: str, names: set[str], *argv: str) -> str:
     return subprocess.run([sys.executable, "-c", program, *argv], env=env, capture_output=True, text=True).stdout
 
 
-def test_a_launch_begins_with_little_loaded() -> None:
+def test_a_launch_starts_with_few_imports() -> None:
     assert loaded("import belljar.surfaces.cli.run, belljar.engines.oci.engine", SELDOM | LATER) == "\n"
 
 
-def test_a_plain_command_loads_nothing_that_only_others_need(workspace: Path) -> None:
+def test_a_plain_command_imports_nothing_that_only_others_need(workspace: Path) -> None:
     program = "from belljar.surfaces.cli.main import main; main(sys.argv[1:])"
     argv = ("run", "--workspace", str(workspace), "--", "echo", "ran")
     at_first_use = {"random", "tempfile"}  # to install the init
@@ -254,7 +254,7 @@ def test_a_working_directory_outside_is_refused_before_anything_is_started(
         early.wait()
 
 
-def test_a_wrong_working_directory_is_said_as_text_and_as_a_document(workspace: Path) -> None:
+def test_a_wrong_working_directory_is_reported_as_text_and_as_json(workspace: Path) -> None:
     answer = run(workspace, "--cwd", "/etc", "--json", "true")
     assert (answer.status, answer.json["error"]) == (2, "working_directory_invalid")
     assert "Invalid working directory: /etc" in answer.stderr
@@ -285,7 +285,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     return made
 
 
-def test_the_rest_goes_on_when_the_launch_waits_for_its_engine(held: Held) -> None:
+def test_an_early_launch_can_be_waited_for_and_discarded(held: Held) -> None:
     early = EarlyLaunch(Plan("."))
     early.start()
     held.answered.set()
@@ -294,7 +294,7 @@ def test_the_rest_goes_on_when_the_launch_waits_for_its_engine(held: Held) -> No
     assert held.discarded
 
 
-def test_a_taken_launch_is_not_discarded(held: Held) -> None:
+def test_an_early_launch_that_was_taken_is_not_discarded(held: Held) -> None:
     early = EarlyLaunch(Plan("."))
     held.answered.set()
     early.start()
@@ -304,7 +304,7 @@ def test_a_taken_launch_is_not_discarded(held: Held) -> None:
     assert not hasattr(held, "discarded")
 
 
-def test_a_failed_launch_raises_where_it_is_awaited(held: Held) -> None:
+def test_a_failed_early_launch_raises_where_it_is_awaited(held: Held) -> None:
     early = EarlyLaunch(Plan("."))
     held.failure = EngineError("no engine")
     held.answered.set()

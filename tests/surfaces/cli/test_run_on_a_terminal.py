@@ -17,7 +17,7 @@ def run(workspace: Path, *args: str, rows: int = 24, cols: int = 80) -> Terminal
     return Terminal.belljar("run", "--workspace", workspace, *args, rows=rows, cols=cols)
 
 
-def test_a_shell_inside_is_talked_to_and_what_is_typed_runs_there(workspace: Path) -> None:
+def test_an_interactive_shell_runs_what_is_typed_inside(workspace: Path) -> None:
     shell = Terminal.host_shell(workspace)
     shell.type("belljar run 'PS1=inside: bash --norc'\n")
     shell.until("inside:")
@@ -59,7 +59,7 @@ def test_the_program_learns_the_size_and_every_change_of_it(workspace: Path) -> 
     assert terminal.status() == 128 + signal.SIGTERM
 
 
-def test_a_question_is_answered(workspace: Path) -> None:
+def test_a_program_s_question_can_be_answered(workspace: Path) -> None:
     terminal = run(workspace, "read -p 'name? ' name; echo hello $name")
     terminal.until("name? ")
     terminal.type("Ada\r")
@@ -79,7 +79,7 @@ def test_a_terminal_can_be_forced_and_refused(workspace: Path) -> None:
     assert terminal.status() == 0
 
 
-def test_what_attacks_the_terminal_does_not_pass(workspace: Path) -> None:
+def test_sequences_that_attack_the_terminal_do_not_pass(workspace: Path) -> None:
     terminal = run(
         workspace, r"printf 'a\033]52;c;aGk=\007b\033]0;title\033\\c\033[6n\033[c\033[31mred\033[2J\033P+q\033\\end'"
     )

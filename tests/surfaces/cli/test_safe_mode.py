@@ -25,7 +25,7 @@ def say(process: Started, line: str, answer: str) -> None:
     assert process.stdout.readline() == f"{answer}\n".encode()
 
 
-def test_lines_run_in_one_shell_and_the_last_status_is_ours(workspace: Path) -> None:
+def test_lines_run_in_one_shell_and_the_last_status_is_returned(workspace: Path) -> None:
     answer = piped(workspace, "cd /tmp", "x=5", "pwd; echo $x", "", "exit_with() { return $1; }", "exit_with 4")
     assert (answer.status, answer.stdout, answer.stderr) == (4, "/tmp\n5\n", "")
 
@@ -61,7 +61,7 @@ def test_exit_ends_it_with_its_status(workspace: Path) -> None:
     assert (answer.status, answer.stdout) == (7, "a\n")
 
 
-def test_no_lines_are_no_failure(workspace: Path) -> None:
+def test_empty_input_is_no_failure(workspace: Path) -> None:
     answer = belljar("shell", "--workspace", workspace, stdin=b"")
     assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
 
@@ -95,7 +95,7 @@ def test_a_signal_ends_it_and_its_sandbox(workspace: Path) -> None:
         assert process.wait(120) == 128 + signal.SIGTERM
 
 
-def test_a_signal_ends_it_while_nobody_reads_what_a_command_prints(workspace: Path) -> None:
+def test_a_signal_ends_safe_mode_while_its_output_is_not_read(workspace: Path) -> None:
     with start("shell", "--workspace", workspace, stdin=-1) as process:
         say(process, "yes", "y")
         time.sleep(0.5)  # pipe and queue fill up
@@ -175,7 +175,7 @@ def test_a_signal_ends_it_while_it_asks(terminal: Terminal) -> None:
     assert terminal.status() == 128 + signal.SIGHUP
 
 
-def test_a_signal_that_another_thread_got_ends_it_too(terminal: Terminal) -> None:
+def test_a_signal_delivered_to_another_thread_ends_safe_mode(terminal: Terminal) -> None:
     """The kernel chooses the thread; only in the main one a wait is broken by it."""
     terminal.line("echo u'p'; cat")
     terminal.until("up\r\n")
@@ -185,7 +185,7 @@ def test_a_signal_that_another_thread_got_ends_it_too(terminal: Terminal) -> Non
     assert terminal.status() == 128 + signal.SIGHUP
 
 
-def test_it_ends_with_its_terminal_also_where_no_signal_says_so(workspace: Path) -> None:
+def test_safe_mode_ends_with_its_terminal_even_without_a_signal(workspace: Path) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # what it starts inherits that
     terminal = Terminal.belljar("shell", "--workspace", workspace)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -223,7 +223,7 @@ def test_several_lines_are_edited_as_one_text(terminal: Terminal) -> None:
     assert terminal.status() == 0
 
 
-def test_a_directory_s_name_cannot_play_with_the_terminal(
+def test_a_directory_s_name_cannot_send_terminal_controls(
     workspace: Path, tmp_path: Path, editor: dict[str, str]
 ) -> None:
     terminal = Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
@@ -236,7 +236,7 @@ def test_a_directory_s_name_cannot_play_with_the_terminal(
     assert "^[]0;title^Gy" in shown
 
 
-def test_output_cannot_play_with_the_terminal(terminal: Terminal) -> None:
+def test_output_cannot_send_harmful_terminal_controls(terminal: Terminal) -> None:
     terminal.line(r"printf '\033]52;c;aGk=\007\033[31mred\033[2J'")
     shown = terminal.until("exit 0")
     assert "\x1b]52" not in shown
@@ -263,7 +263,7 @@ ENDS = ["set -e; false", "exec true", "f() { exit 3; }; f", "echo exit 3 >/tmp/i
         "enable -n builtin"]  # fmt: skip
 
 
-def test_only_a_typed_exit_takes_a_person_back_to_the_host(workspace: Path) -> None:
+def test_only_a_typed_exit_ends_safe_mode(workspace: Path) -> None:
     shell = Terminal.host_shell(workspace)
     shell.type("belljar shell --workspace .\n")
     for ends in ENDS:
@@ -284,7 +284,7 @@ def test_only_a_typed_exit_takes_a_person_back_to_the_host(workspace: Path) -> N
     assert where != os.uname().nodename
 
 
-def test_keys_typed_behind_exit_are_not_the_host_s(workspace: Path) -> None:
+def test_keys_typed_after_exit_do_not_reach_the_host(workspace: Path) -> None:
     shell = Terminal.host_shell(workspace)
     for leaves in ("exit\r", ":quit\r"):
         shell.type("belljar shell --workspace .\n")
@@ -300,7 +300,7 @@ def test_keys_typed_behind_exit_are_not_the_host_s(workspace: Path) -> None:
     shell.status()
 
 
-def test_ctrl_backslash_is_no_way_out(workspace: Path, tmp_path: Path, editor: dict[str, str]) -> None:
+def test_ctrl_backslash_does_not_leave_safe_mode(workspace: Path, tmp_path: Path, editor: dict[str, str]) -> None:
     terminal = Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
     terminal.line("echo u'p'")
     terminal.until("up\r\n")
@@ -314,7 +314,7 @@ def test_ctrl_backslash_is_no_way_out(workspace: Path, tmp_path: Path, editor: d
     assert terminal.status() == 0
 
 
-def test_an_editing_mode_does_not_cost_the_shell(terminal: Terminal) -> None:
+def test_setting_an_editing_mode_does_not_break_the_shell(terminal: Terminal) -> None:
     """In an interactive bash it makes the keyboard what is read next, in the middle of our text."""
     for mode in ("vi", "emacs"):
         terminal.line(f"x=kept; set -o {mode}")
@@ -356,7 +356,7 @@ def test_the_history_is_the_person_s_own(terminal: Terminal) -> None:
     assert terminal.status() == 0
 
 
-def test_the_memory_of_a_line_is_its_own(terminal: Terminal) -> None:
+def test_the_peak_memory_shown_is_the_line_s_own(terminal: Terminal) -> None:
     terminal.line("python3 -c \"x=b'y'*(100<<20); import time; time.sleep(1.5)\"")
     terminal.until("peak ≥ 1")
     assert len(terminal.until(" MiB").split(".")[0]) == 2
@@ -364,14 +364,14 @@ def test_the_memory_of_a_line_is_its_own(terminal: Terminal) -> None:
     assert terminal.status() == 0
 
 
-def test_it_says_what_can_be_reached(workspace: Path) -> None:
+def test_the_start_line_says_what_can_be_reached(workspace: Path) -> None:
     terminal = Terminal.belljar("shell", "--workspace", workspace, "--allow-preset", "python", "--allow", "a.example")
     terminal.until("network none but preset python, a.example;")
     terminal.line(":quit")
     assert terminal.status() == 0
 
 
-def test_a_port_that_is_open_is_not_offered(terminal: Terminal) -> None:
+def test_a_port_already_forwarded_is_not_offered(terminal: Terminal) -> None:
     terminal.line(":open 8000")
     terminal.until("http://127.0.0.1:")
     serve = "python3 -m http.server {0} >/tmp/log 2>&1 & until curl -s localhost:{0} >/dev/null; do :; done"

@@ -22,7 +22,7 @@ def test_variables_come_from_files_too(tmp_path: Path, workspace: Path, monkeypa
     assert belljar("run", "--env-file", tmp_path / "none", "ls").status == 2
 
 
-def test_no_file_chooses_which_of_our_variables_a_command_gets(
+def test_an_env_file_cannot_take_variables_from_the_host(
     tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repository's `.env` names a token; only the command line may."""

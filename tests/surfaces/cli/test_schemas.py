@@ -35,7 +35,7 @@ def test_a_usage_error_is_a_document_too(args: list[str]) -> None:
     validate(answer.json, SCHEMAS["error"])
 
 
-def test_what_json_prints_is_what_the_schemas_say(workspace: Path) -> None:
+def test_json_output_matches_the_schemas(workspace: Path) -> None:
     here = ("--workspace", workspace)
     validate(belljar("run", "--json", *here, "echo hi").json, SCHEMAS["run"])
     validate(belljar("run", "--json", *here, "rm -rf /").json, SCHEMAS["error"])
@@ -75,7 +75,7 @@ def test_every_command_answers_a_mistake_as_json_and_has_a_schema(
     assert words[-1] in WITHOUT_AN_ANSWER or any(f"belljar {words[0]}" in text for text in described)
 
 
-def test_what_staged_commands_and_files_print_is_what_the_schemas_say(workspace: Path) -> None:
+def test_json_output_of_staged_and_file_commands_matches_the_schemas(workspace: Path) -> None:
     def printed(*args: str | Path) -> object:
         return belljar(*args, "--json", cwd=workspace).json
 

@@ -94,7 +94,7 @@ def test_a_denied_command_does_not_become_a_shell(session: str) -> None:
     assert "denied" in answer.complaint
 
 
-def test_a_session_nobody_stops_ends_with_its_lease(workspace: Path, docker_client: object) -> None:
+def test_a_session_that_is_never_stopped_ends_with_its_lease(workspace: Path, docker_client: object) -> None:
     id = belljar("session", "start", "--workspace", workspace, "--lease", "1").stdout.strip()
     gone = subprocess.run(["docker", "wait", f"belljar-{id}"], capture_output=True, text=True, timeout=120, check=False)
     assert gone.returncode == 0 or "No such container" in gone.stderr

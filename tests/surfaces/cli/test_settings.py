@@ -28,7 +28,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     return operator, user
 
 
-def test_the_user_goes_before_the_operator_but_not_before_what_is_enforced(files: tuple[Path, Path]) -> None:
+def test_user_settings_win_over_the_operator_s_but_not_over_enforced_ones(files: tuple[Path, Path]) -> None:
     operator, user = files
     operator.write_text('memory = "1g"\nimage = "base"\n[enforce]\nnetwork = "none"\n')
     user.write_text('memory = "2g"\nnetwork = "full"\n')
@@ -62,13 +62,13 @@ def test_an_operator_may_allow_several_images(files: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("line", ['policy = ["ci", "strict"]', 'memory = ["1g"]', "image = []", "image = [1, []]"])
-def test_what_cannot_be_listed_is_refused(line: str, files: tuple[Path, Path]) -> None:
+def test_a_list_for_a_single_setting_is_refused(line: str, files: tuple[Path, Path]) -> None:
     files[0].write_text(f"[enforce]\n{line}\n")
     with pytest.raises(UsageError, match="must be text or a number"):
         settings.load()
 
 
-def test_they_are_the_options_defaults(files: tuple[Path, Path]) -> None:
+def test_settings_are_the_defaults_of_the_options(files: tuple[Path, Path]) -> None:
     files[1].write_text('memory = "2g"\n')
     parser = build()
     settings.apply(parser, settings.load())
@@ -76,7 +76,7 @@ def test_they_are_the_options_defaults(files: tuple[Path, Path]) -> None:
     assert parser.parse_args(["run", "--memory", "3g", "true"]).memory == "3g"
 
 
-def test_a_file_in_the_workspace_does_not_count(files: tuple[Path, Path]) -> None:
+def test_a_settings_file_in_the_workspace_is_ignored(files: tuple[Path, Path]) -> None:
     files[1].write_text('memory = "2g"\n')
     assert settings.load(str(files[1].parent)) == {}
 
@@ -128,13 +128,13 @@ def test_an_enforced_size_count_or_time_is_a_ceiling(files: tuple[Path, Path]) -
 
 
 @pytest.mark.parametrize("given", [["--allow", "a.example"], ["--allow-preset", "python"], ["--ask-hosts"]])
-def test_no_network_means_no_door_either(files: tuple[Path, Path], given: list[str]) -> None:
+def test_an_enforced_network_none_refuses_allow_options(files: tuple[Path, Path], given: list[str]) -> None:
     files[0].write_text('[enforce]\nnetwork = "none"\n')
     with pytest.raises(UsageError, match=f"{given[0]}: there is no network on this machine"):
         settings.enforce(build().parse_args(["run", *given, "true"]), settings.load())
 
 
-def test_no_policy_opens_a_door_where_there_is_no_network(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_enforced_network_none_overrides_the_policy_s_hosts(files: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "open.toml").write_text('[policy]\nname = "open"\n[network]\nallow = ["a.example"]\n')
     args = build().parse_args(["run", "--policy", str(tmp_path / "open.toml"), "true"])
     settings.enforce(args, settings.load())

@@ -40,7 +40,7 @@ def test_ctrl_c_twice_kills_it(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_ends_us_ends_the_command(workspace: Path, number: int) -> None:
+def test_a_signal_that_ends_belljar_ends_the_command(workspace: Path, number: int) -> None:
     with start("run", "--workspace", workspace, "echo ready; sleep 60") as process:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
@@ -48,7 +48,7 @@ def test_a_signal_that_ends_us_ends_the_command(workspace: Path, number: int) ->
         assert process.wait(120) == 128 + number
 
 
-def test_a_signal_ends_us_also_where_nobody_reads_what_we_print(workspace: Path) -> None:
+def test_a_signal_ends_belljar_while_its_output_is_not_read(workspace: Path) -> None:
     with start("run", "--workspace", workspace, "yes") as process:
         assert process.stdout
         size, held = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ), bytearray(4)
@@ -71,7 +71,7 @@ def test_a_signal_during_the_launch_leaves_nothing(workspace: Path, tmp_path: Pa
     shutil.rmtree(own)
 
 
-def test_ctrl_c_does_not_break_into_an_import_beside_the_launch() -> None:
+def test_ctrl_c_is_delayed_until_an_import_is_done() -> None:
     """There it could leave a lock held that the launching thread waits for, for ever."""
     done = []
 

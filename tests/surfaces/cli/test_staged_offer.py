@@ -29,7 +29,7 @@ def _kept() -> set[str]:
     return {each["id"] for each in belljar("session", "list", "--json").json}
 
 
-def test_choosing_hunk_by_hunk_and_keeping(place: Path) -> None:
+def test_changes_can_be_chosen_hunk_by_hunk_and_the_rest_kept(place: Path) -> None:
     lines = [f"{number}\n" for number in range(40)]
     (place / "a.txt").write_text("".join(lines))
     change = "sed -i -e 's/^1$/first/' -e 's/^38$/last/' a.txt; echo new > b.txt"
@@ -55,7 +55,7 @@ def test_choosing_hunk_by_hunk_and_keeping(place: Path) -> None:
     assert not (place / "b.txt").exists()
 
 
-def test_choosing_asks_for_empty_directories_and_not_for_what_cannot_be_applied(place: Path) -> None:
+def test_choosing_asks_about_empty_directories_but_not_about_fifos(place: Path) -> None:
     terminal = Terminal.belljar(
         "run", "--staged", "--workspace", place, "mkdir -p empty full; echo x > full/x; mkfifo fifo"
     )

@@ -11,7 +11,7 @@ from tests.surfaces.invoking import belljar
 from tests.surfaces.real_terminal import Terminal
 
 
-def test_several_in_one_directory_must_be_named(place: Path) -> None:
+def test_with_several_staged_sessions_one_must_be_named(place: Path) -> None:
     ids = {run_staged(place), run_staged(place)}
     complaint = belljar("diff", cwd=place).complaint
     assert all(id in complaint for id in ids)
@@ -38,7 +38,7 @@ def test_prune_names_unapplied_work_and_drops_it_only_when_told_so(place: Path) 
     assert areas() == []
 
 
-def test_prune_asks_on_a_terminal_and_takes_only_yes_for_one(place: Path) -> None:
+def test_prune_asks_on_a_terminal_and_accepts_only_yes(place: Path) -> None:
     id = run_staged(place)
     for answer, left in (("", [id]), ("n", [id]), ("y", [])):
         terminal = Terminal.belljar("prune", "--staged")
@@ -48,7 +48,7 @@ def test_prune_asks_on_a_terminal_and_takes_only_yes_for_one(place: Path) -> Non
         assert [each for each in areas() if each == id] == left
 
 
-def test_changes_of_another_directory_that_was_at_this_path_stand_in_nobodys_way(place: Path) -> None:
+def test_changes_of_a_replaced_directory_do_not_block_the_new_one(place: Path) -> None:
     old = run_staged(place)
     assert belljar("apply", "b.txt", cwd=place).status == 0
     place.rename(place.with_name("moved"))
@@ -67,7 +67,7 @@ def test_changes_of_another_directory_that_was_at_this_path_stand_in_nobodys_way
     assert new
 
 
-def test_of_a_directory_that_is_gone_only_what_was_not_applied_is_kept(place: Path) -> None:
+def test_of_a_deleted_workspace_only_unapplied_changes_are_kept(place: Path) -> None:
     done, waiting = run_staged(place, "echo 1 > 1; mkdir d; echo 2 > d/2; rm c.txt"), run_staged(place, "echo 3 > 3")
     assert belljar("apply", done).status == 0
     place.rename(place.with_name("moved"))

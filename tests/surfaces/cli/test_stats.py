@@ -7,14 +7,14 @@ from tests.surfaces.invoking import belljar
 from tests.surfaces.real_terminal import Terminal
 
 
-def test_stats_tell_what_a_session_uses(session: str) -> None:
+def test_stats_show_what_a_session_uses(session: str) -> None:
     (row,) = [each for each in belljar("stats", "desk", "--json").json if each["id"] == session]
     assert row["memory"] > 0
     assert row["pids"] > 0
     assert "desk" in belljar("stats", "--once").stdout
 
 
-def test_on_a_terminal_they_are_told_again_until_ctrl_c(session: str) -> None:
+def test_on_a_terminal_stats_are_refreshed_until_ctrl_c(session: str) -> None:
     terminal = Terminal.belljar("stats", "desk")
     terminal.until("desk")
     again = terminal.until("\x1b[2A\x1b[J")

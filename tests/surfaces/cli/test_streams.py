@@ -56,7 +56,7 @@ def test_output_arrives_while_the_command_runs(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_no_hindrance(workspace: Path, closed: str) -> None:
+def test_a_command_runs_with_closed_streams(workspace: Path, closed: str) -> None:
     script = f'"$@" {closed}'
     command = [*start_args(workspace), "cat; echo out > made; echo err >&2; exit 5"]
     assert subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, check=False).returncode == 5

@@ -36,7 +36,7 @@ def test_a_tool_call_can_go_to_a_session(session: str) -> None:
         ("run_command", {"command": "true"}, 0),
     ],
 )
-def test_a_tool_call_s_status_tells_how_it_went(session: str, tool: str, parameters: object, status: int) -> None:
+def test_a_tool_call_s_exit_status_follows_its_result(session: str, tool: str, parameters: object, status: int) -> None:
     answer = belljar("call", tool, json.dumps(parameters), "--session", session, "--json")
     assert answer.status == status
     assert isinstance(answer.json, dict)
@@ -49,13 +49,13 @@ def test_secrets_of_a_tool_call_are_masked(session: str) -> None:
     assert "***" in answer.stdout
 
 
-def test_parameters_may_be_written_as_words(session: str) -> None:
+def test_parameters_may_be_written_as_name_equals_value(session: str) -> None:
     answer = belljar("call", "--session", session, "Bash", "command=echo a=b $((6 * 7))", "timeout=5000")
     assert (answer.status, answer.stdout.strip()) == (0, "a=b 42")
 
 
 @pytest.mark.parametrize("words", [["ls"], ["{command: ls}"], ["command=ls", "fast"], ["command=ls", "timeout=soon"]])
-def test_what_is_no_parameter_is_answered_with_an_example(words: list[str]) -> None:
+def test_an_invalid_parameter_is_answered_with_an_example(words: list[str]) -> None:
     refused = belljar("call", "Bash", *words)
     assert refused.status == 2
     assert """write for example command=ls, or '{"command": "ls"}'""" in refused.complaint

@@ -26,7 +26,7 @@ def test_an_image_that_is_there_is_not_built_again(base_image: str, capsys: pyte
     assert json.loads(capsys.readouterr().out)["reference"] == base_image
 
 
-def test_doctor_goes_through_everything(base_image: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_every_check(base_image: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) in (0, 1)
     checks = json.loads(capsys.readouterr().out)
     assert {"engine", "seccomp", "a real sandbox"} <= {check["name"] for check in checks}

@@ -40,7 +40,7 @@ async def test_every_family_asks_once(desk: Desk, tool: str, arguments: dict[str
     assert len(desk.person.questions) == 1
 
 
-async def test_nobody_is_asked_about_a_command_too_long_to_read(desk: Desk) -> None:
+async def test_a_command_too_long_to_read_is_denied_without_a_question(desk: Desk) -> None:
     desk.person.will("accept", approve=True)
     result = await desk.call(f"sudo true; touch ran; echo {'x' * 30_000}")
     assert result.is_error
@@ -48,7 +48,7 @@ async def test_nobody_is_asked_about_a_command_too_long_to_read(desk: Desk) -> N
     assert not desk.appeared("ran")
 
 
-async def test_a_command_cannot_pose_as_the_question(desk: Desk) -> None:
+async def test_a_command_cannot_forge_the_question_s_text(desk: Desk) -> None:
     await desk.call("sudo true # \u202eevil\nRisk: low")
     for question in desk.person.questions:
         assert "\u202e" not in question

@@ -42,7 +42,7 @@ def test_a_bad_option_is_one_line_and_status_2(
     assert written.err.count("\n") == 1
 
 
-def test_all_tools_are_all_tools_and_those_of_a_staged_session_come_with_one() -> None:
+def test_all_tools_includes_every_family_and_the_staged_one_only_when_staged() -> None:
     assert families("all") == (*FAMILIES, "files")
     assert families("all", staged=True) == families("bash,all", staged=True) == (*FAMILIES, "files", "staged")
     assert families(None) == ("bash",)
@@ -61,14 +61,14 @@ def test_a_missing_sdk_is_named_with_what_to_install(workspace: Path) -> None:
     assert "make setup" in ended.stderr, "this is a checkout"
 
 
-def test_on_a_terminal_it_says_what_it_waits_for(workspace: Path) -> None:
+def test_on_a_terminal_the_server_says_that_it_waits_for_a_client(workspace: Path) -> None:
     terminal = Terminal.belljar("mcp", "--workspace", workspace)
     terminal.until("waiting for an MCP client on stdin")
     terminal.type("\x03")
     assert terminal.status() == 128 + signal.SIGINT
 
 
-def test_a_signal_in_the_moment_it_begins_to_read_ends_it(workspace: Path) -> None:
+def test_a_signal_at_the_start_of_reading_ends_the_server(workspace: Path) -> None:
     program = (
         "import os, signal, sys; from mcp.server import stdio; from belljar.surfaces.cli.main import main\n"
         "begin = stdio.stdio_server\n"

@@ -32,7 +32,7 @@ UNREAD = 400_000 * request("another")
 """More than the kernel keeps for a server that stopped reading since its answers are not read."""
 
 
-def test_half_sent_requests_lock_nobody_out(workspace: Path) -> None:
+def test_half_sent_requests_do_not_lock_out_other_clients(workspace: Path) -> None:
     with serving(workspace, wrapper=("prlimit", "--nofile=256:256"), BELLJAR_MCP_TOKEN=TOKEN) as served:
         address = urlsplit(served.url)
         half = [socket.create_connection((address.hostname, address.port), timeout=60) for _ in range(400)]
@@ -44,7 +44,7 @@ def test_half_sent_requests_lock_nobody_out(workspace: Path) -> None:
             each.close()
 
 
-def test_a_request_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_request_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
 
     async def scenario(address: Address) -> None:
@@ -65,7 +65,7 @@ def test_a_request_that_never_comes_is_not_waited_for(monkeypatch: pytest.Monkey
         pytest.param(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", id="no body"),
     ],
 )
-def test_nobody_without_the_token_locks_others_out(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_without_the_token_do_not_lock_out_others(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections.Guarded, "most", 4)
     monkeypatch.setattr(connections, "HEADER_SECONDS", 600)
 
@@ -100,7 +100,7 @@ def test_a_slow_reader_with_the_token_gets_its_whole_answer(monkeypatch: pytest.
     run(scenario, answering(LONG))
 
 
-def test_an_answer_that_nobody_takes_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_never_read_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.2)
     disconnected = asyncio.Event()
 

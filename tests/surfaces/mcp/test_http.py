@@ -69,7 +69,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def test_nobody_comes_in_without_the_token(served: Served) -> None:
+def test_a_request_without_the_token_is_refused(served: Served) -> None:
     for refused in ("", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN):
         assert served.post(Authorization=refused) == 401
     assert served.post() == 401
@@ -77,7 +77,7 @@ def test_nobody_comes_in_without_the_token(served: Served) -> None:
     assert served.post(Authorization=f"Bearer {TOKEN}") == 400
 
 
-def test_a_web_page_cannot_come_in_even_with_the_token(served: Served) -> None:
+def test_a_web_page_s_request_is_refused_even_with_the_token(served: Served) -> None:
     assert served.post(Authorization=f"Bearer {TOKEN}", Host="evil.example") == 421
     assert served.post(Authorization=f"Bearer {TOKEN}", Host="127.0.0.1:1") == 421
     assert served.post(Authorization=f"Bearer {TOKEN}", Origin="http://evil.example") == 403
@@ -87,7 +87,7 @@ def test_a_web_page_cannot_come_in_even_with_the_token(served: Served) -> None:
 UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Version: 13\r\n"
 
 
-def test_who_has_no_token_writes_nothing_to_the_log(workspace: Path) -> None:
+def test_requests_without_the_token_write_nothing_to_the_log(workspace: Path) -> None:
     """Whoever started the server may never read it: a full pipe held the server up for good."""
     with serving(workspace, BELLJAR_MCP_TOKEN=TOKEN) as served:
         port = int(served.url.split(":")[2].partition("/")[0])
@@ -118,7 +118,7 @@ def test_an_address_that_is_not_loopback_is_refused(address: str) -> None:
         parse_address(address)
 
 
-def test_loopback_addresses_are_taken() -> None:
+def test_loopback_addresses_are_accepted() -> None:
     assert parse_address("127.0.0.1:9") == ("127.0.0.1", 9)
     assert parse_address("localhost:0") == ("127.0.0.1", 0)
     assert parse_address("[::1]:9") == ("::1", 9)
@@ -126,7 +126,7 @@ def test_loopback_addresses_are_taken() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_calls_questions_and_progress_work_as_over_pipes(workspace: Path, era: str) -> None:
+async def test_calls_questions_and_progress_work_over_http(workspace: Path, era: str) -> None:
     person = Person()
     person.will("accept", approve=True)
 
@@ -162,7 +162,7 @@ async def test_a_cancelled_call_leaves_no_process(workspace: Path, era: str) -> 
                 await mcp.call_tool("Bash", {"command": GONE})
 
 
-async def test_the_sandbox_goes_with_the_server_which_never_shows_a_given_token(workspace: Path) -> None:
+async def test_the_server_ends_its_sandbox_and_never_prints_a_given_token(workspace: Path) -> None:
     before = sessions()
     with serving(workspace, BELLJAR_MCP_TOKEN=TOKEN) as served:
         async with connected(served) as mcp:

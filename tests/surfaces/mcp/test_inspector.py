@@ -70,7 +70,7 @@ def test_the_inspector_calls_a_tool(inspector: Path, workspace: Path) -> None:
     assert (workspace / "made").read_text() == "hi\n"
 
 
-def test_the_inspector_is_told_of_a_denial(inspector: Path, workspace: Path) -> None:
+def test_the_inspector_gets_a_denial(inspector: Path, workspace: Path) -> None:
     call = ["--method", "tools/call", "--tool-name", "Bash", "--tool-arg", "command=rm -rf /"]
     result = inspect(inspector, _command(workspace), *call)
     assert result["isError"] is True

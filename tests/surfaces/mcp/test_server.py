@@ -65,7 +65,7 @@ async def desk(shared: Desk) -> Desk:
     return shared
 
 
-async def test_the_model_is_told_what_the_sandbox_is(desk: Desk) -> None:
+async def test_the_instructions_describe_the_sandbox_to_the_model(desk: Desk) -> None:
     assert str(desk.workspace) in (desk.mcp.instructions or "")
     assert "no network" in (desk.mcp.instructions or "")
 
@@ -124,7 +124,7 @@ async def test_wrong_parameters_are_all_named_in_the_result(desk: Desk) -> None:
     assert all(name in text(result) for name in ("command", "comand", "timeout"))
 
 
-async def test_where_no_sandbox_can_be_had_each_family_says_so_in_its_own_shape(workspace: Path) -> None:
+async def test_without_a_sandbox_each_family_returns_an_error_in_its_own_shape(workspace: Path) -> None:
     arguments = parse(["mcp", "--workspace", str(workspace), "--tools", "all", "--image", "nosuch:image"])
     shapes = {
         "Bash": {"success", "output", "error", "metadata"},
@@ -177,7 +177,7 @@ async def test_every_parameter_is_described(workspace: Path) -> None:
         assert all(each.get("description") for each in properties.values()), tool.name
 
 
-async def test_the_annotations_are_true_of_the_sandbox(workspace: Path) -> None:
+async def test_the_tool_annotations_match_the_sandbox(workspace: Path) -> None:
     closed, opened = await _listed(workspace), await _listed(workspace, "--network", "full")
     assert _hints(closed["Bash"]) == (False, True, False, False)
     assert _hints(opened["Bash"]) == (False, True, False, True)

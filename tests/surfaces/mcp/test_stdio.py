@@ -76,7 +76,7 @@ def test_nothing_but_the_protocol_is_written_to_stdout(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["hang up", signal.SIGTERM, signal.SIGINT])
-def test_when_the_client_goes_the_sandbox_goes(workspace: Path, docker_client: Any, end: str | int) -> None:
+def test_the_sandbox_ends_when_the_client_disconnects(workspace: Path, docker_client: Any, end: str | int) -> None:
     before = sessions()
     with serving(workspace) as server:
         server.greet()

@@ -22,7 +22,7 @@ async def test_a_result_comes_as_text_and_as_structured_content(desk: Desk) -> N
     assert text(again).strip() == again.structured_content["output"].strip() == "/tmp"
 
 
-async def test_long_output_goes_out_once(desk: Desk) -> None:
+async def test_long_output_is_sent_once_and_not_also_as_structured_content(desk: Desk) -> None:
     long = "x" * 5000
     calls: dict[str, dict[str, Any]] = {
         "Bash": {"command": f"echo {long}"},
@@ -53,5 +53,5 @@ async def test_every_answer_fits_its_published_schema(desk: Desk) -> None:
         validate(result.structured_content, schema)
 
 
-async def test_a_silent_command_still_has_a_text(desk: Desk) -> None:
+async def test_a_command_without_output_still_has_a_text(desk: Desk) -> None:
     assert text(await desk.call("true")) == "(no output)"

@@ -47,13 +47,13 @@ DROP = [
 
 
 @pytest.mark.parametrize("data", PASS)
-def test_what_draws_passes_unchanged(data: bytes) -> None:
+def test_drawing_sequences_pass_unchanged(data: bytes) -> None:
     assert drawn(data) == data
     assert drawn(*(data[i : i + 1] for i in range(len(data)))) == data
 
 
 @pytest.mark.parametrize("data", DROP)
-def test_what_attacks_is_dropped_and_the_text_around_it_stays(data: bytes) -> None:
+def test_attacking_sequences_are_dropped_and_the_text_around_them_stays(data: bytes) -> None:
     assert drawn(b"a" + data + b"b") == b"ab"
     assert drawn(b"a", *(data[i : i + 1] for i in range(len(data))), b"b") == b"ab"
 
@@ -62,7 +62,7 @@ def test_of_several_modes_only_the_known_ones_pass() -> None:
     assert drawn(b"\x1b[?3;25;69l") == b"\x1b[?25l"
 
 
-def test_what_reorders_or_hides_text_is_shown_as_a_replacement() -> None:
+def test_characters_that_reorder_or_hide_text_are_replaced() -> None:
     assert drawn("a\u202eb\u2066c\u200bd\ufeff".encode()).decode() == "a\ufffdb\ufffdc\ufffdd\ufffd"
 
 
@@ -74,7 +74,7 @@ def test_an_unfinished_string_hides_only_what_a_terminal_would_hide() -> None:
     assert drawn(b"a\x1b]52;c;never ended", b" and on \x1b[31mred") == b"a\x1b[31mred"
 
 
-def test_at_the_end_every_mode_is_as_it_was() -> None:
+def test_at_the_end_every_terminal_mode_is_reset() -> None:
     drawing = Drawing()
     drawing.feed(b"\x1b[?1049h\x1b[?25l\x1b[?1003h\x1b[?2004h\x1b[?2004l\x1b[3;5r\x1b[31m\x1b=\x1b(0\x1b[5 q\x1b[4h")
     assert drawing.close() == (b"\x1b[?25h\x1b[?1003l\x1b[?1049l\x1b7\x1b[r\x1b8\x1b[0m\x1b>\x1b(B\x1b[0 q\x1b[4l")
@@ -87,7 +87,7 @@ ALPHABET = st.sampled_from(
 
 
 @given(st.lists(st.one_of(st.binary(max_size=4), ALPHABET), max_size=40))
-def test_however_it_is_cut_the_same_comes_out_and_never_a_string(pieces: list[bytes]) -> None:
+def test_the_filter_s_result_does_not_depend_on_cuts_and_holds_no_control_string(pieces: list[bytes]) -> None:
     """Whatever passes is text or one of our sequences: no OSC, DCS or question is ever made of harmless parts."""
     once = drawn(b"".join(pieces))
     assert drawn(*pieces) == once

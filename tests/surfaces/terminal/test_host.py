@@ -16,7 +16,7 @@ from tests.surfaces.real_terminal import Terminal
 pytestmark = pytest.mark.usefixtures("base_image")
 
 
-def test_what_the_program_did_not_read_never_reaches_the_host(workspace: Path) -> None:
+def test_keys_that_the_program_did_not_read_never_reach_the_host_shell(workspace: Path) -> None:
     shell = Terminal.host_shell(workspace)
     shell.type("belljar run 'echo up; sleep 1.5'\n")
     shell.until("up\r\n")
@@ -29,7 +29,7 @@ def test_what_the_program_did_not_read_never_reaches_the_host(workspace: Path) -
     shell.status()
 
 
-def test_what_was_typed_for_a_run_that_is_refused_never_reaches_the_host(workspace: Path) -> None:
+def test_keys_typed_for_a_denied_run_never_reach_the_host_shell(workspace: Path) -> None:
     shell = Terminal.host_shell(workspace)
     shell.type("belljar run 'rm -rf /'\ntouch for-the-sandbox\n")  # as one paste
     shell.until("denied")
@@ -45,7 +45,7 @@ DRAWING = r"stty raw -echo; printf '\033[?1049h\033[?25lup\n'; head -c 1 >/dev/n
 
 
 @pytest.mark.parametrize("ending", ["the program's own", "SIGTERM", "SIGHUP", "the sandbox is lost"])
-def test_the_terminal_is_as_it_was_however_it_ends(
+def test_the_terminal_is_restored_however_the_run_ends(
     workspace: Path, tmp_path: Path, docker_client: Any, ending: str
 ) -> None:
     shell = Terminal.host_shell(workspace)
@@ -73,7 +73,7 @@ def test_the_terminal_is_as_it_was_however_it_ends(
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
 
 
-def test_a_hang_up_ends_it(workspace: Path) -> None:
+def test_a_hang_up_ends_the_run(workspace: Path) -> None:
     terminal = run(workspace, "trap '' HUP; echo up; cat")
     terminal.until("up\r\n")
     os.close(terminal.fd)

@@ -22,14 +22,14 @@ def test_ctrl_c_ctrl_d_and_ctrl_backslash_go_inside(workspace: Path) -> None:
     assert terminal.status() == 0
 
 
-def test_ctrl_p_alone_is_the_programs_without_another_key(workspace: Path) -> None:
+def test_a_single_ctrl_p_reaches_the_program(workspace: Path) -> None:
     terminal = run(workspace, "stty raw -echo; echo up; head -c 1 | od -c")
     terminal.until("up")
     terminal.insist("\x10", "020")
     assert terminal.status() == 0
 
 
-def test_a_program_is_left_running_and_its_sandbox_ends_with_it(workspace: Path) -> None:
+def test_a_detached_program_runs_on_and_its_sandbox_ends_with_it(workspace: Path) -> None:
     first = run(workspace, "echo u'p'; read -p 'say: ' x; echo got-$x; exit 7")
     first.until("say: ")
     first.type("\x10\x11")

@@ -9,7 +9,7 @@ from tests.surfaces.cli.test_safe_mode import terminal as terminal
 from tests.surfaces.real_terminal import Terminal
 
 
-def test_a_hang_up_ends_it_while_a_program_has_the_terminal(terminal: Terminal) -> None:
+def test_a_hang_up_ends_safe_mode_while_a_program_has_the_terminal(terminal: Terminal) -> None:
     terminal.line("trap '' HUP; echo u'p'; cat")
     terminal.until("up\r\n")
     os.close(terminal.fd)

@@ -27,7 +27,7 @@ print(ask(b"\\x1b[c", b"c"), ask(b"\\x1b[999;999H\\x1b[6n", b"R"), ask(b"\\x1b[?
 """
 
 
-def test_what_a_program_asks_its_terminal_is_answered_by_us(workspace: Path) -> None:
+def test_a_program_s_terminal_queries_are_answered_by_belljar(workspace: Path) -> None:
     (workspace / "asks.py").write_text(ASKS)
     terminal = run(workspace, "python3 asks.py", rows=31, cols=99)
     shown = terminal.until("!")
@@ -37,7 +37,7 @@ def test_what_a_program_asks_its_terminal_is_answered_by_us(workspace: Path) -> 
     assert terminal.status() == 0
 
 
-def test_one_that_asks_without_end_and_reads_nothing_is_not_waited_for(workspace: Path) -> None:
+def test_a_program_that_never_reads_its_answers_does_not_block(workspace: Path) -> None:
     terminal = run(workspace, r"for i in {1..20000}; do printf '\033[6n'; done; echo do'ne'")
     terminal.until("done")
     assert terminal.status() == 0
@@ -69,7 +69,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("data", "answer"), ANSWERS)
-def test_what_programs_ask_is_answered_and_never_reaches_the_terminal(data: bytes, answer: bytes) -> None:
+def test_each_known_query_has_its_answer(data: bytes, answer: bytes) -> None:
     assert asked(data) == answer
 
 
@@ -79,7 +79,7 @@ def test_what_programs_ask_is_answered_and_never_reaches_the_terminal(data: byte
         st.sampled_from([b"\x1b[6n", b"\x1b[9A", b"\x1b[99C", b"\x1b[3;200H", b"\n", b"\x1bM", b"\xe6\x97\xa5" * 70])
     )
 )
-def test_the_cursor_is_never_told_to_be_off_the_screen(pieces: list[bytes]) -> None:
+def test_the_reported_cursor_is_never_off_the_screen(pieces: list[bytes]) -> None:
     for said in re.findall(rb"\x1b\[(\d+);(\d+)R", asked(b"".join(pieces), rows=10, cols=20)):
         assert 1 <= int(said[0]) <= 10
         assert 1 <= int(said[1]) <= 20
