@@ -32,8 +32,11 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         return f"{super().format_help()}\n{examples.of(self.prog.removeprefix('belljar '))}\n"
 
-    def flag(self, *names: str, help: str) -> None:
-        self.add_argument(*names, action="store_true", help=help)
+    def flag(self, names: str, help: str) -> None:
+        self.add_argument(*names.split(), action="store_true", help=help)
+
+    def takes(self, names: str, metavar: str, help: str, **more: Any) -> None:
+        self.add_argument(*names.split(), metavar=metavar, help=help, **more)
 
     def error(self, message: str) -> NoReturn:
         if message.endswith("required: ACTION") and self._subparsers:
@@ -83,25 +86,29 @@ class Program(Parser):
 
 
 class Commands:
-    """Adds commands to the parser."""
+    """The commands of a parser."""
 
-    def __init__(self, program: Parser) -> None:
-        self.into = program.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    def __init__(self, parser: Parser, metavar: str = "COMMAND", *, required: bool = False) -> None:
+        self.parser = parser
+        self._into = parser.add_subparsers(metavar=metavar, required=required, parser_class=Parser)
 
-    def add(self, name: str, handler: str, summary: str, into: Any = None, **more: Any) -> Parser:
+    def _new(self, name: str, summary: str, **more: Any) -> Parser:
         description = summary[0].upper() + summary[1:] + "."
-        command: Parser = (into or self.into).add_parser(name, help=summary, description=description, **more)
-        command.set_defaults(handler=handler, parser=command, json=False)
-        if handler != "cli.safe_mode:shell":  # it prints no document
-            command.flag("--json", help="print one JSON document on stdout")
-        command.flag("-v", "--verbose", help="log what happens (BELLJAR_LOG=debug: more)")
+        command: Parser = self._into.add_parser(name, help=summary, description=description, **more)
+        command.set_defaults(parser=command)
         return command
 
-    def family(self, name: str, summary: str, required: bool = True) -> Any:
+    def add(self, name: str, handler: str, summary: str, **more: Any) -> Parser:
+        command = self._new(name, summary, **more)
+        command.set_defaults(handler=handler, json=False)
+        if handler != "cli.safe_mode:shell":  # it prints no document
+            command.flag("--json", "print one JSON document on stdout")
+        command.flag("-v --verbose", "log what happens (BELLJAR_LOG=debug: more)")
+        return command
+
+    def family(self, name: str, summary: str, *, required: bool = True) -> Commands:
         """A command that has commands of its own."""
-        parser = self.into.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        parser.set_defaults(parser=parser)
-        return parser, parser.add_subparsers(metavar="ACTION", required=required, parser_class=Parser)
+        return Commands(self._new(name, summary), "ACTION", required=required)
 
 
 @record
@@ -132,70 +139,69 @@ def _work(commands: Commands) -> None:
     add_sandbox_options(run)
     _command_options(run)
     _session(run)
-    run.flag("-i", "--interactive", help="pass stdin to the command (the default)")
+    run.flag("-i --interactive", "pass stdin to the command (the default)")
     tty = run.add_mutually_exclusive_group()
     tty.add_argument("-t", "--tty", action="store_true", default=None,
                      help="give it a terminal (default: if stdin, stdout and stderr are one)")  # fmt: skip
     tty.add_argument("-T", "--no-tty", dest="tty", action="store_false", default=None, help="give it no terminal")
     _yes(run)
-    run.add_argument("--report", metavar="FILE", help="write verdict, cause, timing and resources as JSON")
-    run.add_argument("command", nargs="...", metavar="CMD", help=COMMAND)
+    run.takes("--report", "FILE", "write verdict, cause, timing and resources as JSON")
+    run.takes("command", "CMD", COMMAND, nargs="...")
     shell = commands.add("shell", "cli.safe_mode:shell",
                          "safe mode: a prompt in the sandbox; without a terminal, runs stdin's lines")  # fmt: skip
     add_sandbox_options(shell)
     _session(shell)
-    shell.add_argument("--timeout", type=seconds, metavar="SECONDS", help="kill a command after this long")
+    shell.takes("--timeout", "SECONDS", "kill a command after this long", type=seconds)
     check = commands.add("check", "cli.policy_commands:check", "show the policy's verdict on a command; nothing runs",
                          epilog=CHECK_STATUSES)  # fmt: skip
     _policy(check)
-    check.flag("--explain", help="show the effects that the policy found")
-    check.add_argument("command", nargs="*", metavar="CMD", help=COMMAND)
+    check.flag("--explain", "show the effects that the policy found")
+    check.takes("command", "CMD", COMMAND, nargs="*")
 
 
 def _sessions(commands: Commands) -> None:
-    _, actions = commands.family("session", "start, list and stop long-lived sandboxes")
-    start = commands.add("start", "cli.session_commands:start", "start a session and print its id", into=actions)
+    session = commands.family("session", "start, list and stop long-lived sandboxes")
+    start = session.add("start", "cli.session_commands:start", "start a session and print its id")
     add_sandbox_options(start)
-    start.add_argument("--name", metavar="NAME", help="a name to use instead of the id")
-    start.add_argument("--lease", type=seconds, default=3600.0, metavar="SECONDS",
-                       help="the sandbox ends after this long with nobody connected (default 3600)")  # fmt: skip
-    commands.add("list", "cli.session_commands:listing", "list sessions", into=actions)
-    stop = commands.add("stop", "cli.session_commands:stop", "end sessions and all that runs in them", into=actions)
-    stop.add_argument("sessions", nargs="+", metavar="ID", help=SESSION)
+    start.takes("--name", "NAME", "a name to use instead of the id")
+    start.takes("--lease", "SECONDS", "the sandbox ends after this long with nobody connected (default 3600)",
+                type=seconds, default=3600.0)  # fmt: skip
+    session.add("list", "cli.session_commands:listing", "list sessions")
+    stop = session.add("stop", "cli.session_commands:stop", "end sessions and all that runs in them")
+    stop.takes("sessions", "ID", SESSION, nargs="+")
     commands.add("ps", "cli.session_commands:listing", "list sessions, like `session list`")
     stats = commands.add("stats", "cli.stats:stats", "show the memory and processes of sessions; live on a terminal")
-    stats.add_argument("sessions", nargs="*", metavar="ID", help="only these")
-    stats.flag("--once", help="print once and exit")
+    stats.takes("sessions", "ID", "only these", nargs="*")
+    stats.flag("--once", "print once and exit")
     background = commands.add("start", "cli.session_commands:background",
                               "start a background shell in a session and print its id")  # fmt: skip
-    background.add_argument("--session", type=named, metavar="ID", required=True, help=SESSION)
+    background.takes("--session", "ID", SESSION, type=named, required=True)
     _policy(background)
-    background.flag("-t", "--tty", help="give it a terminal, to `belljar attach` to")
+    background.flag("-t --tty", "give it a terminal, to `belljar attach` to")
     _yes(background)
     _command_options(background)
-    background.add_argument("command", nargs="...", metavar="CMD", help=COMMAND)
+    background.takes("command", "CMD", COMMAND, nargs="...")
     shells = commands.add("shells", "cli.session_commands:shells", "list background shells")
-    shells.add_argument("--session", type=named, metavar="ID", help="only of this session")
+    shells.takes("--session", "ID", "only of this session", type=named)
     logs = commands.add("logs", "cli.session_commands:logs", "print the output of a background shell")
-    logs.add_argument("id", metavar="ID", help=SHELL)
-    logs.flag("-f", "--follow", help="keep printing until it ends")
-    logs.add_argument("-n", "--lines", type=count, metavar="N", help="only the last N lines")
+    logs.takes("id", "ID", SHELL)
+    logs.flag("-f --follow", "keep printing until it ends")
+    logs.takes("-n --lines", "N", "only the last N lines", type=count)
     attach = commands.add("attach", "cli.attach:attach", "enter a background shell; Ctrl+P Ctrl+Q leaves it")
-    attach.add_argument("id", metavar="ID", help=SHELL)
+    attach.takes("id", "ID", SHELL)
     wait = commands.add("wait", "cli.session_commands:wait", "wait for a background shell and exit with its status")
-    wait.add_argument("id", metavar="ID", help=SHELL)
-    wait.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after this long (status 124)")
+    wait.takes("id", "ID", SHELL)
+    wait.takes("--timeout", "SECONDS", "give up after this long (status 124)", type=seconds)
     kill = commands.add("kill", "cli.session_commands:kill", "end a background shell and all its processes")
-    kill.add_argument("ids", nargs="+", metavar="ID", help=SHELL)
+    kill.takes("ids", "ID", SHELL, nargs="+")
     copy = commands.add("cp", "cli.file_commands:copy", "copy files into a session, or out of it")
-    copy.add_argument("source", metavar="SRC", help="a path here, `ID:PATH` in a session, or - for stdin")
-    copy.add_argument("target", metavar="DST", help="the same; - is stdout")
+    copy.takes("source", "SRC", "a path here, `ID:PATH` in a session, or - for stdin")
+    copy.takes("target", "DST", "the same; - is stdout")
     forward = commands.add("forward", "cli.file_commands:forward", "make a port of a session reachable on 127.0.0.1")
-    forward.add_argument("sessions", nargs="*", metavar="[ID] [HERE:]PORT",
-                         help="the session, not needed if there is only one; port here (default: a free one), and "
-                              "inside")  # fmt: skip
-    forward.add_argument("--session", type=named, metavar="ID", help="the session, instead of naming it first")
-    forward.add_argument("--at", type=int, default=0, metavar="PORT", help="port here, as in HERE:PORT")
+    ports = "the session, not needed if there is only one; port here (default: a free one), and inside"
+    forward.takes("sessions", "[ID] [HERE:]PORT", ports, nargs="*")
+    forward.takes("--session", "ID", "the session, instead of naming it first", type=named)
+    forward.takes("--at", "PORT", "port here, as in HERE:PORT", type=int, default=0)
 
 
 def _changes(commands: Commands) -> None:
@@ -206,21 +212,19 @@ def _changes(commands: Commands) -> None:
     checkpoint = commands.add("checkpoint", "cli.staged_commands:checkpoint",
                               "save the state of a staged session's files")  # fmt: skip
     rollback = commands.add("rollback", "cli.staged_commands:rollback", "take a staged session back to a checkpoint")
-    checkpoint.add_argument("name", nargs="?", metavar="NAME",
-                            help="name of the checkpoint (default: checkpoint 1, 2 …)")  # fmt: skip
-    rollback.add_argument("name", nargs="?", metavar="NAME", help="name of the checkpoint (default: the last)")
+    checkpoint.takes("name", "NAME", "name of the checkpoint (default: checkpoint 1, 2 …)", nargs="?")
+    rollback.takes("name", "NAME", "name of the checkpoint (default: the last)", nargs="?")
     for command in (changes, diff, apply, discard, checkpoint, rollback):
-        command.add_argument("--session", type=named, metavar="ID",
-                             help="which session; not needed if this directory has only one")  # fmt: skip
+        command.takes("--session", "ID", "which session; not needed if this directory has only one", type=named)
     for command in (changes, diff, apply, discard):
-        command.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
-    changes.flag("--all", help="also list what is in new directories, which are one line each")
-    diff.flag("--stat", help="only show how many lines were added and removed in each file")
-    apply.flag("-p", "--patch", help="ask change by change, and hunk by hunk")
-    apply.flag("--merge", help="merge text files with what changed on the host meanwhile")
-    apply.flag("--force", help="overwrite what changed on the host meanwhile")
-    apply.flag("--runs-later", help="also apply files that the host may run by itself (hooks, CI)")
-    apply.flag("--undo", help="take back the last apply here; repeat it for the one before")
+        command.takes("paths", "PATH", "only these (default: all)", nargs="*")
+    changes.flag("--all", "also list what is in new directories, which are one line each")
+    diff.flag("--stat", "only show how many lines were added and removed in each file")
+    apply.flag("-p --patch", "ask change by change, and hunk by hunk")
+    apply.flag("--merge", "merge text files with what changed on the host meanwhile")
+    apply.flag("--force", "overwrite what changed on the host meanwhile")
+    apply.flag("--runs-later", "also apply files that the host may run by itself (hooks, CI)")
+    apply.flag("--undo", "take back the last apply here; repeat it for the one before")
 
 
 def _tools(commands: Commands) -> None:
@@ -230,77 +234,71 @@ def _tools(commands: Commands) -> None:
     add_sandbox_options(call)
     _session(call)
     _yes(call)
-    call.add_argument("tool", metavar="TOOL", help="one that `belljar tools` lists")
+    call.takes("tool", "TOOL", "one that `belljar tools` lists")
     parameters = """parameters: '{"command": "ls"}', or command=ls timeout=5000"""
-    call.add_argument("parameters", nargs="*", metavar="JSON|NAME=VALUE", help=parameters)
+    call.takes("parameters", "JSON|NAME=VALUE", parameters, nargs="*")
     mcp = commands.add("mcp", "mcp.command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
     add_sandbox_options(mcp)
-    mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, …, all; --staged adds its own")
-    mcp.add_argument("--http", nargs="?", const="127.0.0.1:0", metavar="HOST:PORT",
-                     help="serve streamable HTTP on this loopback address")  # fmt: skip
-    mcp.add_argument("--token", metavar="TOKEN",
-                     help="token that HTTP clients must send (default: a new one); `ps` shows it, so rather set "
-                          "BELLJAR_MCP_TOKEN in the environment")  # fmt: skip
+    mcp.takes("--tools", "A,B", "families: bash (default), files, …, all; --staged adds its own")
+    mcp.takes("--http", "HOST:PORT", "serve streamable HTTP on this loopback address", nargs="?", const="127.0.0.1:0")
+    mcp.takes("--token", "TOKEN", "token that HTTP clients must send (default: a new one); `ps` shows it, so rather "
+              "set BELLJAR_MCP_TOKEN in the environment")  # fmt: skip
 
 
 def _upkeep(commands: Commands) -> None:
-    images, actions = commands.family("images", "build and list sandbox images", required=False)
-    images.set_defaults(handler="cli.image_commands:listing", json=False, verbose=False)
-    add_engine_option(commands.add("list", "cli.image_commands:listing", "list images", into=actions))
-    build = commands.add("build", "cli.image_commands:build", "build an image of Belljar's if missing", into=actions)
-    build.add_argument("name", metavar="NAME", nargs="?", default="base", help="base, python, node or dev")
-    build.flag("--force", help="build it even if it exists")
+    images = commands.family("images", "build and list sandbox images", required=False)
+    images.parser.set_defaults(handler="cli.image_commands:listing", json=False, verbose=False)
+    add_engine_option(images.add("list", "cli.image_commands:listing", "list images"))
+    build = images.add("build", "cli.image_commands:build", "build an image of Belljar's if missing")
+    build.takes("name", "NAME", "base, python, node or dev", nargs="?", default="base")
+    build.flag("--force", "build it even if it exists")
     add_engine_option(build)
-    add = commands.add("import", "cli.image_commands:import_", "import an image for the engine `oci`", into=actions)
-    add.add_argument("source", metavar="FILE|DIR", help="from `docker save`, an OCI layout, or a root file system")
-    add.add_argument("--name", metavar="NAME", help="name for it, instead of the archive's own")
-    remove = commands.add("remove", "cli.image_commands:remove", "remove images of the engine `oci`", into=actions)
-    remove.add_argument("names", nargs="+", metavar="NAME", help="one that `belljar images list` shows")
-    unused = commands.add("prune", "cli.image_commands:prune", "remove nameless images and unused layers of `oci`",
-                          into=actions)  # fmt: skip
+    add = images.add("import", "cli.image_commands:import_", "import an image for the engine `oci`")
+    add.takes("source", "FILE|DIR", "from `docker save`, an OCI layout, or a root file system")
+    add.takes("--name", "NAME", "name for it, instead of the archive's own")
+    remove = images.add("remove", "cli.image_commands:remove", "remove images of the engine `oci`")
+    remove.takes("names", "NAME", "one that `belljar images list` shows", nargs="+")
+    unused = images.add("prune", "cli.image_commands:prune", "remove nameless images and unused layers of `oci`")
     for command in (remove, unused):
         command.add_argument("--engine", choices=("oci",), help="only oci; for Docker use `docker image rm`")
     summary = "check what this machine can enforce, and say how to fix what it cannot"
     add_engine_option(commands.add("doctor", "cli.upkeep:doctor", summary))
     prune = commands.add("prune", "cli.upkeep:prune", "clean up after Belljar processes that died")
     add_engine_option(prune)
-    prune.flag("--caches", help="also remove what `--cache` keeps; without this they are listed")
-    prune.flag("--staged", help="also drop staged changes that were not applied; asks first")
-    prune.flag("--yes", help="do not ask")
-    _, actions = commands.family("audit", "read and verify the audit trail")
-    show = commands.add("show", "cli.audit_commands:show", "print the records", into=actions)
-    show.add_argument("--session", type=named, metavar="ID", help="only of this session")
+    prune.flag("--caches", "also remove what `--cache` keeps; without this they are listed")
+    prune.flag("--staged", "also drop staged changes that were not applied; asks first")
+    prune.flag("--yes", "do not ask")
+    audit = commands.family("audit", "read and verify the audit trail")
+    show = audit.add("show", "cli.audit_commands:show", "print the records")
+    show.takes("--session", "ID", "only of this session", type=named)
     show.add_argument("--kind", choices=AUDITED, metavar="KIND", help=f"{', '.join(AUDITED[:-1])} or {AUDITED[-1]}")
-    show.add_argument("--since", metavar="WHEN", help="2026-01-31T12:00, or for example 15m, 2h, 3d ago")
-    show.flag("-f", "--follow", help="keep printing as records are written")
-    commands.add("verify", "cli.audit_commands:verify", "check the hash chain; names the first bad line", into=actions)
-    _, actions = commands.family("network", "show what the network door lets through")
-    explain = commands.add("explain", "cli.network_commands:explain", "show the hosts of a preset, and why",
-                           into=actions)  # fmt: skip
-    explain.add_argument("presets", nargs="+", metavar="PRESET", help="python, node, debian, rust, go or git")
-    explain.add_argument("--image", metavar="NAME", help="ask the clients of this image too, as a session does")
-    _, actions = commands.family("policy", "show, explain and test policies")
-    commands.add("list", "cli.policy_commands:list_shipped", "show the shipped policies", into=actions)
-    show = commands.add("show", "cli.policy_commands:show", "show a policy's rules and what each decides", into=actions)
-    show.add_argument("name", metavar="NAME", help="a shipped policy, or a file")
-    why = commands.add("explain", "cli.policy_commands:explain", "show how a command is read: entries, effects, rules",
-                       into=actions)  # fmt: skip
+    show.takes("--since", "WHEN", "2026-01-31T12:00, or for example 15m, 2h, 3d ago")
+    show.flag("-f --follow", "keep printing as records are written")
+    audit.add("verify", "cli.audit_commands:verify", "check the hash chain; names the first bad line")
+    network = commands.family("network", "show what the network door lets through")
+    explain = network.add("explain", "cli.network_commands:explain", "show the hosts of a preset, and why")
+    explain.takes("presets", "PRESET", "python, node, debian, rust, go or git", nargs="+")
+    explain.takes("--image", "NAME", "ask the clients of this image too, as a session does")
+    policy = commands.family("policy", "show, explain and test policies")
+    policy.add("list", "cli.policy_commands:list_shipped", "show the shipped policies")
+    show = policy.add("show", "cli.policy_commands:show", "show a policy's rules and what each decides")
+    show.takes("name", "NAME", "a shipped policy, or a file")
+    why = policy.add("explain", "cli.policy_commands:explain", "show how a command is read: entries, effects, rules")
     _policy(why)
-    why.add_argument("command", nargs="*", metavar="CMD", help=COMMAND)
-    test = commands.add("test", "cli.policy_commands:test", "judge the commands of files against what they expect",
-                        into=actions)  # fmt: skip
+    why.takes("command", "CMD", COMMAND, nargs="*")
+    test = policy.add("test", "cli.policy_commands:test", "judge the commands of files against what they expect")
     lines = """a policy or knowledge file (.toml), or lines of {"command": …, "expect": "allow"}"""
-    test.add_argument("files", nargs="+", metavar="FILE", help=lines)
+    test.takes("files", "FILE", lines, nargs="+")
     _policy(test)
 
 
 def _about(commands: Commands) -> None:
     help = commands.add("help", "cli.about:help", "show this list, or the options of one command")
-    help.add_argument("topic", nargs="*", metavar="COMMAND", help="such as run, or session start")
+    help.takes("topic", "COMMAND", "such as run, or session start", nargs="*")
     commands.add("version", "cli.about:version", "show the version")
     commands.add("config", "cli.about:config", "show the settings, and where each comes from")
     schema = commands.add("schema", "cli.schemas:schema", "print the JSON Schema of what --json prints")
-    schema.add_argument("schema", nargs="?", metavar="NAME", help="which schema; without a name, lists them")
+    schema.takes("schema", "NAME", "which schema; without a name, lists them", nargs="?")
     completion = commands.add("completion", "cli.completion:completion", "print a completion script")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="for this shell")
     commands.add("man", "cli.man_page:man", "print the manual page (belljar man | man -l -)")
@@ -319,27 +317,25 @@ GROUPS = (
 
 
 def _session(parser: Parser) -> None:
-    parser.add_argument("--session", type=named, metavar="ID",
-                        help="run in this session (see `belljar session start`)")  # fmt: skip
+    parser.takes("--session", "ID", "run in this session (see `belljar session start`)", type=named)
 
 
 def _policy(parser: Parser) -> None:
-    parser.add_argument(
-        "--policy", default="default", metavar="P", help="default, strict, ci, permissive, literal or a file"
-    )
+    parser.takes("--policy", "P", "default, strict, ci, permissive, literal or a file", default="default")
 
 
 def _yes(parser: Parser) -> None:
-    parser.flag("--yes", help="answer yes where the policy would ask")
+    parser.flag("--yes", "answer yes where the policy would ask")
 
 
 def _command_options(parser: Parser) -> None:
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="kill it after this long: 90, 5m, 1h …")
-    parser.add_argument("-e", "--env", action="append", type=variable, default=[], metavar="K=V",
-                        help="set a variable; K alone takes yours; may be repeated")  # fmt: skip
-    parser.add_argument("--env-file", action="append", type=env_file, default=[], metavar="FILE",
-                        help="read variables from a file, one K=V per line; -e overrides")  # fmt: skip
-    parser.add_argument("-w", "--cwd", metavar="DIR", help="working directory, inside the workspace")
+    parser.takes("--timeout", "SECONDS", "kill it after this long: 90, 5m, 1h …", type=seconds)
+    repeated: dict[str, Any] = {"action": "append", "default": []}
+    own = "set a variable; K alone takes yours; may be repeated"
+    parser.takes("-e --env", "K=V", own, type=variable, **repeated)
+    file = "read variables from a file, one K=V per line; -e overrides"
+    parser.takes("--env-file", "FILE", file, type=env_file, **repeated)
+    parser.takes("-w --cwd", "DIR", "working directory, inside the workspace")
 
 
 def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
