@@ -9,7 +9,7 @@ import pytest
 from tests.workspace.conftest import git
 
 from belljar.workspace import git_settings, host_run_files
-from belljar.workspace.host_run_files import HostRunFiles, Seen
+from belljar.workspace.host_run_files import FileState, HostRunFiles
 
 
 def test_an_unchanged_workspace_reports_nothing(root: int) -> None:
@@ -208,8 +208,8 @@ def test_of_many_hooks_a_bounded_number_is_read_and_a_new_one_still_reported(
     looked = 0
 
     def counted(
-        name: str, directory: int, seen: Callable[[str, int], Seen | None] = host_run_files._seen
-    ) -> Seen | None:
+        name: str, directory: int, seen: Callable[[str, int], FileState | None] = host_run_files._state_of
+    ) -> FileState | None:
         nonlocal looked
         looked += 1
         return seen(name, directory)
@@ -218,7 +218,7 @@ def test_of_many_hooks_a_bounded_number_is_read_and_a_new_one_still_reported(
         (tmp_path / ".git/hooks" / f"{number}.sample").touch()
     for number in range(200):
         (tmp_path / f"file{number}").touch()
-    monkeypatch.setattr(host_run_files, "_seen", counted)
+    monkeypatch.setattr(host_run_files, "_state_of", counted)
     watch = HostRunFiles(root)
     before = watch.before()
     assert looked < 100

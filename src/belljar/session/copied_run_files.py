@@ -18,7 +18,7 @@ from belljar.errors import BelljarError, FileFailed
 from belljar.session.files import FileInfo, Files
 from belljar.staged.change import KINDS
 from belljar.tasks import a_few_at_once
-from belljar.workspace.host_run_files import KEPT, MARKS_BELOW, HostRunFiles, Seen, may_be_hook
+from belljar.workspace.host_run_files import KEPT, MARKS_BELOW, FileState, HostRunFiles, may_be_hook
 
 ROUNDS = 4  # a new repository has settings, which name directories of hooks, …
 BELOW = 64  # changed directories at the top that are checked at once for new repositories
@@ -36,8 +36,8 @@ class CopiedRunFiles(HostRunFiles):
         """`root`: the workspace on the host; absolute paths in settings begin with its path."""
         super().__init__(root, git_directories)
         self._files = files
-        self._there: dict[str, dict[str, Seen]] = {}
-        self._fetched: dict[str, tuple[Seen, bytes | None]] = {}
+        self._there: dict[str, dict[str, FileState]] = {}
+        self._fetched: dict[str, tuple[FileState, bytes | None]] = {}
         self.has_looked = False
 
     async def look(self) -> None:
@@ -54,7 +54,7 @@ class CopiedRunFiles(HostRunFiles):
             if len(self._places) == known:
                 return
 
-    def _entries(self, place: str) -> Iterator[tuple[str, Seen]]:
+    def _entries(self, place: str) -> Iterator[tuple[str, FileState]]:
         names = self._places[place]
         for name, seen in self._there.get(place, {}).items():
             matters = may_be_hook(name) if isinstance(names, str) else name in names or "/" in name
@@ -79,12 +79,12 @@ class CopiedRunFiles(HostRunFiles):
             await self._find_repositories(top, before)
         self._there = inside
 
-    async def _find_repositories(self, top: dict[str, Seen], before: dict[str, Seen]) -> None:
+    async def _find_repositories(self, top: dict[str, FileState], before: dict[str, FileState]) -> None:
         """A new repository one level down shows in the time of its directory."""
 
         async def ask(mark: str) -> None:
             try:
-                top[mark] = _seen(await self._files.stat(mark))
+                top[mark] = _state_of(await self._files.stat(mark))
             except FileFailed as error:
                 top.pop(mark, None)
                 if error.errno not in _NOT_THERE:
@@ -98,12 +98,12 @@ class CopiedRunFiles(HostRunFiles):
             top[name] = self._unknown(stat.S_IFDIR)
             top["."] = self._unknown()
 
-    async def _list(self, place: str) -> dict[str, Seen]:
+    async def _list(self, place: str) -> dict[str, FileState]:
         try:
             entries = await self._files.list(place or ".")
         except FileFailed as error:
             return {} if error.errno in _NOT_THERE else {".": self._unknown()}
-        return {info.path: _seen(info) for info in entries if "/" not in info.path and info.path not in (".", "..")}
+        return {info.path: _state_of(info) for info in entries if "/" not in info.path and info.path not in (".", "..")}
 
     async def _fetch_contents(self) -> None:
         async def fetch(path: str) -> None:
@@ -127,6 +127,6 @@ class CopiedRunFiles(HostRunFiles):
         await a_few_at_once(fetch, wanted)
 
 
-def _seen(info: FileInfo) -> Seen:
+def _state_of(info: FileInfo) -> FileState:
     target = zlib.crc32((info.target or "").encode("utf-8", "surrogateescape"))
-    return Seen(0, _TYPES[info.kind] | info.mode, info.size, info.mtime_ns, target)
+    return FileState(0, _TYPES[info.kind] | info.mode, info.size, info.mtime_ns, target)

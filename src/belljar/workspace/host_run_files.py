@@ -76,7 +76,7 @@ _WATCHED = 256  # repositories that commands made; each costs some microseconds 
 MARKS_BELOW = (".git", "HEAD")  # a directory with HEAD may be, or become, a git directory itself
 
 
-class Seen(NamedTuple):
+class FileState(NamedTuple):
     """The state of one file; any change of the file changes it."""
 
     inode: int
@@ -87,7 +87,7 @@ class Seen(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    seen: Mapping[str, Seen]
+    states: Mapping[str, FileState]
     contents: Mapping[str, bytes | None]
     """Of files whose contents matter; None if they cannot be read."""
 
@@ -97,10 +97,10 @@ class HostRunFiles:
 
     def __init__(self, root: int, git_directories: Iterable[str] = ()) -> None:
         self._root = root
-        self._last: Mapping[str, Seen] | None = None
+        self._last: Mapping[str, FileState] | None = None
         self._between: set[str] = set()
-        self._contents: dict[str, tuple[Seen, bytes | None]] = {}
-        self._listed: dict[str, tuple[Seen | None, list[str]]] = {}
+        self._contents: dict[str, tuple[FileState, bytes | None]] = {}
+        self._listed: dict[str, tuple[FileState | None, list[str]]] = {}
         self._places = dict(_PLACES)
         self._hook_paths: dict[str, bytes | None] = {}
         self._below: list[str] = []
@@ -118,18 +118,18 @@ class HostRunFiles:
         if busy and last is not None and last != self._last:
             known = {name: content for name, (_, content) in self._contents.items()}
             self._between |= set(self._changed(Snapshot(last, known), self._last))
-        read = {name: self._read(name, seen) for name, seen in self._last.items() if self._reader(name)}
+        read = {name: self._read(name, state) for name, state in self._last.items() if self._reader(name)}
         return Snapshot(self._last, read)
 
     def since(self, before: Snapshot) -> tuple[str, ...]:
         """The files that were written since."""
         self._last = self._look()
-        changed = self._changed(before, self._last) if self._last != before.seen else []
+        changed = self._changed(before, self._last) if self._last != before.states else []
         new, self._between = {*changed, *self._between}, set()
         return tuple(sorted(new))
 
-    def _changed(self, before: Snapshot, now: Mapping[str, Seen]) -> list[str]:
-        changed = [name for name, seen in now.items() if seen != before.seen.get(name)]
+    def _changed(self, before: Snapshot, now: Mapping[str, FileState]) -> list[str]:
+        changed = [name for name, state in now.items() if state != before.states.get(name)]
         return [name for name in changed if self._runs(name, now[name], before.contents.get(name))]
 
     # Which places.
@@ -143,7 +143,7 @@ class HostRunFiles:
             self._places.update(dict.fromkeys((posixpath.join(path, name) for name in _ALL_OF), _HOOKS))
             self._listed.clear()
 
-    def _watch_below(self, mark: str, found: dict[str, Seen]) -> None:
+    def _watch_below(self, mark: str, found: dict[str, FileState]) -> None:
         """Watch the git directory, one level down, that this mark belongs to."""
         path = mark if mark.endswith("/.git") else posixpath.dirname(mark)
         if path in self._hook_paths or len(self._hook_paths) < self._most:
@@ -151,11 +151,11 @@ class HostRunFiles:
         else:
             found["."] = self._unknown()
 
-    def _unknown(self, kind: int = stat.S_IFREG) -> Seen:
+    def _unknown(self, kind: int = stat.S_IFREG) -> FileState:
         """A state that counts as changed each time, for what cannot be read."""
-        return Seen(next(self._unknowns), kind, 0, 0, 0)
+        return FileState(next(self._unknowns), kind, 0, 0, 0)
 
-    def _follow_hooks_path(self, path: str, found: dict[str, Seen]) -> None:
+    def _follow_hooks_path(self, path: str, found: dict[str, FileState]) -> None:
         """Also watch the hooks directory that this git directory's settings name, if it is in the workspace."""
         config = posixpath.join(path, "config")
         content = self._read(config, found[config]) if config in found else None
@@ -173,8 +173,8 @@ class HostRunFiles:
 
     # Looking.
 
-    def _look(self) -> dict[str, Seen]:
-        found: dict[str, Seen] = {}
+    def _look(self) -> dict[str, FileState]:
+        found: dict[str, FileState] = {}
         there = self._look_in("", found)
 
         def look_in(place: str) -> set[str]:
@@ -190,21 +190,21 @@ class HostRunFiles:
             self._follow_hooks_path(path, found)
         return found
 
-    def _look_in(self, place: str, found: dict[str, Seen]) -> set[str]:
+    def _look_in(self, place: str, found: dict[str, FileState]) -> set[str]:
         """Check one directory; returns the names in it that are directories."""
         directories: set[str] = set()
-        for name, seen in self._entries(place):
-            if stat.S_ISCHR(seen.mode):  # a whiteout in a staged session's layer
+        for name, state in self._entries(place):
+            if stat.S_ISCHR(state.mode):  # a whiteout in a staged session's layer
                 continue
-            if name.endswith("/HEAD") or (name.endswith("/.git") and stat.S_ISDIR(seen.mode)):
+            if name.endswith("/HEAD") or (name.endswith("/.git") and stat.S_ISDIR(state.mode)):
                 self._watch_below(name, found)
-            elif stat.S_ISDIR(seen.mode) and name != ".":
+            elif stat.S_ISDIR(state.mode) and name != ".":
                 directories.add(name)
             else:
-                found[posixpath.join(place, name)] = seen
+                found[posixpath.join(place, name)] = state
         return directories
 
-    def _entries(self, place: str) -> Iterator[tuple[str, Seen]]:
+    def _entries(self, place: str) -> Iterator[tuple[str, FileState]]:
         """The names to check in a directory that exist, with their state."""
         try:
             directory = open_beneath(self._root, place, os.O_PATH | os.O_DIRECTORY) if place else os.dup(self._root)
@@ -212,14 +212,14 @@ class HostRunFiles:
             return  # of a link, the link itself counts
         try:
             for name in self._names(place, directory):
-                if (seen := _seen(name, directory)) is not None:
-                    yield name, seen
+                if (state := _state_of(name, directory)) is not None:
+                    yield name, state
             if place == "":
                 yield from self._marks_below(directory)
         finally:
             os.close(directory)
 
-    def _marks_below(self, top: int) -> Iterator[tuple[str, Seen]]:
+    def _marks_below(self, top: int) -> Iterator[tuple[str, FileState]]:
         """The marks of repositories in the directories at the top. A new mark changes the directory's time, so most
         directories cost one system call."""
         if self._cut:
@@ -231,16 +231,16 @@ class HostRunFiles:
                 continue
             now, known = (status.st_ino, status.st_ctime_ns), self._asked.get(name)
             if known is None or known[0] != now:
-                marks = [mark for each in MARKS_BELOW if _seen(mark := f"{name}/{each}", top)]
+                marks = [mark for each in MARKS_BELOW if _state_of(mark := f"{name}/{each}", top)]
                 settled = time.time_ns() - status.st_ctime_ns > _TICK
                 self._asked[name] = known = now if settled else None, marks
             for mark in known[1]:
-                if (seen := _seen(mark, top)) is not None:
-                    yield mark, seen
+                if (state := _state_of(mark, top)) is not None:
+                    yield mark, state
 
     def _names(self, place: str, directory: int) -> list[str]:
         """The names to check in a directory; cached until the directory changes."""
-        now = _seen("", directory)
+        now = _state_of("", directory)
         known = self._listed.get(place)
         if known is None or known[0] != now or now is None:
             to_check = self._places[place]
@@ -249,7 +249,7 @@ class HostRunFiles:
                 names = [name for name, _ in listed if may_be_hook(name)]
                 names += ["."] if len(listed) == _LISTED else []
             else:
-                names = [name for name in to_check if _seen(name, directory)]
+                names = [name for name in to_check if _state_of(name, directory)]
             if place == "":
                 self._list_below(directory)
             settled = now is not None and time.time_ns() - max(now.written, now.changed) > _TICK
@@ -269,22 +269,22 @@ class HostRunFiles:
         names = self._places.get(place)
         return None if names is None or isinstance(names, str) else names.get(base)
 
-    def _runs(self, name: str, seen: Seen, old: bytes | None) -> bool:
+    def _runs(self, name: str, state: FileState, old: bytes | None) -> bool:
         reader = self._reader(name)
-        content = self._read(name, seen) if reader else None
+        content = self._read(name, state) if reader else None
         if reader is None or content is None:
             return True
         now = reader(content)
         return now is None or bool(now - (reader(old or b"") or set()))
 
-    def _read(self, name: str, seen: Seen) -> bytes | None:
+    def _read(self, name: str, state: FileState) -> bytes | None:
         """The content of a file; None if it is too long or cannot be read."""
         known = self._contents.get(name)
-        if known is None or known[0] != seen:
+        if known is None or known[0] != state:
             self._contents.pop(name, None)
             room = KEPT - sum(len(content or b"") for _, content in self._contents.values())
-            content = self._content(name) if seen.size <= room else None
-            self._contents[name] = known = seen, content if len(content or b"") <= room else None
+            content = self._content(name) if state.size <= room else None
+            self._contents[name] = known = state, content if len(content or b"") <= room else None
         return known[1]
 
     def _content(self, name: str) -> bytes | None:
@@ -300,12 +300,12 @@ def may_be_hook(name: str) -> bool:
     return not _NOT_RUN.fullmatch(name)
 
 
-def _seen(name: str, directory: int) -> Seen | None:
+def _state_of(name: str, directory: int) -> FileState | None:
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False) if name else os.fstat(directory)
     except OSError:
         return None
-    return Seen(status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return FileState(status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _listing(directory: int, most: int) -> list[tuple[str, bool]]:

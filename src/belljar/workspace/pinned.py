@@ -26,7 +26,6 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -269,8 +268,6 @@ def _real_path(descriptor: int) -> str:
         raise WorkspaceError(f"workspace {real!r} was removed or cannot be reached: {error.strerror}") from error
     if (status.st_dev, status.st_ino) != (pinned.st_dev, pinned.st_ino):
         raise WorkspaceError(f"workspace {real!r} was replaced while it was opened")
-    if not stat.S_ISDIR(status.st_mode):
-        raise WorkspaceError(f"workspace {real!r} is not a directory")
     return real
 
 

@@ -10,14 +10,12 @@ directory. An id is free again when that directory is gone.
 
 from __future__ import annotations
 
-import fcntl
 import grp
 import os
 import pwd
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from belljar import resources
 from belljar.errors import ProtectionMissing, UsageError
 from belljar.patterns import lazy_pattern
 
@@ -35,7 +33,8 @@ def reserve(run_dir: Path) -> int:
     count = last - first + 1
     start = int.from_bytes(os.urandom(8)) % count
     lent = _lent_ranges()
-    with _locked(_registry(run_dir)) as registry:
+    registry = _registry(run_dir)
+    with resources.locked(registry / "lock"):
         taken = _living(registry)
         for n in range(count):
             uid = first + (start + n) % count
@@ -95,16 +94,6 @@ def _registry(run_dir: Path) -> Path:
         if os.access(path, os.W_OK):
             return path
     raise ProtectionMissing(f"user ids cannot be reserved: neither {_REGISTRY} nor {run_dir.parent} can be written")
-
-
-@contextmanager
-def _locked(registry: Path) -> Iterator[Path]:
-    lock = os.open(registry, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield registry
-    finally:
-        os.close(lock)
 
 
 def _living(registry: Path) -> set[int]:
