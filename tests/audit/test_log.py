@@ -62,11 +62,11 @@ def test_the_json_format_is_one_object_per_line(
 
 def test_the_start_and_end_of_a_command_are_logged(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("debug,json")
-    log.tell("start", {"session": "bj-1", "command": "TOKEN=hunter2 ls"})
-    log.tell("end", {"session": "bj-1", "cause": "exited", "exit_code": 0, "duration": 0.1})
-    log.tell("end", {"session": "bj-1", "cause": "exited", "exit_code": 3, "duration": 0.1})
-    log.tell("end", {"session": "bj-1", "cause": "timeout", "exit_code": 124, "duration": 0.1})
-    log.tell("session_close", {"session": "bj-1"})
+    log.log_record("start", {"session": "bj-1", "command": "TOKEN=hunter2 ls"})
+    log.log_record("end", {"session": "bj-1", "cause": "exited", "exit_code": 0, "duration": 0.1})
+    log.log_record("end", {"session": "bj-1", "cause": "exited", "exit_code": 3, "duration": 0.1})
+    log.log_record("end", {"session": "bj-1", "cause": "timeout", "exit_code": 124, "duration": 0.1})
+    log.log_record("session_close", {"session": "bj-1"})
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(record["level"], record["message"]) for record in told] == [
         ("info", "Executing command: TOKEN=*** ls"),

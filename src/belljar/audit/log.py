@@ -60,8 +60,7 @@ _commands = logging.getLogger("belljar.commands")
 _LOGGED = ("session", "digest", "cause", "exit_code", "duration")
 
 
-def tell(kind: str, fields: Mapping[str, Any]) -> None:
-    """Log an audit record."""
+def log_record(kind: str, fields: Mapping[str, Any]) -> None:
     if not _commands.isEnabledFor(logging.INFO):
         return
     extra = {name: fields[name] for name in _LOGGED if fields.get(name) is not None}

@@ -154,12 +154,12 @@ class Audit:
 
     def record(self, kind: str, **fields: Any) -> None:
         """Write one line. If that fails: AuditError if a trail is required, else one warning."""
-        log.tell(kind, fields)
+        log.log_record(kind, fields)
         self._put(Note(os.getpid(), time.time(), kind, fields))
 
     def note(self, kind: str, **fields: Any) -> None:
         """Queue a record; it is written in a moment, or by the next `flush` or `record`."""
-        log.tell(kind, fields)
+        log.log_record(kind, fields)
         self._notes.append(Note(os.getpid(), time.time(), kind, fields))
         if not self._rung:
             self._rung = True
@@ -309,9 +309,8 @@ class Audit:
         files = rotated_files(self.where)
         with open((files[-self._keep :] or [self._path])[0], "rb") as oldest:
             head.first = (unseal(oldest.readline().removesuffix(b"\n")) or {}).get("seq", head.first)
-        os.pwrite(
-            self._head_fd, head.line(), 0
-        )  # before the deletion: if we are killed in between, they must not count as missing
+        # Before the deletion: if we are killed in between, they must not count as missing.
+        os.pwrite(self._head_fd, head.line(), 0)
         for old in files[: -self._keep]:
             old.unlink()
 
@@ -384,7 +383,7 @@ class NoAudit(Audit):
     """For BELLJAR_AUDIT=off: writes nothing."""
 
     def note(self, kind: str, **fields: Any) -> None:
-        log.tell(kind, fields)
+        log.log_record(kind, fields)
 
     record = note
 

@@ -11,10 +11,12 @@ import os
 import platform
 import stat
 import tarfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 from belljar.errors import ImageInvalid
 from belljar.images.unpack import NAMES_MAX, PATH_MAX, Metered, forget
@@ -53,12 +55,27 @@ class Plan:
     names: tuple[str, ...] = ()
 
 
-class Files(Protocol):
-    documents_left: int
-    """How many more bytes of manifests and configurations may be read."""
+class Files(ABC):
+    """The files of an archive."""
 
+    _documents_left = DOCUMENTS_MAX
+
+    @abstractmethod
     def open(self, name: str) -> IO[bytes]: ...
+
+    @abstractmethod
     def has(self, name: str) -> bool: ...
+
+    def read(self, name: str, digest: str | None = None) -> bytes:
+        """A manifest or a configuration."""
+        with closing(self.open(name)) as stream:
+            data = stream.read(DOCUMENT_MAX + 1)
+        self._documents_left -= len(data)
+        if len(data) > DOCUMENT_MAX or self._documents_left < 0:
+            raise ImageInvalid(f"{name} is too large")
+        if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+            raise ImageInvalid(f"{name} is damaged: its digest is wrong")
+        return data
 
 
 def plans(path: Path) -> list[Plan]:
@@ -67,7 +84,7 @@ def plans(path: Path) -> list[Plan]:
     if files.has("manifest.json"):
         return list(_docker_images(files))
     if files.has("index.json"):
-        return list(_oci_images(files, _document(_read(files, "index.json")), ()))
+        return list(_oci_images(files, _document(files.read("index.json")), ()))
     if isinstance(files, Directory):
         raise ImageInvalid(f"{path} is not an image: it has neither index.json nor manifest.json")
     if files.is_cut:
@@ -80,10 +97,9 @@ def root_plan(tar: Path, labels: Mapping[str, str] | None = None) -> Plan:
     return Plan((Layer(lambda: tar.open("rb")),), labels=labels)
 
 
-class Directory:
+class Directory(Files):
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.documents_left = DOCUMENTS_MAX
 
     def has(self, name: str) -> bool:
         return (self._path / name).is_file()
@@ -105,12 +121,11 @@ class Directory:
             os.close(at)
 
 
-class Tar:
-    """The files of a tar archive, read in place."""
+class Tar(Files):
+    """Read in place."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.documents_left = DOCUMENTS_MAX
         self._members: dict[str, tuple[int, int]] = {}
         self._links: dict[str, str] = {}
         self._names_left = NAMES_MAX
@@ -176,12 +191,12 @@ class _Part:
 
 
 def _docker_images(files: Files) -> Iterator[Plan]:
-    entries = _json(_read(files, "manifest.json"))
+    entries = _json(files.read("manifest.json"))
     if not isinstance(entries, list) or not entries:
         raise ImageInvalid("manifest.json names no image")
     for entry in map(_mapping, entries):
         layers = [(name, None) for name in _strings(entry.get("Layers"))]
-        yield _plan(files, _read(files, str(entry.get("Config"))), layers, _strings(entry.get("RepoTags")))
+        yield _plan(files, files.read(str(entry.get("Config"))), layers, _strings(entry.get("RepoTags")))
 
 
 def _oci_images(files: Files, index: Mapping[str, Any], names: tuple[str, ...], depth: int = 0) -> Iterator[Plan]:
@@ -190,12 +205,12 @@ def _oci_images(files: Files, index: Mapping[str, Any], names: tuple[str, ...], 
     if not usable or depth > INDEX_DEPTH:
         raise ImageInvalid(f"the image does not support {_machine()}")
     for entry in usable if depth == 0 else usable[:1]:
-        document = _document(_read(files, *_blob(entry)))
+        document = _document(files.read(*_blob(entry)))
         own = _names(_mapping(entry.get("annotations"))) or names
         if "manifests" in document:
             yield from _oci_images(files, document, own, depth + 1)
         else:
-            config = _read(files, *_blob(_mapping(document.get("config"))))
+            config = files.read(*_blob(_mapping(document.get("config"))))
             layers = [_blob(_mapping(layer)) for layer in _list(document.get("layers"))]
             yield _plan(files, config, layers, own)
 
@@ -236,18 +251,6 @@ def _blob(descriptor: Mapping[str, Any]) -> tuple[str, str]:
     if match is None:
         raise ImageInvalid("the image uses a digest that is not sha256")
     return f"blobs/sha256/{match[1]}", match[1]
-
-
-def _read(files: Files, name: str, digest: str | None = None) -> bytes:
-    stream = files.open(name)
-    data = stream.read(DOCUMENT_MAX + 1)
-    stream.close()
-    files.documents_left -= len(data)
-    if len(data) > DOCUMENT_MAX or files.documents_left < 0:
-        raise ImageInvalid(f"{name} is too large")
-    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
-        raise ImageInvalid(f"{name} is damaged: its digest is wrong")
-    return data
 
 
 def _json(data: bytes) -> Any:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from belljar.errors import ImageInvalid, ImageMissing, UsageError
 from belljar.images.archive import Layer, Plan, plans, root_plan
 from belljar.images.compression import copy, is_compressed, plain
 from belljar.images.progress import Progress, quiet
-from belljar.images.store import LayeredImage, Store, normal_name, now
+from belljar.images.store import LayeredImage, Store, normal_name
 from belljar.images.unpack import Allowance, Metered, check_room
 from belljar.images.unpack_mapped import unpack_for_caller
 from belljar.patterns import lazy_pattern
@@ -71,7 +72,7 @@ class _Importer:
             digests.append(cast("str", layer.diff_id) if known else self._layer(layer))
         labels = dict(plan.labels or {})
         id = plan.id or hashlib.sha256(json.dumps([digests, labels], sort_keys=True).encode()).hexdigest()
-        image = LayeredImage(id, tuple(digests), 0, now(), plan.env, plan.volumes, labels)
+        image = LayeredImage(id, tuple(digests), 0, round(time.time(), 3), plan.env, plan.volumes, labels)
         return self._store.add_image(self._work, image, names)
 
     def _layer(self, layer: Layer) -> str:

@@ -18,7 +18,6 @@ import fcntl
 import json
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, field
@@ -270,11 +269,8 @@ class Store:
         return found
 
     def _read(self, id: str, names: Mapping[str, list[str]] | None = None) -> LayeredImage | None:
-        if not _DIGEST.fullmatch(id):
-            return None
-        try:
-            facts = json.loads((self._manifests / f"{id}.json").read_text())
-        except (OSError, ValueError):
+        facts = resources.read_json(self._manifests / f"{id}.json") if _DIGEST.fullmatch(id) else None
+        if facts is None:
             return None
         own = (self._named() if names is None else names).get(id, [])
         return LayeredImage(
@@ -283,20 +279,13 @@ class Store:
         )  # fmt: skip
 
     def _layer_size(self, digest: str) -> int:
-        try:
-            return int(json.loads((self._layers / digest / "layer.json").read_text())["size"])
-        except (OSError, ValueError, KeyError):
-            return 0
+        return int((resources.read_json(self._layers / digest / "layer.json") or {}).get("size", 0))
 
 
 def _root() -> Path:
     if path := os.environ.get("BELLJAR_IMAGES"):  # others could make a layer a link to any directory of this user
         return resources.own_directory(Path(path), 0o022, "BELLJAR_IMAGES")
     return resources.state_dir() / "images"
-
-
-def now() -> float:
-    return round(time.time(), 3)
 
 
 def _entries(directory: Path) -> list[Path]:

@@ -63,7 +63,7 @@ def forget_layers(root: Path) -> None:
 class StagedArea:
     def __init__(self, path: Path) -> None:
         self.path, self.id = path, path.name
-        self.meta: dict[str, Any] = _read(path / "meta.json")
+        self.meta: dict[str, Any] = json.loads((path / "meta.json").read_bytes())
 
     # Making and finding.
 
@@ -308,17 +308,13 @@ class StagedArea:
     @property
     def applied(self) -> dict[str, int]:
         """Path → the change time that our own apply gave it."""
-        with suppress(OSError, ValueError):
-            return {str(path): int(when) for path, when in _read(self.path / "applied.json").items()}
-        return {}
+        return resources.read_json(self.path / "applied.json") or {}
 
     @property
     def merged(self) -> dict[str, str]:
         """Path → digest of the sandbox's file that was applied, whole or merged. Until that file changes again it is no
         change, whatever the host does with its own."""
-        with suppress(OSError, ValueError):
-            return {str(path): str(digest) for path, digest in _read(self.path / "merged.json").items()}
-        return {}
+        return resources.read_json(self.path / "merged.json") or {}
 
     def note_applied(
         self, times: dict[str, int], merged: dict[str, str] | None = None, forget: Sequence[str] = ()
@@ -363,11 +359,6 @@ def _now_on_disk(directory: Path) -> int:
 
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_bytes())
-    return content if isinstance(content, dict) else {}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.cli.streams import Streams
 from belljar.surfaces.terminal.keys import Answers, DetachKeys
+from belljar.syscalls import write_all
 from belljar.tasks import made_in_thread
 
 if TYPE_CHECKING:
@@ -224,9 +225,7 @@ class Sink:
                 await made_in_thread(partial(self._write, fd, data), lambda _: None)
 
     def _write(self, fd: int, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
+        write_all(fd, data)
         self.stuck = False
 
     def give_up(self) -> None:
