@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # Python's own `re` cannot be stopped once it backtracks; `regex` understands the same patterns and can.
 Pattern = Any
 Position = tuple[int, int]
+Found = tuple[list[Piece], int]
+"""Pieces of one stream, and where the search for them ended."""
 
 READ_LIMIT = 1 << 20
 WAIT_STEP = 30.0  # seconds of one waiting read; a longer wait takes several
@@ -136,22 +138,19 @@ class Shell:
         """
         _check_reading(filter, offset, limit, wait)
         pattern = await to_thread.run_sync(_compile, filter) if filter is not None else None
-        chunk = await self._fetch(self._start(filter, offset), limit, wait)
-        out, err = (chunk.offset[0], chunk.stdout_bytes), (chunk.offset[1], chunk.stderr_bytes)
-        new = self._new if offset is None else (NewOutput(), NewOutput())
-        both = new[0].pieces(*out), new[1].pieces(*err)
-        ends = chunk.next
+        if offset is None:
+            new, start = self._new, (self._new[0].start(filter), self._new[1].start(filter))
+        else:
+            new, start = (NewOutput(), NewOutput()), (offset, offset) if isinstance(offset, int) else offset
+        chunk = await self._fetch(start, limit, wait)
+        streams = zip(new, chunk.offset, (chunk.stdout_bytes, chunk.stderr_bytes), chunk.next, strict=True)
+        found = [(stream.pieces(at, data), end) for stream, at, data, end in streams]
         if pattern is not None:
-            both, ends = await to_thread.run_sync(_matching, both, ends, pattern, chunk.status)
-        for stream, pieces, end in zip(new, both, ends, strict=True):
+            found = await to_thread.run_sync(_matching, found, pattern, chunk.status)
+        for stream, (pieces, end) in zip(new, found, strict=True):
             stream.show(filter, pieces, end)
-        shown = [b"".join(data for _, data in pieces) for pieces in both]
-        return replace(chunk, stdout_bytes=shown[0], stderr_bytes=shown[1], next=ends)
-
-    def _start(self, filter: str | None, offset: int | Position | None) -> Position:
-        if offset is not None:
-            return (offset, offset) if isinstance(offset, int) else offset
-        return self._new[0].start(filter), self._new[1].start(filter)
+        out, err = (b"".join(data for _, data in pieces) for pieces, _ in found)
+        return replace(chunk, stdout_bytes=out, stderr_bytes=err, next=(found[0][1], found[1][1]))
 
     async def _fetch(self, start: Position, limit: int, wait: float) -> Chunk:
         reply = await self._session.sandbox.link.read(self._number, *start, min(limit, READ_LIMIT), wait)
@@ -345,17 +344,13 @@ def _compile(pattern: str) -> Pattern:
         raise UsageError(f"Invalid filter regex: {error}") from error
 
 
-def _matching(
-    news: tuple[list[Piece], list[Piece]], ends: Position, pattern: Pattern, status: Status
-) -> tuple[tuple[list[Piece], list[Piece]], Position]:
+def _matching(streams: list[Found], pattern: Pattern, status: Status) -> list[Found]:
     """The matching lines of both streams, and where the search ended."""
     deadline = time.monotonic() + FILTER_SECONDS
-    out, out_end = _lines(news[0], ends[0], pattern, deadline, status)
-    err, err_end = _lines(news[1], ends[1], pattern, deadline, status)
-    return (out, err), (out_end, err_end)
+    return [_lines(pieces, end, pattern, deadline, status) for pieces, end in streams]
 
 
-def _lines(pieces: list[Piece], end: int, pattern: Pattern, deadline: float, status: Status) -> tuple[list[Piece], int]:
+def _lines(pieces: list[Piece], end: int, pattern: Pattern, deadline: float, status: Status) -> Found:
     """The matching lines. An incomplete last line is left for the next read."""
     if status == "running" and pieces and pieces[-1][0] + len(pieces[-1][1]) == end:
         at, data = pieces[-1]
