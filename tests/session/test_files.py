@@ -49,8 +49,6 @@ def files(program: Path, root: Path) -> Files:
                 data += part
         elif isinstance(source, File):
             data = os.read(source.fileno(), 1 << 30)
-        else:
-            data = b"".join(source or ())
         data += argv[-1].encode() if argv[0] == "put" else b""
         out, said = await process.communicate(data)
         for at in range(0, len(out), 1000):

@@ -13,7 +13,7 @@ import errno
 import os
 import posixpath
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from anyio import to_thread
@@ -50,7 +50,7 @@ class File(Protocol):
 
 
 Sink = Callable[[bytes], None] | File
-Source = AsyncIterator[bytes] | Iterable[bytes] | File
+Source = AsyncIterator[bytes] | File
 
 
 class RunTool(Protocol):
@@ -313,8 +313,9 @@ def _number(digits: bytes) -> int:
     return int(digits) if digits.isdigit() and len(digits) <= NUMBER_MAX else 0
 
 
-def _pieces(data: bytes) -> Iterator[bytes]:
-    return (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(data), CHUNK):
+        yield data[at : at + CHUNK]
 
 
 async def _off_the_loop(parts: Iterator[bytes]) -> AsyncIterator[bytes]:

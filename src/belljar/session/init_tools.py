@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +100,7 @@ class InitTools:
         if isinstance(source, File) and execution.flags & Flag.DIRECT:
             await execution.pour(source.fileno())
         else:
-            async for part in _each(_read(source) if isinstance(source, File) else source):
+            async for part in _read(source) if isinstance(source, File) else source:
                 await execution.input(part)
         if mark:
             await execution.input(mark)
@@ -109,13 +109,4 @@ class InitTools:
 
 async def _read(file: File) -> AsyncIterator[bytes]:
     while part := await to_thread.run_sync(os.read, file.fileno(), CHUNK):
-        yield part
-
-
-async def _each(source: AsyncIterator[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
-    if isinstance(source, AsyncIterator):
-        async for part in source:
-            yield part
-        return
-    for part in source:
         yield part
