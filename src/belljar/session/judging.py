@@ -42,21 +42,21 @@ class Judge:
         """The verdict, if the command may run; PolicyDenied if not. `question`: shown to the approver instead of the
         command, when a file tool is judged like the command that would do the same."""
         verdict = known or await judged(policy or self.policy, command, **facts, **self._staged)
-        self._ledger.record("verdict", verdict=verdict)
-        if verdict.decision != "allow":
-            shown = verdict if question is None else _about_a_file(verdict, question)
-            answer = await self._answer(verdict, shown) if verdict.decision == "ask" else None
-            if answer is not True:  # not even a truthy value, such as "no" or a coroutine that was not awaited
-                raise PolicyDenied(verdict, declined=answer is False)
+        if verdict.decision == "ask":
+            await self.ask(verdict, None if question is None else _about_a_file(verdict, question))
+        else:
+            self._ledger.record("verdict", verdict=verdict)
+            if verdict.decision != "allow":
+                raise PolicyDenied(verdict)
         if self.when_admitted is not None:
             await self.when_admitted(verdict)
         return verdict
 
-    async def ask(self, verdict: Verdict) -> None:
-        """Ask the approver something that is not about a command; PolicyDenied unless the answer is yes."""
+    async def ask(self, verdict: Verdict, shown: Verdict | None = None) -> None:
+        """Ask the approver; PolicyDenied unless the answer is yes. `shown`: what he sees instead of the verdict."""
         self._ledger.record("verdict", verdict=verdict)
-        answer = await self._answer(verdict)
-        if answer is not True:
+        answer = await self._answer(verdict, shown)
+        if answer is not True:  # not even a truthy value, such as "no" or a coroutine that was not awaited
             raise PolicyDenied(verdict, declined=answer is False)
 
     async def ask_host(self, host: str, port: int) -> bool:
