@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from belljar.sandbox.cgroup import oom_kills
 from belljar.sandbox.listening import Listening
-from belljar.workspace.host_run_files import HostRunFiles, Snapshot
+from belljar.workspace.host_run_files import HostRunFiles
 
 if TYPE_CHECKING:
     from belljar.sandbox.sandbox import Sandbox
@@ -28,7 +28,7 @@ class Aftermath:
             from belljar.session.copied_run_files import CopiedRunFiles
 
             self._copied = CopiedRunFiles(workspace.descriptor, repositories, copied)
-        self._files = self._copied or HostRunFiles(workspace.descriptor if upper is None else upper, repositories)
+        self.run_files = self._copied or HostRunFiles(workspace.descriptor if upper is None else upper, repositories)
         self._oom_kills = 0
         self._listening = Listening(self._pid) if self._pid is not None else None
         self._known_ports: frozenset[int] = frozenset()
@@ -37,13 +37,6 @@ class Aftermath:
         """For a copied workspace: ask the sandbox about the files that the host may run."""
         if self._copied is not None and (again or not self._copied.has_looked):
             await self._copied.look()
-
-    def before(self, busy: bool) -> Snapshot:
-        """The state of the files that the host may run; `busy`: other commands run at the same time."""
-        return self._files.before(busy)
-
-    def since(self, before: Snapshot) -> tuple[str, ...]:
-        return self._files.since(before)
 
     def new_oom_kills(self) -> int:
         """Processes that were killed for lack of memory since the last call."""

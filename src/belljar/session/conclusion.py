@@ -62,10 +62,10 @@ class Conclusion:
     @classmethod
     def begun(cls, session: Session, verdict: Verdict, combined: bool = False) -> Conclusion:
         """Must be called before the command starts: notes which files the host may run now."""
-        aftermath = session._aftermath
-        before = aftermath.before(session._busy)
+        run_files = session._aftermath.run_files
+        before = run_files.before(session._busy)
         return cls(
-            session._surroundings, time.time(), verdict, combined, lambda: aftermath.since(before),
+            session._surroundings, time.time(), verdict, combined, lambda: run_files.since(before),
             session._visits_since, session._new_listening,
         )  # fmt: skip
 

@@ -23,12 +23,7 @@ from belljar.workspace.host_run_files import KEPT, MARKS_BELOW, FileState, HostR
 ROUNDS = 4  # a new repository has settings, which name directories of hooks, …
 BELOW = 64  # changed directories at the top that are checked at once for new repositories
 _TYPES = {kind: bits for bits, kind in KINDS.items()}
-_NOT_THERE = (
-    errno.ENOENT,
-    errno.EXDEV,
-    errno.ENOTDIR,
-    errno.ELOOP,
-)  # also a link out of the workspace
+_NOT_THERE = (errno.ENOENT, errno.EXDEV, errno.ENOTDIR, errno.ELOOP)  # also a link out of the workspace
 
 
 class CopiedRunFiles(HostRunFiles):

@@ -80,7 +80,7 @@ class Pool:
         self._used: deque[Sandbox] = deque()
         """To be destroyed: nothing runs in them. At most `size`."""
         self._filling: set[asyncio.Task[None]] = set()
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[object]] = set()
         self._claimed = time.monotonic()
         self._unfilled_since: float | None = None
         """Time of the first claim since the last refill."""
@@ -100,21 +100,21 @@ class Pool:
         self.loop = asyncio.get_running_loop()
         self.host.pools.append(self)
         self._fill()
-        self._in_background(self._warm_up())
-        self._watch = asyncio.get_running_loop().create_task(self._drain_when_idle())
+        self._in_background(judged(self._policy, "true && true"))  # loads the policy now, not at the first claim
+        self._watch = self.loop.create_task(self._drain_when_idle())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._closed = True
         self.host.pools.remove(self)
-        await see_through(self._shut())
+        await see_through(self._end_all())
 
     def __enter__(self) -> Never:
         raise UsageError("a Pool is asynchronous: write `async with`, or use belljar.sync.Pool")
 
     def __exit__(self, *_: object) -> None: ...
 
-    async def _shut(self) -> None:
+    async def _end_all(self) -> None:
         for waiting in (self._watch, self._timer):
             if waiting is not None:
                 waiting.cancel()
@@ -191,10 +191,6 @@ class Pool:
         self._refill_soon()
         return True
 
-    async def _warm_up(self) -> None:
-        """Load the policy before the first claim, and not during it."""
-        await judged(self._policy, "true && true")
-
     # Filling and draining.
 
     def _refill_soon(self) -> None:
@@ -267,7 +263,7 @@ class Pool:
         while sandboxes:
             await sandboxes.popleft().destroy()
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, object]) -> None:
         assert self.loop is not None
         self._background.add(task := self.loop.create_task(work))
         task.add_done_callback(self._background.discard)

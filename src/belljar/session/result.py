@@ -19,14 +19,7 @@ if TYPE_CHECKING:
     from belljar.session.hints import Reader
 
 Cause = Literal[
-    "exited",
-    "signalled",
-    "timeout",
-    "interrupted",
-    "output_limit",
-    "out_of_memory",
-    "killed",
-    "sandbox_lost",
+    "exited", "signalled", "timeout", "interrupted", "output_limit", "out_of_memory", "killed", "sandbox_lost"
 ]
 Stream = Literal["stdout", "stderr"]
 

@@ -145,7 +145,7 @@ class StagedVerbs(Verbs):
 
         area = await self._quiet("a checkpoint")
         name = name or f"checkpoint {len(area.points) + 1}"
-        if self._can_remount:
+        if staging.can_remount(self._box.sandbox.engine):
             point = await to_thread.run_sync(area.freeze, name)
             await self._remount(area)
         else:
@@ -168,7 +168,7 @@ class StagedVerbs(Verbs):
                 await shell.kill()
         if box._persistent is not None:
             box._persistent.kill()
-        if self._can_remount:
+        if staging.can_remount(self._box.sandbox.engine):
             await to_thread.run_sync(area.thaw, target)
             await self._remount(area)
         else:
@@ -231,10 +231,6 @@ class StagedVerbs(Verbs):
         if running:
             raise UsageError(f"{what} waits until no background shell runs ({', '.join(running)}): end it first")
         return area
-
-    @property
-    def _can_remount(self) -> bool:
-        return staging.can_remount(self._box.sandbox.engine)
 
     async def _remount(self, area: StagedArea) -> None:
         box = self._box
