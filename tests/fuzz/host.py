@@ -105,7 +105,7 @@ async def everything(link: Link) -> None:
         Run(Collector(paced, 1 << 20), paced.started)  # nobody takes its events
         shell = link.spawn([b"cat"], flags=Flag.STDIN | Flag.BACKGROUND)
         bash = Bash(link, {}, None, lambda stream, data: None)
-        later(bash.tell("echo", None, 1.0))
+        later(bash.begin("echo", None, 1.0))
         later(bash.look())
         for execution in (plain, paced, shell, bash.execution):
             later(execution.started())

@@ -177,8 +177,8 @@ class Bash:
         await self.execution.input(data, frames.CONTROL, ahead=ahead)
         self.is_cut_off = False
 
-    async def tell(self, text: str, timeout: float | None, grace: float) -> None:
-        """Run `text`."""
+    async def begin(self, text: str, timeout: float | None, grace: float) -> None:
+        """Have it run `text`; `answer` waits for the report."""
         self.report = None
         if self._idle_timer is not None:
             self._idle_timer.cancel()

@@ -18,16 +18,16 @@ STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
 class Listener:
     """Calls the caller's `on_output`. An exception of it is kept for the caller: it must not reach the link."""
 
-    def __init__(self, call: Callable[[Output], None] | None) -> None:
-        self._call = call
+    def __init__(self, on_output: Callable[[Output], None] | None) -> None:
+        self._on_output = on_output
         self.failure: BaseException | None = None
 
-    def tell(self, stream: Stream, data: bytes) -> bool:
+    def call(self, stream: Stream, data: bytes) -> bool:
         """False if the callback raised: then the command must be stopped."""
-        if self._call is None or self.failure is not None:
+        if self._on_output is None or self.failure is not None:
             return True
         try:
-            self._call(Output(stream, data))
+            self._on_output(Output(stream, data))
         except BaseException as failure:
             self.failure = failure
         return self.failure is None
@@ -56,7 +56,7 @@ class Collector:
         kept = data if self._limit is None else data[: max(0, self._limit - self.produced)]
         if kept:
             capture.add(self._order, kept)
-            if not self.listener.tell(name, kept):
+            if not self.listener.call(name, kept):
                 self.stop("killed")
         if len(kept) < len(data):
             capture.produced += len(data) - len(kept)

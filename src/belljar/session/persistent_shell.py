@@ -266,7 +266,7 @@ class PersistentShell:
 
     async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
         prelude, self._prelude = self._prelude, ""
-        await bash.tell(prelude + turn.verdict.canonical, timeout, grace)
+        await bash.begin(prelude + turn.verdict.canonical, timeout, grace)
         turn.entry = self._session._ledger.start(turn.verdict, self.cwd)
         bash.usage.begin()
         if timeout is None:
@@ -337,7 +337,7 @@ class PersistentShell:
         self._pass_on(capture.stream, data)
 
     def _pass_on(self, stream: Stream, data: bytes) -> None:
-        if not self._listener.tell(stream, data):
+        if not self._listener.call(stream, data):
             self.kill()
 
     def _repeat_pending(self) -> None:

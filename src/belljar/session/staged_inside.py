@@ -23,32 +23,32 @@ from belljar.workspace.beneath import Folder
 async def reset(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
     """Make these paths as they are on the host. `upper`: the directory that the sandbox's changes go to."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
-    shut = await _opened(files, flat, lambda path: layers.holder(path) or layers.lower)
+    read_only = await _opened(files, flat, lambda path: layers.holder(path) or layers.lower)
     await _remove(files, [c.path for c in flat if c.after is not None and (c.before is None or c.kind == "type")])
-    await _write(files, lambda: chain(shut, _of_host(layers, flat)), upper)
+    await _write(files, lambda: chain(read_only, _of_host(layers, flat)), upper)
 
 
 async def put(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
     """Make these changes in a sandbox whose files are as on the host."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
-    shut = await _opened(files, flat, lambda path: layers.lower)
+    read_only = await _opened(files, flat, lambda path: layers.lower)
     await _remove(files, [c.path for c in flat if c.kind in ("deleted", "type")])
-    await _write(files, lambda: chain(shut, _of_layers(layers, flat)), upper)
+    await _write(files, lambda: chain(read_only, _of_layers(layers, flat)), upper)
 
 
 async def _opened(files: Files, changes: Sequence[Change], view: Callable[[str], Folder]) -> list[Entry]:
     """Make read-only directories writable; returns those to be made read-only again. `view`: the folder that a path is
     in, as the sandbox sees it."""
-    shut: list[Entry] = []
+    read_only: list[Entry] = []
     for parent in sorted({change.path.rpartition("/")[0] for change in changes} - {""}):
         with suppress(OSError):
             status = view(parent).stat(parent)
             if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o300 != 0o300:
-                shut.append((view(parent), parent, status))
-    if shut:
-        await files.unpack(opened(shut))
+                read_only.append((view(parent), parent, status))
+    if read_only:
+        await files.unpack(opened(read_only))
     decided = {change.path for change in changes}
-    return [entry for entry in shut if entry[1] not in decided]
+    return [entry for entry in read_only if entry[1] not in decided]
 
 
 async def _write(files: Files, entries: Callable[[], Entries], upper: Path) -> None:
