@@ -162,10 +162,7 @@ class Shell:
         )  # fmt: skip
 
     async def poll(self) -> Status:
-        """Its status, asked of the sandbox.
-
-        await shell.poll() == "running"
-        """
+        """Its status, asked of the sandbox: `await shell.poll() == "running"`."""
         if self.status == "running":
             await self._fetch((UNLIMITED, UNLIMITED), 0, 0.0)
         return self.status
@@ -182,10 +179,7 @@ class Shell:
         return await self.result()
 
     async def result(self) -> Result:
-        """The result of a shell that has ended, with the newest part of its output.
-
-        result = await shell.result()
-        """
+        """The result of a shell that has ended, with the newest part of its output: `result = await shell.result()`."""
         if self._body is None and await self.poll() == "running":
             raise UsageError(f"{self.id} still runs: `await shell.wait()` gives its result")
         assert self._body is not None
@@ -221,10 +215,7 @@ class Shell:
         await self._session.sandbox.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
 
     def close_input(self) -> None:
-        """Close its stdin.
-
-        shell.close_input()
-        """
+        """Close its stdin: `shell.close_input()`."""
         self._session.sandbox.link.join(self._number).close_input()
 
     def resize(self, rows: int, cols: int) -> None:
@@ -232,10 +223,7 @@ class Shell:
         self._session.sandbox.link.join(self._number).resize(rows, cols)
 
     def signal(self, signo: int) -> None:
-        """Send a signal to all its processes.
-
-        shell.signal(signal.SIGHUP)
-        """
+        """Send a signal to all its processes: `shell.signal(signal.SIGHUP)`."""
         checks.whole("signo", signo, 1, 64)
         self._killed = self._killed or signo in (signals.SIGKILL, signals.SIGTERM)
         self._send(To.SIGNAL, frames.u32(signo))
@@ -256,10 +244,7 @@ class Shell:
         raise BelljarError(f"{self.id} was killed, but the sandbox does not say that it has ended")
 
     def forget(self) -> None:
-        """Let the sandbox drop the output of a shell that has ended.
-
-        shell.forget()
-        """
+        """Let the sandbox drop the output of a shell that has ended: `shell.forget()`."""
         self._send(To.FORGET, b"")
 
     def _send(self, kind: To, payload: bytes) -> None:

@@ -98,10 +98,7 @@ class Files:
         self._run, self._workspace = run, workspace
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """A file's bytes, or some of them.
-
-        text = (await box.files.read("notes.txt")).decode()
-        """
+        """A file's bytes, or some of them: `text = (await box.files.read("notes.txt")).decode()`."""
         content = bytearray()  # not a list of parts: an object for each byte would take many times as much
         sink = up_to(READ_MAX, f"{path}: over {READ_MAX} bytes; use download()", content.extend)
         window = [str(offset), str(length if length is not None else (1 << 63) - 1)]
@@ -117,10 +114,7 @@ class Files:
         await self._put(path, mode, _pieces(content))
 
     async def append(self, path: str, data: bytes | str) -> None:
-        """Append to a file, or create it.
-
-        await box.files.append("log.txt", "one more line\\n")
-        """
+        """Append to a file, or create it: `await box.files.append("log.txt", "one more line\\n")`."""
         content = data.encode() if isinstance(data, str) else bytes(data)
         await self._do("append", path, source=_pieces(content))
 
@@ -135,20 +129,14 @@ class Files:
         return await to_thread.run_sync(lambda: sorted(_records(listing), key=lambda info: info.path))
 
     async def stat(self, path: str) -> FileInfo:
-        """Information about a path (links are followed).
-
-        size = (await box.files.stat("app.py")).size
-        """
+        """Information about a path (links are followed): `size = (await box.files.stat("app.py")).size`."""
         infos = [*_records(await self._text("stat", path, most=STAT_MAX))]
         if len(infos) != 1:
             raise FileFailed(_UNREADABLE)
         return infos[0]
 
     async def exists(self, path: str) -> bool:
-        """Whether a path exists.
-
-        await box.files.exists("setup.py")
-        """
+        """Whether a path exists: `await box.files.exists("setup.py")`."""
         try:
             await self.stat(path)
         except FileFailed as error:
@@ -158,17 +146,11 @@ class Files:
         return True
 
     async def remove(self, path: str) -> None:
-        """Remove a file, a link or a directory with its contents.
-
-        await box.files.remove("build")
-        """
+        """Remove a file, a link or a directory with its contents: `await box.files.remove("build")`."""
         await self._do("remove", path)
 
     async def mkdir(self, path: str) -> None:
-        """Make a directory and its parents, if they do not exist.
-
-        await box.files.mkdir("src/new")
-        """
+        """Make a directory and its parents, if they do not exist: `await box.files.mkdir("src/new")`."""
         await self._do("mkdir", path)
 
     async def search(self, expression: str, path: str = ".", *, most: int = 1000) -> Sequence[Match]:
@@ -185,10 +167,7 @@ class Files:
         return await to_thread.run_sync(_matches, lines, most)
 
     async def upload(self, source: str | os.PathLike[str], path: str) -> None:
-        """Copy a file or directory of the host into the sandbox.
-
-        await box.files.upload("data.csv", "data.csv")
-        """
+        """Copy a file or directory of the host into the sandbox: `await box.files.upload("data.csv", "data.csv")`."""
         here = HostPath(source, self._workspace())
         if await to_thread.run_sync(here.is_directory):
             with here.folder() as folder:
@@ -199,17 +178,11 @@ class Files:
             await self._put(path, os.fstat(file.fileno()).st_mode, file)
 
     async def get(self, path: str, sink: Sink) -> None:
-        """Read a file of any size, piece by piece.
-
-        await box.files.get("data.csv", parts.append)
-        """
+        """Read a file of any size, piece by piece: `await box.files.get("data.csv", parts.append)`."""
         await self._do("get", path, sink=sink)
 
     async def pack(self, path: str, sink: Sink) -> None:
-        """Read a directory as a stream in the init's archive format.
-
-        await box.files.pack("src", parts.append)
-        """
+        """Read a directory as a stream in the init's archive format: `await box.files.pack("src", parts.append)`."""
         await self._do("pack", path, sink=sink)
 
     async def unpack(self, archive: Iterator[bytes], path: str = ".") -> None:

@@ -82,10 +82,7 @@ class ShellVerbs(Verbs):
         return list(self._shells.values())
 
     def shell(self, id: str) -> Shell:
-        """One of the background shells.
-
-        box.shell("shell_00000001")
-        """
+        """One of the background shells: `box.shell("shell_00000001")`."""
         if id not in self._shells:
             raise ShellNotFound(f"Shell not found: {id}")
         return self._shells[id]
@@ -110,10 +107,7 @@ class ShellVerbs(Verbs):
         return self.shells()
 
     async def cleanup(self) -> int:
-        """Forget the shells that have ended, and return how many there were.
-
-        await box.cleanup()
-        """
+        """Forget the shells that have ended, and return how many there were: `await box.cleanup()`."""
         ended = [shell for shell in await self.refresh() if shell.status != "running"]
         for shell in ended:
             shell.forget()

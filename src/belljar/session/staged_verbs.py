@@ -51,10 +51,7 @@ class StagedVerbs(Verbs):
         return Review(self._staged_area, self._box._ledger.record)
 
     async def changes(self) -> list[Change]:
-        """What differs from the host's files.
-
-        for change in await box.changes(): print(change.kind, change.path)
-        """
+        """What differs from the host's files: `for change in await box.changes(): print(change.kind, change.path)`."""
         await self.copy_out()
         return await to_thread.run_sync(self._review.changes)
 
@@ -137,10 +134,7 @@ class StagedVerbs(Verbs):
     # Checkpoints.
 
     async def checkpoint(self, name: str = "") -> Point:
-        """Remember the files as they are now.
-
-        point = await box.checkpoint("before refactor")
-        """
+        """Remember the files as they are now: `point = await box.checkpoint("before refactor")`."""
         from belljar.session import scratch_copies
 
         area = await self._quiet("a checkpoint")
@@ -189,10 +183,7 @@ class StagedVerbs(Verbs):
         await self.copy_out()
 
     async def fork(self, **options: Any) -> Session:
-        """A new session that begins with a copy of these files.
-
-        twin = await box.fork()
-        """
+        """A new session that begins with a copy of these files: `twin = await box.fork()`."""
         box = self._box
         await self.checkpoint("fork")
         ours = {"network": box.allow or box.network, "policy": box.policy, "approve": box._judge.approver,
@@ -202,10 +193,7 @@ class StagedVerbs(Verbs):
         return await twin.open()
 
     def checkpoints(self) -> list[Point]:
-        """The checkpoints, oldest first.
-
-        names = [point.name for point in box.checkpoints()]
-        """
+        """The checkpoints, oldest first: `names = [point.name for point in box.checkpoints()]`."""
         return self._staged_area.points
 
     def left_out(self, point: Point) -> list[str]:

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 @pending("belljar")
 async def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpack[RunOptions]) -> Result:
-    """Run one command in a throwaway sandbox.
-
-    result = await belljar.run("pytest -q", workspace=".", timeout=60)
-    """
+    """Run one command in a throwaway sandbox: `result = await belljar.run("pytest -q", workspace=".", timeout=60)`."""
     checks.known(options, RunOptions.__annotations__.keys(), "run")
     command_options: Any = {name: value for name, value in options.items() if name in Options.__annotations__}
     session_options: Any = {name: value for name, value in options.items() if name not in command_options}
