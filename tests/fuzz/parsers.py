@@ -8,7 +8,7 @@ PARSERS = {
     From.READ_REPLY: frames.parse_read_reply,
     From.LIST_REPLY: frames.parse_list,
     From.SPAWN_ERROR: frames.parse_spawn_error,
-    From.ERROR: frames.parse_error,
+    From.ERROR: frames.parse_u32,
     From.WELCOME: frames.parse_welcome,
     From.STARTED: frames.parse_u32,
     From.INPUT_ACK: frames.parse_u64,

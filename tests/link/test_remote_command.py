@@ -8,7 +8,7 @@ from tests.link.conftest import ENDED, Pair, running, spawned
 from belljar.errors import SandboxLost
 from belljar.link import frames
 from belljar.link.frames import Flag, From
-from belljar.link.remote_command import INPUT_WINDOW
+from belljar.link.streams import INPUT_WINDOW
 
 
 async def test_start_output_and_end_reach_the_command_s_object(pair: Pair) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.session.trusting import trusting
 
 from belljar import Output, PolicyDenied, Session, host
+from belljar.link import frames
 from belljar.session.persistent_shell import PersistentShell
 
 
@@ -255,7 +256,7 @@ async def test_the_shells_pipes_are_used_directly_over_a_socket_link(
     for _ in range(100):  # the pipes are passed when the init has nothing else to say
         await shell.run("true")
         assert shell._bash is not None
-        if direct := shell._bash.execution.direct:
+        if direct := shell._bash.execution._inputs[frames.CONTROL].feed is not None:
             break
     assert direct == ("socket" in request.node.callspec.id)
 

@@ -209,10 +209,6 @@ def parse_spawn_error(payload: bytes) -> tuple[int, int, str]:
     return errno, stage, payload[8:264].decode("utf-8", "replace")
 
 
-def parse_error(payload: bytes) -> tuple[int, str]:
-    return parse_u32(payload), payload[4:260].decode("utf-8", "replace")
-
-
 def parse_state(payload: bytes) -> CommandState:
     cpu_us, peak, oom_kills, does = _unpack(_STATE, payload)
     cwd = payload[_STATE.size :].decode("utf-8", "surrogateescape")

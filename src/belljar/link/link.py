@@ -33,8 +33,9 @@ from belljar.link.frames import Flag, FrameError, From, To, milliseconds
 from belljar.link.heartbeat import Heartbeat
 from belljar.link.outbox import Outbox
 from belljar.link.questions import Questions
-from belljar.link.remote_command import CREDIT, Execution
+from belljar.link.remote_command import Execution
 from belljar.link.spawn_errors import spawn_error
+from belljar.link.streams import CREDIT
 from belljar.link.transport import Transport
 
 RECEIVE = 64 << 10  # a larger buffer would be mapped anew for each try, at ten times the cost
@@ -160,7 +161,6 @@ class Link:
     def leave(self, id: int, ended: frames.EndedBody) -> None:
         """End the handle of a joined command that is over, so that writers stop waiting."""
         if (execution := self._commands.get(id)) is not None:
-            self.forget(execution)
             execution.end(ended)
 
     def forget(self, execution: Execution) -> None:
@@ -193,7 +193,6 @@ class Link:
             self._pulse.cancel()
         for execution in list(self._commands.values()):
             execution.end(self.lost)
-        self._commands.clear()
         self._questions.fail(self.lost)
         callbacks, self._when_lost = self._when_lost, []
         for callback in callbacks:
@@ -233,9 +232,8 @@ class Link:
     def _beat(self) -> None:
         """Runs on the heartbeat's thread: tells the init that the host is alive."""
         if self.lost is None:
-            with contextlib.suppress(
-                OSError, RuntimeError
-            ):  # the event loop notices a loss itself, unless it is closed
+            # The event loop notices a loss itself, unless it is closed.
+            with contextlib.suppress(OSError, RuntimeError):
                 self._outbox.put(frames.frame(To.HEARTBEAT))
                 if self._outbox:
                     self.loop.call_soon_threadsafe(self._watch_for_room)
@@ -295,12 +293,10 @@ class Link:
     def _take_ended(self, _stream: int, id: int, payload: bytes) -> None:
         body = frames.parse_ended(payload)
         if (execution := self._command(From.ENDED, id)) is not None:
-            self.forget(execution)
             execution.end(body)
 
     def _take_spawn_error(self, _stream: int, id: int, payload: bytes) -> None:
         if (execution := self._command(From.SPAWN_ERROR, id)) is not None:
-            self.forget(execution)
             execution.end(spawn_error(execution.program, execution.cwd, *frames.parse_spawn_error(payload)))
 
     def _take_pipe(self, stream: int, id: int, payload: bytes) -> None:
@@ -309,30 +305,19 @@ class Link:
         if (execution := self._command(From.PIPE, id)) is not None:
             execution.take_pipe(stream, frames.parse_u64(payload), self._transport.pipes.popleft())
 
-    def _take_pong(self, _stream: int, _id: int, _payload: bytes) -> None:
-        self._questions.answer(None, From.PONG)
-
-    def _take_list(self, _stream: int, _id: int, payload: bytes) -> None:
-        self._questions.answer(frames.parse_list(payload), From.LIST_REPLY)
-
-    def _take_state(self, _stream: int, id: int, payload: bytes) -> None:
-        self._questions.answer(frames.parse_state(payload), From.STATE_REPLY, id)
-
     def _take_read(self, tag: int, id: int, payload: bytes) -> None:
         reply = frames.parse_read_reply(payload)
         self._questions.answer(reply, From.READ_REPLY, id, tag, size=max(len(reply.out), len(reply.err)))
 
     def _take_error(self, _stream: int, id: int, payload: bytes) -> None:
-        code, _ = frames.parse_error(payload)
         self._refusable -= 1
         if self._refusable < 0:
             raise FrameError("an error without a request")
-        if code != errno.ENOENT:
+        if frames.parse_u32(payload) != errno.ENOENT:
             return
         gone = ShellNotFound("Shell not found")
         if not self._questions.fail(gone, id) and (execution := self._commands.get(id)) is not None:
-            self.forget(execution)  # a signal or input that raced with the end of its command
-            execution.end(gone)
+            execution.end(gone)  # a signal or input that raced with the end of its command
 
     # Silence.
 
@@ -376,6 +361,10 @@ def _to_command(kind: From, take: Callable[[Execution, int, bytes], None]) -> Ha
     return handler
 
 
+def _to_question(kind: From, parse: Callable[[bytes], Any]) -> Handler:
+    return lambda link, _, id, payload: link._questions.answer(parse(payload), kind, id)
+
+
 GREETING: dict[int, Handler] = {From.WELCOME: Link._take_welcome}
 HANDLERS: dict[int, Handler] = {
     From.STARTED: _to_command(From.STARTED, Execution.take_started),
@@ -384,9 +373,9 @@ HANDLERS: dict[int, Handler] = {
     From.ENDED: Link._take_ended,
     From.INPUT_ACK: _to_command(From.INPUT_ACK, Execution.take_ack),
     From.READ_REPLY: Link._take_read,
-    From.LIST_REPLY: Link._take_list,
-    From.STATE_REPLY: Link._take_state,
-    From.PONG: Link._take_pong,
+    From.LIST_REPLY: _to_question(From.LIST_REPLY, frames.parse_list),
+    From.STATE_REPLY: _to_question(From.STATE_REPLY, frames.parse_state),
+    From.PONG: _to_question(From.PONG, lambda payload: None),
     From.ERROR: Link._take_error,
     From.PIPE: Link._take_pipe,
 }

@@ -22,13 +22,11 @@ from anyio import to_thread
 from belljar.errors import SandboxLost
 from belljar.link import bulk, frames
 from belljar.link.frames import CONTROL, STDERR, STDIN, STDOUT, Flag, FrameError, From, To, milliseconds
-from belljar.link.streams import CREDIT, INPUT_WINDOW, READ, READS_PER_WAKE, UNLIMITED, InputStream, OutputStream
+from belljar.link.streams import CREDIT, READ, READS_PER_WAKE, InputStream, OutputStream
 from belljar.link.transport import close_passed
 
 if TYPE_CHECKING:
     from belljar.link.link import Link
-
-__all__ = ["CREDIT", "INPUT_WINDOW", "UNLIMITED", "Execution", "Phase"]
 
 PATIENCE = 30.0  # how long after its deadline a command may still run, if the init answers
 
@@ -127,16 +125,6 @@ class Execution:
     @property
     def error(self) -> Exception | None:
         return self._outcome if isinstance(self._outcome, Exception) else None
-
-    @property
-    def direct(self) -> bool:
-        """Whether its control stream is a pipe that we write to directly."""
-        return self._inputs[CONTROL].feed is not None
-
-    @property
-    def joined(self) -> bool:
-        """Whether others may have written to it before us."""
-        return self.phase is Phase.JOINED
 
     # Steering.
 
@@ -261,7 +249,7 @@ class Execution:
     def take_ack(self, number: int, payload: bytes) -> None:
         if number not in self._inputs:
             raise FrameError("an acknowledgement of output")
-        self._inputs[number].acknowledge(frames.parse_u64(payload), self.joined)
+        self._inputs[number].acknowledge(frames.parse_u64(payload), joined=self.phase is Phase.JOINED)
 
     def take_pipe(self, number: int, offset: int, passed: int) -> None:
         """From `offset` on this stream comes through a pipe. For the number of stdin we get the writing end."""
@@ -291,6 +279,7 @@ class Execution:
         self._close_pipe(stream)
 
     def end(self, outcome: frames.EndedBody | Exception) -> None:
+        self.link.forget(self)
         self._outcome = outcome
         if isinstance(outcome, Exception):
             for stream in self._outputs:

@@ -125,7 +125,8 @@ class InputStream:
     def window(self) -> int:
         return INPUT_WINDOW - (self.sent - self.acked)
 
-    def acknowledge(self, total: int, joined: bool) -> None:
+    def acknowledge(self, total: int, *, joined: bool) -> None:
+        """`joined`: others may have written to it before us."""
         if joined and self.joined_at is None:
             self.joined_at = max(0, total - self.sent)
         total -= self.joined_at or 0

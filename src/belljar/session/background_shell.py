@@ -21,7 +21,8 @@ from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.link import frames
 from belljar.link.frames import To
-from belljar.link.remote_command import PATIENCE, UNLIMITED
+from belljar.link.remote_command import PATIENCE
+from belljar.link.streams import UNLIMITED
 from belljar.link.wire import RING_MAX
 from belljar.patience import stretched
 from belljar.patterns import lazy_pattern
