@@ -27,16 +27,16 @@ def _commands(parser: argparse.ArgumentParser) -> list[str]:
 
 
 COMMANDS = _commands(build())
-TYPED = [line for text in examples.EXAMPLES.values() for line in text.splitlines() if line]
+TYPED = [line for text in examples.by_command().values() for line in text.splitlines() if line]
 
 
 def test_every_command_has_examples_and_no_unknown_one() -> None:
-    assert sorted(examples.EXAMPLES) == sorted(COMMANDS)
+    assert sorted(examples.by_command()) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_a_command_ends_with_its_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"belljar {command}" in examples.EXAMPLES[command]
+    assert f"belljar {command}" in examples.by_command()[command]
     assert main([*command.split(), "--help"]) == 0
     assert capsys.readouterr().out.endswith(f"{examples.of(command)}\n")
 

@@ -42,33 +42,22 @@ async def call(args: Namespace) -> int:
 def _parameters(words: list[str], schema: dict[str, Any]) -> Any:
     """Parameters from one JSON object or from NAME=VALUE words. A value is JSON unless the parameter is a text."""
     if len(words) == 1 and (words[0].lstrip()[:1] in ("{", "[") or "=" not in words[0]):
-        return _json(words[0], schema)
-    if not all(word.partition("=")[1] for word in words):
-        word = next(word for word in words if "=" not in word)
-        raise UsageError(f"{word!r} is not a parameter; {_example(schema)}")
-    pairs = [word.partition("=")[::2] for word in words]
-    known = schema["properties"]
-    return {name: text if _is_text(known.get(name, {})) else _value(name, text, schema) for name, text in pairs}
-
-
-def _is_text(field: dict[str, Any]) -> bool:
-    return any(kind.get("type", "string") == "string" for kind in field.get("anyOf", [field]))
+        return _json(words[0], f"{words[0]!r} is not JSON", schema)
+    if unknown := [word for word in words if "=" not in word]:
+        raise UsageError(f"{unknown[0]!r} is not a parameter; {_example(schema)}")
+    return {name: _value(name, text, schema) for name, text in (word.split("=", 1) for word in words)}
 
 
 def _value(name: str, text: str, schema: dict[str, Any]) -> Any:
+    kind = schema["properties"].get(name, {}).get("type", "string")
+    return text if kind == "string" else _json(text, f"{name}={text}: {name} takes JSON here ({kind})", schema)
+
+
+def _json(text: str, complaint: str, schema: dict[str, Any]) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        field = schema["properties"][name]
-        kinds = " or ".join(str(kind["type"]) for kind in field.get("anyOf", [field]) if kind.get("type") != "null")
-        raise UsageError(f"{name}={text}: {name} takes JSON here ({kinds}); {_example(schema)}") from None
-
-
-def _json(text: str, schema: dict[str, Any]) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is not JSON; {_example(schema)}") from None
+        raise UsageError(f"{complaint}; {_example(schema)}") from None
 
 
 def _example(schema: dict[str, Any]) -> str:
