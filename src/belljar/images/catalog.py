@@ -66,21 +66,17 @@ class ImageStore(Protocol):
 
     def image(self, reference: str) -> object | None:
         """None: there is no such image."""
-        ...
 
     def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
         """Make an image from the tar of a root file system."""
-        ...
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
         """Called only if `registry_has` returned True."""
-        ...
 
     def image_tag(self, reference: str, alias: str) -> None: ...
     def image_list(self, label: str) -> list[StoredImage]: ...
     def registry_has(self, reference: str) -> bool:
         """Whether a registry can be reached that has this image."""
-        ...
 
 
 @record

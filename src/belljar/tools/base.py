@@ -230,9 +230,7 @@ class Tool(ABC):
         if verdict.decision == "deny":
             return await self.refused(params, verdict)
         shown = command if isinstance(command, str) else shlex.join(command)
-        return self.Answer(
-            True, output=f"[Dry Run] Would execute: {shown}", metadata=Fields(command=shown, dry_run=True)
-        )
+        return self.done(f"[Dry Run] Would execute: {shown}", command=shown, dry_run=True)
 
     def summary(self, given: Mapping[str, Any]) -> str:
         values = {name: shorten(str(value or "")) for name, value in given.items()}
@@ -243,6 +241,9 @@ class Tool(ABC):
         params = self.check(given)
         command = None if isinstance(params, list) else self.command(params)
         return self.default_risk if command is None else str(self.policy.judge(command).risk)
+
+    def done(self, output: str | None = None, message: str | None = None, **metadata: Any) -> ToolResult:
+        return self.Answer(True, output, message=message, metadata=Fields(metadata))
 
     # Results of calls that did not run; families override these for their own wording.
 

@@ -89,11 +89,9 @@ Usage notes:
     def _background(self, params: BashParams, shell: Shell) -> ToolResult:
         so_far = shell.so_far.text if shell.so_far else ""
         output, truncated = truncate(so_far, MAX_OUTPUT_SIZE)
-        message = f"Command running in background with ID: {shell.id}"
-        metadata = Fields(
-            shell_id=shell.id, bash_id=shell.id, command=params.command, status=shell.status, truncated=truncated
-        )
-        return ToolResult(True, f"{output}\n{message}" if output else message, metadata=metadata)
+        text = "\n".join(filter(None, (output, f"Command running in background with ID: {shell.id}")))
+        ids = {"shell_id": shell.id, "bash_id": shell.id}
+        return self.done(text, **ids, command=params.command, status=shell.status, truncated=truncated)
 
 
 def _shaped(params: BashParams, result: Result, cwd: str, call: Call, turn: ShellResult | None = None) -> ToolResult:
@@ -157,6 +155,7 @@ Usage:
 - Use this to monitor long-running background commands"""
     summed_up = "Read output of {bash_id}"
     Params = BashOutputParams
+    Answer = BashOutputResult
 
     async def execute(self, params: BashOutputParams, call: Call) -> ToolResult:
         shell = await self.find(params.bash_id)
@@ -168,12 +167,11 @@ Usage:
             decode(b"".join(chunk.stderr_bytes for chunk in chunks)),
         )
         dropped = sum(sum(chunk.dropped) for chunk in chunks)
-        metadata = Fields(
-            bash_id=params.bash_id, status=chunks[-1].status, exit_code=chunks[-1].exit_code, stdout=stdout,
-            stderr=stderr, dropped_bytes=dropped, truncated=truncated,
-        )  # fmt: skip
         gap = f"[... {dropped} bytes of earlier output were dropped ...]\n" if dropped else ""
-        return BashOutputResult(True, gap + stdout + stderr, metadata=metadata)
+        return self.done(
+            gap + stdout + stderr, bash_id=params.bash_id, status=chunks[-1].status, exit_code=chunks[-1].exit_code,
+            stdout=stdout, stderr=stderr, dropped_bytes=dropped, truncated=truncated,
+        )  # fmt: skip
 
 
 class KillShellParams(Params):
@@ -198,9 +196,7 @@ Usage:
         ended = await shell.poll() != "running"
         await shell.kill()
         message = f"Shell {shell.id} had already ended" if ended else f"Shell {shell.id} terminated"
-        return ToolResult(
-            True, message, metadata=Fields(shell_id=shell.id, status=shell.status, exit_code=shell.exit_code)
-        )
+        return self.done(message, shell_id=shell.id, status=shell.status, exit_code=shell.exit_code)
 
 
 class ListShellsParams(Params):
@@ -217,8 +213,8 @@ class ListShells(_ShellTool):
     async def execute(self, params: ListShellsParams, call: Call) -> ToolResult:
         shells = [_listed(shell) for shell in await self.box.refresh()]
         lines = [f"{shell['id']}  {shell['status']}  {shell['command']}" for shell in shells]
-        metadata = Fields(shells=shells, removed=await self.box.cleanup() if params.cleanup else 0)
-        return ToolResult(True, "\n".join(lines) or "No background shells", metadata=metadata)
+        removed = await self.box.cleanup() if params.cleanup else 0
+        return self.done("\n".join(lines) or "No background shells", shells=shells, removed=removed)
 
 
 def _own_command(shell: Shell) -> str:

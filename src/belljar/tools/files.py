@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from belljar.errors import BelljarError
-from belljar.tools.base import Call, Fields, Tool, ToolResult, truncate
+from belljar.tools.base import Call, Tool, ToolResult, truncate
 from belljar.tools.parameters import Integer, Params, Text
 
 READ_LINES = 2000
@@ -100,9 +100,9 @@ class ReadFile(FileTool):
         text, cut = truncate(numbered, SHOWN)
         last = params.offset - 1 + len(shown)
         more = last < len(lines)
-        metadata = Fields(path=params.path, lines=len(lines), shown=len(shown), truncated=cut or more)
         message = f"Lines {params.offset} to {last} of {len(lines)}; offset={last + 1} continues." if more else None
-        return ToolResult(True, text, metadata=metadata, message=message)
+        facts = {"lines": len(lines), "shown": len(shown), "truncated": cut or more}
+        return self.done(text, message, path=params.path, **facts)
 
 
 class WriteFile(FileTool):
@@ -123,9 +123,7 @@ class WriteFile(FileTool):
         mode = (await files.stat(params.path)).mode & 0o777 if await files.exists(params.path) else 0o644
         await files.write(params.path, params.content, mode=mode)
         size = len(params.content.encode())
-        return ToolResult(
-            True, message=f"Wrote {size} bytes to {params.path}", metadata=Fields(path=params.path, size=size)
-        )
+        return self.done(message=f"Wrote {size} bytes to {params.path}", path=params.path, size=size)
 
 
 class EditFile(FileTool):
@@ -145,17 +143,13 @@ class EditFile(FileTool):
         old, new = params.old.encode(), params.new.encode()
         count = data.count(old)
         if count == 0:
-            return self.fail(
-                f"The text was not found in {params.path}; read the file and copy it exactly", code="not_found"
-            )
+            why = f"The text was not found in {params.path}; read the file and copy it exactly"
+            return self.fail(why, code="not_found")
         if count > 1 and not params.replace_all:
-            return self.fail(
-                f"The text occurs {count} times in {params.path}; include more of the lines around it", code="ambiguous"
-            )
+            why = f"The text occurs {count} times in {params.path}; include more of the lines around it"
+            return self.fail(why, code="ambiguous")
         await self.box.files.write(params.path, data.replace(old, new), mode=mode)
-        return ToolResult(
-            True, message=f"Replaced {count} in {params.path}", metadata=Fields(path=params.path, replaced=count)
-        )
+        return self.done(message=f"Replaced {count} in {params.path}", path=params.path, replaced=count)
 
 
 class ListFiles(FileTool):
@@ -168,7 +162,7 @@ class ListFiles(FileTool):
     async def work(self, params: ListParams) -> ToolResult:
         entries = await self.box.files.list(params.path, depth=params.depth)
         text, cut = truncate("\n".join(map(_shown, entries)), SHOWN)
-        return ToolResult(True, text, metadata=Fields(path=params.path, entries=len(entries), truncated=cut))
+        return self.done(text, path=params.path, entries=len(entries), truncated=cut)
 
 
 class SearchFiles(FileTool):
@@ -181,8 +175,7 @@ class SearchFiles(FileTool):
     async def work(self, params: SearchParams) -> ToolResult:
         matches = await self.box.files.search(params.pattern, params.path, most=params.limit)
         text, cut = truncate("\n".join(f"{match.path}:{match.line}:{match.text}" for match in matches), SHOWN)
-        truncated = cut or len(matches) == params.limit
-        return ToolResult(True, text, metadata=Fields(matches=len(matches), truncated=truncated))
+        return self.done(text, matches=len(matches), truncated=cut or len(matches) == params.limit)
 
 
 def _shown(entry: Any) -> str:

@@ -17,11 +17,12 @@ from belljar.errors import Conflict, PolicyDenied
 from belljar.policy.verdict import Finding, Verdict
 from belljar.staged.change import Change, counted
 from belljar.staged.diff import lines_counted, quoted
-from belljar.tools.base import Call, Fields, Tool, ToolResult, truncate
+from belljar.tools.base import Call, Tool, ToolResult, truncate
 from belljar.tools.parameters import Params, Text
 
 SHOWN = 30_000  # characters
 LONGEST_QUESTION = 15_000
+NOTHING = "Nothing has changed"
 
 
 class PathsParams(Params):
@@ -54,7 +55,7 @@ class ListChanges(StagedTool):
         changes = await self.box.changes()
         text = "\n".join(f"{change.mark} {change.path}" for change in changes)
         listed = [{"path": change.path, "kind": change.kind} for change in changes]
-        return ToolResult(True, truncate(text, SHOWN)[0] or "Nothing has changed", metadata=Fields(changes=listed))
+        return self.done(truncate(text, SHOWN)[0] or NOTHING, changes=listed)
 
 
 class DiffChanges(StagedTool):
@@ -63,7 +64,7 @@ class DiffChanges(StagedTool):
     description = "Shows what this session changed in the workspace, as a unified diff."
 
     async def execute(self, params: PathsParams, call: Call) -> ToolResult:
-        return ToolResult(True, truncate(await self.box.diff(params.paths), SHOWN)[0] or "Nothing has changed")
+        return self.done(truncate(await self.box.diff(params.paths), SHOWN)[0] or NOTHING)
 
 
 class DiscardChanges(StagedTool):
@@ -74,7 +75,7 @@ class DiscardChanges(StagedTool):
 
     async def execute(self, params: PathsParams, call: Call) -> ToolResult:
         discarded = await self.box.discard(params.paths)
-        return ToolResult(True, f"{len(discarded)} discarded", metadata=Fields(paths=discarded))
+        return self.done(f"{len(discarded)} discarded", paths=discarded)
 
 
 class ApplyChanges(StagedTool):
@@ -86,7 +87,7 @@ class ApplyChanges(StagedTool):
     async def execute(self, params: PathsParams, call: Call) -> ToolResult:
         shown = await self.box.show(params.paths)
         if not shown:
-            return ToolResult(True, "Nothing has changed")
+            return self.done(NOTHING)
         held = [change.path for change in shown if change.runs_later]
         texts = {change: shown[change].text for change in shown if not change.runs_later}
         if not texts:
@@ -103,8 +104,7 @@ class ApplyChanges(StagedTool):
         except Conflict as error:
             return self.fail(f"Nothing was applied: {error}. Ask again.")
         rest = f"; not applied, because the host would run them: {', '.join(held)}" if held else ""
-        metadata = Fields(paths=applied.paths, held=applied.held)
-        return ToolResult(True, f"{len(applied.paths)} applied{rest}", metadata=metadata)
+        return self.done(f"{len(applied.paths)} applied{rest}", paths=applied.paths, held=applied.held)
 
     def _by_hand(self) -> str:
         return f"The user can run: belljar diff --session {self.box.id}, then belljar apply --session {self.box.id}"

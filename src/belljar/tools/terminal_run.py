@@ -89,16 +89,24 @@ Use this to run builds, tests, scripts and tools of the project."""
         log.info("Executing command: %s in %s", shorten(params.command), cwd)
         if not params.capture_output:
             return await self._send(params, cwd)
-        timeout, counter = min(params.timeout_seconds, MAX_TIMEOUT_SECONDS), _Counter(call)
+        timeout, length = min(params.timeout_seconds, MAX_TIMEOUT_SECONDS), 0
+
+        def count(output: Output) -> None:
+            """All characters, since a result keeps only a part of them."""
+            nonlocal length
+            length += len(output.data.translate(None, _CONTINUATION))
+            if call.on_output is not None:
+                call.on_output(output)
+
         request = await self.box.admit(
             params.command, cwd=params.working_directory, env=params.environment, timeout=timeout, combined=True,
-            on_output=counter.add,
+            on_output=count,
         )  # fmt: skip
         result = await call.carry_out(self.box, request)
         text = result.output
         truncated = result.truncated or len(text) > MAX_OUTPUT_LENGTH
         content = text[:MAX_OUTPUT_LENGTH] + TRUNCATED if truncated else text
-        length = counter.characters if result.truncated else len(text)
+        length = length if result.truncated else len(text)
         data = _data(params, cwd, result.exit_code, result.duration, output_length=length, was_truncated=truncated)
         if result.cause == "timeout":
             log.warning("Command timed out after %ss: %s", timeout, shorten(params.command))
@@ -122,19 +130,6 @@ Use this to run builds, tests, scripts and tools of the project."""
         refusal.error = refusal.message = f"{message} {verdict.reason}"
         refusal.code, refusal.metadata = "policy_denied", Fields(refusal.metadata, verdict=verdict.as_dict())
         return refusal
-
-
-class _Counter:
-    """Counts all characters of the output, since a result keeps only a part of them."""
-
-    def __init__(self, call: Call) -> None:
-        self.characters = 0
-        self._next = call.on_output
-
-    def add(self, output: Output) -> None:
-        self.characters += len(output.data.translate(None, _CONTINUATION))
-        if self._next is not None:
-            self._next(output)
 
 
 def _human(duration: float) -> str:
