@@ -27,6 +27,7 @@ OWNER_UID = 1000
 REMOVAL_SECONDS = 120  # a container that has ended removes itself, which takes the engine a moment
 # A socket's path may have 107 bytes, so the run directory's must be short; pytest's temporary ones are not.
 _RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None))
+_STATE = Path(tempfile.mkdtemp(prefix="bj-state-"))  # not in /run, which has no room for volumes on a small machine
 
 
 pytest_plugins = ["tests.needs", "tests.order"]
@@ -48,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     os.environ.setdefault("BELLJAR_IMAGES", f"{home}/belljar/images")
     os.environ["BELLJAR_RUN"] = str(_RUN)
-    os.environ["XDG_STATE_HOME"] = str(_RUN / "state")
+    os.environ["XDG_STATE_HOME"] = str(_STATE)
     os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
     os.environ.pop("PYTHONUNBUFFERED", None)  # it hides a line that was not flushed
 
@@ -66,7 +67,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(_RUN, ignore_errors=True)
+    for directory in (_RUN, _STATE):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
