@@ -1,11 +1,11 @@
 /* relay: carries TCP connections of the sandbox's loopback over its own stdin and stdout.
  *
- * Two uses of one program. With a port as its argument it listens there: what programs inside say to that port goes
- * to the host (the network door). And the host may ask for a connection to any port that somebody inside listens on
- * (port forwarding). It knows nothing of what the bytes mean; who may reach what is decided on the host.
+ * It serves both directions. With a port as its argument it listens there and passes connections from programs in the
+ * sandbox on to the host (the network door). And the host may have it connect to any port in the sandbox (port
+ * forwarding). It does not look at the bytes; the host decides who may reach what.
  *
- * Frames, windows and ids: see src/belljar/network/mux.py, the other end. Output blocks: the host always reads.
- * When stdin ends, the host is gone, and so is every connection. */
+ * Frames, windows and ids: see src/belljar/network/mux.py, the other end. Writes block: the host always reads.
+ * When stdin ends, the host is gone: the relay exits, and every connection with it. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,8 +27,8 @@ enum { OPEN = 1, DATA, END, CLOSE, CREDIT, READY };
 
 #define HEAD 9u
 #define PAYLOAD_MAX (64u << 10)
-#define HOST_WINDOW (64u << 10)   /* what the host takes of a connection before it says more */
-#define OUR_WINDOW (256u << 10)   /* what we take from the host */
+#define HOST_WINDOW (64u << 10)   /* bytes that we may send on a new connection; the host extends it with CREDIT */
+#define OUR_WINDOW (256u << 10)   /* bytes that the host may send before we have passed them on */
 #define LINKS_MAX 2048u
 #define BUCKETS 4096u
 #define EVENTS 64
@@ -39,18 +39,20 @@ struct link {
     int fd;
     uint16_t port;
     bool connecting, second_try;
-    bool they_ended, host_ended, shut; /* nothing more from the program, from the host; the program was told */
-    bool closing;                      /* the host closed: what is queued still goes out */
+    bool program_ended, host_ended;    /* no more data comes from there */
+    bool write_shut;                   /* the program knows that the host has ended */
+    bool closing;                      /* the host sent CLOSE: the queue is still written out */
     bool close_sent;
-    uint32_t credit, watched, taken;
-    uint8_t *queue;
+    uint32_t credit, watched;          /* bytes that we may still send to the host; events that epoll watches for */
+    uint32_t uncredited;               /* bytes that we passed on and gave the host no new credit for yet */
+    uint8_t *queue;                    /* bytes from the host for the program */
     size_t at, length, size;
 };
 
 static struct link *buckets[BUCKETS];
 static uint32_t links, next_id = 1;
 static int epoll_fd, listener = -1;
-static bool listener_paused;                      /* as many connections as there may be: the listener waits */
+static bool listener_paused;                      /* LINKS_MAX connections are open */
 static uint8_t in[HEAD + PAYLOAD_MAX], out[HEAD + PAYLOAD_MAX];
 static size_t in_length;
 
@@ -78,8 +80,8 @@ static uint32_t get32(const uint8_t *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* The payload is in `out` already, behind the head. */
-static void say(uint32_t id, uint8_t kind, uint32_t length)
+/* The caller has put the payload into `out`, after the head. */
+static void send_frame(uint32_t id, uint8_t kind, uint32_t length)
 {
     put32(out, id);
     out[4] = kind;
@@ -102,17 +104,17 @@ static void watch(struct link *link)
         return;
     if (link->connecting || link->length)
         wanted |= EPOLLOUT;
-    if (!link->connecting && !link->they_ended && !link->closing && link->credit)
+    if (!link->connecting && !link->program_ended && !link->closing && link->credit)
         wanted |= EPOLLIN;
     if (wanted == link->watched)
         return;
-    /* One that waits for nothing is taken out: its hang-up would be told again and again. */
+    /* Remove a socket that waits for nothing: epoll would report its hang-up again and again. */
     struct epoll_event event = {.events = wanted, .data.ptr = link};
     epoll_ctl(epoll_fd, !wanted ? EPOLL_CTL_DEL : link->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->fd, &event);
     link->watched = wanted;
 }
 
-static void adopt(struct link *link, int fd)
+static void set_socket(struct link *link, int fd)
 {
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -134,12 +136,12 @@ static struct link *add(uint32_t id)
     return link;
 }
 
-static void hear(bool again)
+static void pause_listener(bool paused)
 {
-    struct epoll_event event = {.events = again ? EPOLLIN : 0, .data.ptr = &listener};
+    struct epoll_event event = {.events = paused ? 0 : EPOLLIN, .data.ptr = &listener};
     if (listener >= 0)
         epoll_ctl(epoll_fd, EPOLL_CTL_MOD, listener, &event);
-    listener_paused = !again;
+    listener_paused = paused;
 }
 
 static void drop(struct link *link)
@@ -154,10 +156,10 @@ static void drop(struct link *link)
     free(link);
     links--;
     if (listener_paused)
-        hear(true);
+        pause_listener(false);
 }
 
-/* Our side is done. The id is free once the host has closed, too. */
+/* Close our side. The id is free once the host has closed, too. */
 static void finish(struct link *link)
 {
     if (link->fd >= 0)
@@ -166,24 +168,24 @@ static void finish(struct link *link)
     link->length = 0;
     if (!link->close_sent) {
         link->close_sent = true;
-        say(link->id, CLOSE, 0);
+        send_frame(link->id, CLOSE, 0);
     }
     if (link->closing)
         drop(link);
 }
 
-static void settle(struct link *link)
+static void advance(struct link *link)
 {
     if (!link->length && !link->connecting) {
         if (link->closing) {
             finish(link);
             return;
         }
-        if (link->host_ended && !link->shut) {
-            link->shut = true;
+        if (link->host_ended && !link->write_shut) {
+            link->write_shut = true;
             shutdown(link->fd, SHUT_WR);
         }
-        if (link->shut && link->they_ended) {
+        if (link->write_shut && link->program_ended) {
             finish(link);
             return;
         }
@@ -193,12 +195,12 @@ static void settle(struct link *link)
 
 static void credit_host(struct link *link, uint32_t count)
 {
-    link->taken += count;
-    if (link->taken < OUR_WINDOW / 4 || link->closing)
+    link->uncredited += count;
+    if (link->uncredited < OUR_WINDOW / 4 || link->closing)
         return;
-    put32(out + HEAD, link->taken);
-    link->taken = 0;
-    say(link->id, CREDIT, 4);
+    put32(out + HEAD, link->uncredited);
+    link->uncredited = 0;
+    send_frame(link->id, CREDIT, 4);
 }
 
 static void flush(struct link *link)
@@ -217,7 +219,7 @@ static void flush(struct link *link)
         link->length -= (size_t)sent;
         credit_host(link, (uint32_t)sent);
     }
-    settle(link);
+    advance(link);
 }
 
 static bool queue(struct link *link, const uint8_t *data, size_t length)
@@ -245,7 +247,7 @@ static bool queue(struct link *link, const uint8_t *data, size_t length)
 
 static void dial(struct link *link);
 
-static void failed(struct link *link)
+static void connect_failed(struct link *link)
 {
     if (link->fd >= 0)
         close(link->fd);
@@ -259,7 +261,7 @@ static void failed(struct link *link)
     finish(link);
 }
 
-/* 127.0.0.1, then ::1: servers listen on either. */
+/* Tries 127.0.0.1, then ::1: servers listen on either. */
 static void dial(struct link *link)
 {
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(link->port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -267,24 +269,24 @@ static void dial(struct link *link)
     bool first = !link->second_try;
     int fd = socket(first ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        failed(link);
+        connect_failed(link);
         return;
     }
-    adopt(link, fd);
+    set_socket(link, fd);
     link->connecting = true;
     int result = first ? connect(fd, (struct sockaddr *)&four, sizeof four) : connect(fd, (struct sockaddr *)&six, sizeof six);
     if (result < 0 && errno != EINPROGRESS)
-        failed(link);
+        connect_failed(link);
     else
         watch(link);
 }
 
-static void connected(struct link *link)
+static void on_connected(struct link *link)
 {
     int error = 0;
     socklen_t size = sizeof error;
     if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error) {
-        failed(link);
+        connect_failed(link);
         return;
     }
     link->connecting = false;
@@ -302,19 +304,19 @@ static void on_readable(struct link *link)
         return;
     }
     if (got == 0) {
-        link->they_ended = true;
-        say(link->id, END, 0);
+        link->program_ended = true;
+        send_frame(link->id, END, 0);
     } else {
         link->credit -= (uint32_t)got;
-        say(link->id, DATA, (uint32_t)got);
+        send_frame(link->id, DATA, (uint32_t)got);
     }
-    settle(link);
+    advance(link);
 }
 
-static void called(void)
+static void on_connection(void)
 {
     if (links >= LINKS_MAX) {
-        hear(false);
+        pause_listener(true);
         return;
     }
     int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -327,15 +329,15 @@ static void called(void)
         close(fd);
         return;
     }
-    adopt(link, fd);
+    set_socket(link, fd);
     next_id = next_id > 1u << 30 ? 1 : next_id + 2;
     out[HEAD] = out[HEAD + 1] = 0;
-    say(link->id, OPEN, 2);
+    send_frame(link->id, OPEN, 2);
     watch(link);
 }
 
-/* A frame of the host's; false: it does not fit, and nothing can be relied on any more. */
-static bool told(uint32_t id, uint8_t kind, const uint8_t *payload, uint32_t length)
+/* False: the host broke the protocol. */
+static bool on_frame(uint32_t id, uint8_t kind, const uint8_t *payload, uint32_t length)
 {
     struct link *link = find(id);
     if (kind == OPEN) {
@@ -352,17 +354,17 @@ static bool told(uint32_t id, uint8_t kind, const uint8_t *payload, uint32_t len
         if (link->fd < 0)
             drop(link);
         else
-            settle(link);
+            advance(link);
         return true;
     }
     if (link->fd < 0)
-        return true; /* it was on its way when we closed */
+        return true; /* the host sent this before it got our CLOSE */
     if (kind == CREDIT && length == 4) {
         link->credit += get32(payload);
         watch(link);
     } else if (kind == END) {
         link->host_ended = true;
-        settle(link);
+        advance(link);
     } else if (kind == DATA && !link->host_ended) {
         if (!queue(link, payload, length))
             return false;
@@ -374,7 +376,7 @@ static bool told(uint32_t id, uint8_t kind, const uint8_t *payload, uint32_t len
     return true;
 }
 
-static bool from_host(void)
+static bool on_host(void)
 {
     ssize_t got = read(STDIN_FILENO, in + in_length, sizeof in - in_length);
     if (got < 0 && (errno == EINTR || errno == EAGAIN))
@@ -389,7 +391,7 @@ static bool from_host(void)
             return false;
         if (in_length - at < HEAD + length)
             break;
-        if (!told(get32(in + at), in[at + 4], in + at + HEAD, length))
+        if (!on_frame(get32(in + at), in[at + 4], in + at + HEAD, length))
             return false;
         at += HEAD + length;
     }
@@ -424,23 +426,23 @@ int relay_main(int argc, char **argv)
         return 98;
     out[HEAD] = (uint8_t)port;
     out[HEAD + 1] = (uint8_t)(port >> 8);
-    say(0, READY, 2);
+    send_frame(0, READY, 2);
     for (;;) {
         int count = epoll_wait(epoll_fd, events, EVENTS, -1);
         for (int i = 0; i < count; i++) {
             void *who = events[i].data.ptr;
             if (who == in) {
-                if (!from_host())
+                if (!on_host())
                     return 0;
-                break; /* it may have dropped connections that are still in this list */
+                break; /* later events may be of connections that it has freed */
             }
             if (who == &listener) {
-                called();
+                on_connection();
                 continue;
             }
             struct link *link = who;
             if (link->connecting)
-                connected(link);
+                on_connected(link);
             else if (events[i].events & EPOLLOUT)
                 flush(link);
             else if (events[i].events & EPOLLIN)

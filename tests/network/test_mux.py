@@ -1,4 +1,4 @@
-"""Many connections over one."""
+"""Many connections over one byte stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tests.network.conftest import Names, Opening, echo, free_port, server
 
 from belljar.network.allow import Allow, DoorLimits
-from belljar.network.mux import DATA, HEAD, OPEN, READY, SMALL, Mux, MuxStream
+from belljar.network.mux import DATA, HEAD, MERGED_MAX, OPEN, READY, Mux, MuxStream
 
 
 async def test_without_the_relay_there_is_no_network(open_door: Opening) -> None:
@@ -68,15 +68,15 @@ async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_d
 
 async def test_bytes_that_arrive_singly_are_stored_joined() -> None:
     """As objects they take forty times their size, and there may be thousands of connections that nobody reads."""
-    called: list[MuxStream] = []
-    mux = Mux(lambda _: anyio.lowlevel.checkpoint(), called.append)
+    opened: list[MuxStream] = []
+    mux = Mux(lambda _: anyio.lowlevel.checkpoint(), opened.append)
     mux.feed(HEAD.pack(0, READY, 2) + bytes(2) + HEAD.pack(1, OPEN, 2) + bytes(2))
-    said = bytes(range(256)) * 200
-    for byte in said:
+    sent = bytes(range(256)) * 200
+    for byte in sent:
         mux.feed(HEAD.pack(1, DATA, 1) + bytes([byte]))
-    (stream,) = called
-    assert len(stream._arrived) <= 2 + 2 * len(said) // SMALL
-    heard = b""
-    while len(heard) < len(said):
-        heard += await stream.receive()
-    assert heard == said
+    (stream,) = opened
+    assert len(stream._received) <= 2 + 2 * len(sent) // MERGED_MAX
+    received = b""
+    while len(received) < len(sent):
+        received += await stream.receive()
+    assert received == sent

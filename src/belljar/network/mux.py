@@ -1,12 +1,12 @@
-"""Many connections over one byte stream: the host's end of the relay that runs in the sandbox.
+"""Many connections over one byte stream: the host's end. The other end is the relay in the sandbox (`relay.c`).
 
-Frames both ways: id (u32), kind (u8), length (u32), little-endian, then so many bytes. Whoever opens a connection
-chooses its id: the relay odd ones (a program inside called the door), the host even ones (a port inside is wanted).
-Each direction of each connection has a window; CREDIT widens it. Each side sends CLOSE once; after both, the id is free
-again. READY is the relay's first word: it listens.
+A frame is: id (u32), kind (u8), length (u32), all little-endian, then `length` bytes. The side that opens a connection
+chooses its id: the relay odd ones (a program in the sandbox connects to the door), the host even ones (to reach a port
+in the sandbox). Each receiver grants the sender credit, in bytes, with CREDIT frames. Each side sends CLOSE once; after
+both, the id is free again. The relay's first frame is READY: it listens.
 
-The relay runs inside the sandbox, so nothing it says is trusted: a frame that does not fit ends it, and the door with
-it. What it may send before it is read is bounded per connection and over all connections together.
+The relay runs in the sandbox, so none of its frames is trusted: an invalid one is a `RelayError`, which closes the
+door. Limits bound how much it can make us keep, for each connection and for all together.
 """
 
 from __future__ import annotations
@@ -22,127 +22,122 @@ from anyio.abc import ByteStream
 OPEN, DATA, EOF, CLOSE, CREDIT, READY = 1, 2, 3, 4, 5, 6
 HEAD = struct.Struct("<IBI")
 PAYLOAD_MAX = 64 << 10
-WINDOW = 64 << 10  # of every connection, from the start
-WIDE = 1 << 20  # of one that is busy, as long as all together stay below BUDGET
-BUDGET = 16 << 20
+WINDOW = 64 << 10  # bytes that the relay may send on a new connection before we read them
+WINDOW_MAX = 1 << 20  # the same for a busy connection
+EXTRA_MAX = 16 << 20  # by how much all windows together may grow
 CONNECTIONS = 2048
-RELAY_WINDOW = 256 << 10  # what the relay takes before it has to be told: relay.c
-MAX_DELAYED = 4096
-SMALL = 4096  # bytes of a piece that others are added to
+RELAY_WINDOW = 256 << 10  # OUR_WINDOW in relay.c
+QUEUED_MAX = 4096  # frames
+MERGED_MAX = 4096  # bytes: smaller pieces are merged up to this size
 
 
 class RelayError(Exception):
-    """The relay said something it must not say."""
+    """The relay broke the protocol."""
 
 
 class MuxStream(ByteStream):
     """One connection."""
 
     __slots__ = (
-        "_allowed", "_arrived", "_broken", "_closed", "_credit", "_mux", "_news", "_our_end", "_their_end", "_waiting",
-        "_window", "id", "port",
+        "_broken", "_changed", "_closed", "_mux", "_our_credit", "_received", "_relay_credit", "_relay_ended",
+        "_unread", "_we_ended", "_window", "id",
     )  # fmt: skip
 
-    def __init__(self, mux: Mux, id: int, port: int) -> None:
-        self.id, self.port = id, port
-        self._mux = mux
-        self._arrived: deque[bytes] = deque()
-        self._waiting = 0
-        """Bytes that arrived and were not taken."""
-        self._allowed = WINDOW
-        """How much more the relay may send."""
-        self._window = WINDOW
-        self._credit = RELAY_WINDOW
-        self._their_end = self._our_end = False
-        self._closed = False
-        self._broken = False
-        self._news = anyio.Event()
+    def __init__(self, mux: Mux, id: int) -> None:
+        self.id, self._mux = id, mux
+        self._received: deque[bytes] = deque()
+        self._unread = 0
+        """Bytes in `_received`."""
+        self._relay_credit = self._window = WINDOW
+        """Bytes that the relay may still send; and how much that is when all is read."""
+        self._our_credit = RELAY_WINDOW
+        self._relay_ended = self._we_ended = self._closed = self._broken = False
+        self._changed = anyio.Event()
 
-    def _keep(self, data: bytes) -> None:
-        """Small pieces as one: a byte by itself takes forty times its size."""
-        if self._arrived and len(self._arrived[-1]) + len(data) <= SMALL:
-            data = self._arrived.pop() + data
-        self._arrived.append(data)
+    def _add(self, data: bytes) -> None:
+        """Merge small pieces: as an object of its own a byte takes forty times its size."""
+        self._unread += len(data)
+        if self._received and len(self._received[-1]) + len(data) <= MERGED_MAX:
+            data = self._received.pop() + data
+        self._received.append(data)
 
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        while not self._arrived:
+        while not self._received:
             if self._closed:
                 raise anyio.ClosedResourceError
-            if self._their_end:
+            if self._relay_ended:
                 raise anyio.EndOfStream
             if self._broken:
                 raise anyio.BrokenResourceError
-            await self._news.wait()
-        data = self._arrived.popleft()
+            await self._changed.wait()
+        data = self._received.popleft()
         if len(data) > max_bytes:
-            self._arrived.appendleft(data[max_bytes:])
+            self._received.appendleft(data[max_bytes:])
             data = data[:max_bytes]
-        self._waiting -= len(data)
-        self._mux._taken(self)
+        self._unread -= len(data)
+        self._mux._grant_credit(self)
         return data
 
     async def send(self, item: bytes) -> None:
         view = memoryview(item)
         while view:
-            if self._closed or self._our_end:
+            if self._closed or self._we_ended:
                 raise anyio.ClosedResourceError
             if self._broken:
                 raise anyio.BrokenResourceError
-            if self._credit <= 0:
-                await self._news.wait()
+            if self._our_credit <= 0:
+                await self._changed.wait()
                 continue
-            part, view = view[: self._credit], view[self._credit :]
-            self._credit -= len(part)
+            part, view = view[: self._our_credit], view[self._our_credit :]
+            self._our_credit -= len(part)
             await self._mux._send(_frames(self.id, part))
 
     async def send_eof(self) -> None:
-        if not (self._our_end or self._closed or self._broken):
-            self._our_end = True
-            await self._mux._write(self.id, EOF)
+        if not (self._we_ended or self._closed or self._broken):
+            self._we_ended = True
+            await self._mux._send_frame(self.id, EOF)
 
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
-            self._arrived.clear()
-            self._mux._forget(self)
-            self._tell()
+            self._received.clear()
+            self._mux._we_closed(self)
+            self._notify()
             with suppress(anyio.BrokenResourceError):
-                await self._mux._write(self.id, CLOSE)
+                await self._mux._send_frame(self.id, CLOSE)
 
 
 def _frames(id: int, data: memoryview) -> bytes:
-    """As few writes as the window allows: each one wakes the relay."""
+    """DATA frames, to be written at once: each write wakes the relay."""
     pieces = (data[at : at + PAYLOAD_MAX] for at in range(0, len(data), PAYLOAD_MAX))
     return b"".join(part for piece in pieces for part in (HEAD.pack(id, DATA, len(piece)), piece))
 
 
 class Mux:
-    """`write(data)` hands bytes to the relay and waits for room; `feed` takes what the relay wrote."""
+    """`write` sends bytes to the relay; `feed` takes what came from it. `on_open` gets each connection that the relay
+    opens."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]], on_open: Callable[[MuxStream], None]) -> None:
-        self._out, self._on_open = write, on_open
+        self._write, self._on_open = write, on_open
         self._streams: dict[int, MuxStream] = {}
         self._half_closed: dict[int, bool] = {}
-        """Ids that one side has closed; the value tells whether it was ours."""
+        """Ids that only one side has closed; True: we did."""
         self._buffer = bytearray()
-        self._next = 2
-        self._granted = 0
+        self._next_id = 2
+        self._extra = 0
         self._lock = anyio.Lock(fast_acquire=True)
-        self._due: deque[bytes] = deque()
-        self._due_news = anyio.Event()
+        self._queued: deque[bytes] = deque()
+        self._has_queued = anyio.Event()
         self.lost = False
         self.ready = anyio.Event()
 
-    def __len__(self) -> int:
-        return len(self._streams)
-
     # To the relay.
 
-    async def _write(self, id: int, kind: int, payload: bytes = b"") -> None:
+    async def _send_frame(self, id: int, kind: int, payload: bytes = b"") -> None:
         await self._send(HEAD.pack(id, kind, len(payload)) + payload)
 
     async def _send(self, data: bytes) -> None:
@@ -150,39 +145,32 @@ class Mux:
             if self.lost:
                 raise anyio.BrokenResourceError
             try:
-                await self._out(data)
+                await self._write(data)
             except OSError as error:
                 self.lose()
                 raise anyio.BrokenResourceError from error
 
-    def _later(self, id: int, kind: int, payload: bytes = b"") -> None:
-        """From where nothing can be waited for; `run` sends it."""
-        if len(self._due) >= MAX_DELAYED:
-            raise RelayError("more frames than can be answered")
-        self._due.append(HEAD.pack(id, kind, len(payload)) + payload)
-        self._due_news.set()
-
     async def run(self) -> None:
-        """Send what `feed` left to be sent, for as long as the relay lives."""
+        """Send queued CREDIT frames until the relay is gone."""
         while not self.lost:
-            await self._due_news.wait()
-            self._due_news = anyio.Event()
-            while self._due and not self.lost:
-                parts = b"".join(self._due)
-                self._due.clear()
+            await self._has_queued.wait()
+            self._has_queued = anyio.Event()
+            while self._queued and not self.lost:
+                frames = b"".join(self._queued)
+                self._queued.clear()
                 with suppress(anyio.BrokenResourceError):
-                    await self._send(parts)
+                    await self._send(frames)
 
     async def open(self, port: int) -> MuxStream:
-        """A connection to 127.0.0.1:`port` inside."""
+        """Connect to 127.0.0.1:`port` in the sandbox."""
         if self.lost or len(self._streams) >= CONNECTIONS:
             raise anyio.BrokenResourceError
-        id = self._next
+        id = self._next_id
         while id in self._streams or id in self._half_closed:
             id += 2
-        self._next = 2 if id > 1 << 30 else id + 2
-        stream = self._streams[id] = MuxStream(self, id, port)
-        await self._write(id, OPEN, port.to_bytes(2, "little"))
+        self._next_id = 2 if id > 1 << 30 else id + 2
+        stream = self._streams[id] = MuxStream(self, id)
+        await self._send_frame(id, OPEN, port.to_bytes(2, "little"))
         return stream
 
     # From the relay.
@@ -193,89 +181,91 @@ class Mux:
         while len(self._buffer) - at >= HEAD.size:
             id, kind, length = HEAD.unpack_from(self._buffer, at)
             if length > PAYLOAD_MAX:
-                raise RelayError("a frame that is too long")
+                raise RelayError("a frame is too long")
             if len(self._buffer) - at < HEAD.size + length:
                 break
             at += HEAD.size
-            self._take(id, kind, bytes(self._buffer[at : at + length]))
+            self._on_frame(id, kind, bytes(self._buffer[at : at + length]))
             at += length
         del self._buffer[:at]
 
-    def _take(self, id: int, kind: int, payload: bytes) -> None:
+    def _on_frame(self, id: int, kind: int, payload: bytes) -> None:
         if not self.ready.is_set():
             if (id, kind, len(payload)) != (0, READY, 2):
-                raise RelayError("no relay")
+                raise RelayError("the first frame is not READY")
             self.ready.set()
             return
         if kind == OPEN:
-            self._opened(id, payload)
+            self._accept(id, payload)
             return
         if (stream := self._streams.get(id)) is None:
             if self._half_closed.get(id) is not True:
-                raise RelayError("a frame for a connection that is not there")
+                raise RelayError("a frame for an unknown connection")
             if kind == CLOSE:
                 del self._half_closed[id]
-            return  # it was on its way when we closed
+            return  # the relay sent this before it got our CLOSE
         if kind == DATA and payload:
-            stream._allowed -= len(payload)
-            if stream._allowed < 0 or stream._their_end:
-                raise RelayError("more than was asked for")
-            stream._keep(payload)
-            stream._waiting += len(payload)
-        elif kind == EOF and not payload and not stream._their_end:
-            stream._their_end = True
+            stream._relay_credit -= len(payload)
+            if stream._relay_credit < 0 or stream._relay_ended:
+                raise RelayError("data after EOF, or more than its credit")
+            stream._add(payload)
+        elif kind == EOF and not payload and not stream._relay_ended:
+            stream._relay_ended = True
         elif kind == CREDIT and len(payload) == 4:
-            stream._credit += int.from_bytes(payload, "little")
-            if stream._credit > RELAY_WINDOW:
-                raise RelayError("more credit than it has")
+            stream._our_credit += int.from_bytes(payload, "little")
+            if stream._our_credit > RELAY_WINDOW:
+                raise RelayError("more credit than its window")
         elif kind == CLOSE and not payload:
-            stream._broken = not stream._their_end
+            stream._broken = not stream._relay_ended
             self._streams.pop(id)
-            self._release(stream)
+            self._shrink_window(stream)
             self._half_closed[id] = False
         else:
-            raise RelayError(f"a frame of kind {kind} that does not fit")
-        stream._tell()
+            raise RelayError(f"a frame of kind {kind} is invalid")
+        stream._notify()
 
-    def _opened(self, id: int, payload: bytes) -> None:
+    def _accept(self, id: int, payload: bytes) -> None:
         if not id & 1 or id in self._streams or id in self._half_closed or len(payload) != 2:
-            raise RelayError("a connection that cannot be opened")
+            raise RelayError("an invalid OPEN")
         if len(self._streams) + len(self._half_closed) >= CONNECTIONS:
-            raise RelayError("more connections than it may have")
-        stream = self._streams[id] = MuxStream(self, id, int.from_bytes(payload, "little"))
+            raise RelayError("too many connections")
+        stream = self._streams[id] = MuxStream(self, id)
         self._on_open(stream)
 
-    def _taken(self, stream: MuxStream) -> None:
-        """Something was read: let the relay send as much again, and more to a connection that is busy."""
+    def _grant_credit(self, stream: MuxStream) -> None:
+        """Data was read: let the relay send as much again, and double the window of a busy connection."""
         if stream.id not in self._streams:
             return
-        room = stream._window - stream._waiting - stream._allowed
+        room = stream._window - stream._unread - stream._relay_credit
         if room < stream._window // 2:
             return
-        if stream._window < WIDE and self._granted + stream._window <= BUDGET:
-            self._granted += stream._window
+        if stream._window < WINDOW_MAX and self._extra + stream._window <= EXTRA_MAX:
+            self._extra += stream._window
             room += stream._window
             stream._window *= 2
-        stream._allowed += room
-        self._later(stream.id, CREDIT, room.to_bytes(4, "little"))
+        stream._relay_credit += room
+        if len(self._queued) >= QUEUED_MAX:
+            raise RelayError("the relay does not read our frames")
+        self._queued.append(HEAD.pack(stream.id, CREDIT, 4) + room.to_bytes(4, "little"))
+        self._has_queued.set()
 
-    def _release(self, stream: MuxStream) -> None:
-        self._granted -= stream._window - WINDOW
+    def _shrink_window(self, stream: MuxStream) -> None:
+        self._extra -= stream._window - WINDOW
         stream._window = WINDOW
 
-    def _forget(self, stream: MuxStream) -> None:
+    def _we_closed(self, stream: MuxStream) -> None:
         if self._streams.pop(stream.id, None) is not None:
-            self._release(stream)
+            self._shrink_window(stream)
             self._half_closed[stream.id] = True
         else:
             self._half_closed.pop(stream.id, None)
 
     def lose(self) -> None:
-        """The relay is gone: every connection breaks."""
+        """The relay is gone: break every connection."""
         self.lost = True
-        self.ready.set()  # whoever waits for it must not wait for more
-        self._due_news.set()
+        self.ready.set()  # end the wait for READY
+        self._has_queued.set()
         for stream in self._streams.values():
             stream._broken = True
-            stream._tell()
+            stream._notify()
         self._streams.clear()
