@@ -149,7 +149,7 @@ async def test_a_person_is_asked_once_per_host(open_door: Opening) -> None:
 async def test_the_number_of_questions_is_bounded_and_one_is_open_at_a_time(
     open_door: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("belljar.network.door.ASKED_MOST", 3)
+    monkeypatch.setattr("belljar.network.door.ASKED_MAX", 3)
     asked, open_now, most = 0, 0, 0
 
     async def ask(host: str, port: int) -> bool:

@@ -182,7 +182,7 @@ async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open
 
 async def test_a_head_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One byte costs a program inside next to nothing: looking at all of them again held up every other session."""
-    real, looked_at = http_proxy._FOLDED, 0
+    real, looked_at = http_proxy._BARE_OR_FOLDED, 0
 
     class Counting:
         @staticmethod
@@ -191,11 +191,11 @@ async def test_a_head_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytes
             looked_at += len(text) - start
             return real.search(text, start)
 
-    monkeypatch.setattr(http_proxy, "_FOLDED", Counting)
+    monkeypatch.setattr(http_proxy, "_BARE_OR_FOLDED", Counting)
     proxy = HttpProxy(Door(Allow("api.test")), None)  # type: ignore[arg-type]
     head = b"GET http://api.test/ HTTP/1.1\r\nA: " + b"a" * 5000 + b"\r\nB: b"
     for byte in head:
-        proxy._take(bytes([byte]))
+        proxy._feed(bytes([byte]))
     assert looked_at < 5 * len(head)
 
 

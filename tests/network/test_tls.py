@@ -14,7 +14,7 @@ from tests.network.conftest import ALLOW, NAMES, Names, Opening, ask, secure, se
 from belljar.network import tls
 from belljar.network.allow import Allow
 from belljar.network.authority import Authority
-from belljar.network.tls import NotTLS, client_hello
+from belljar.network.tls import HelloReader, NotTLS
 from belljar.network.tunnel import checked_hello
 
 
@@ -52,13 +52,13 @@ def hello(sni: str) -> bytes:
 
 def test_a_client_hello_is_read_in_pieces_and_across_records() -> None:
     whole = hello("a.test")
-    found = client_hello(whole)
+    found = HelloReader().feed(whole)
     assert found
     assert (found.name, found.hides_name) == ("a.test", False)
-    assert all(client_hello(whole[:cut]) is None for cut in range(1, len(whole)))
+    assert all(HelloReader().feed(whole[:cut]) is None for cut in range(1, len(whole)))
     body = whole[5:]
     split = b"".join(b"\x16\x03\x01" + len(part).to_bytes(2, "big") + part for part in (body[:7], body[7:]))
-    again = client_hello(split)
+    again = HelloReader().feed(split)
     assert again
     assert again.name == "a.test"
 
@@ -78,7 +78,7 @@ def with_extension(sni: str, extension: bytes) -> bytes:
 
 
 def test_an_encrypted_server_name_is_noticed() -> None:
-    found = client_hello(with_extension("a.test", b"\xfe\x0d\x00\x01\x00"))
+    found = HelloReader().feed(with_extension("a.test", b"\xfe\x0d\x00\x01\x00"))
     assert found
     assert found.hides_name
 
@@ -95,7 +95,7 @@ def test_an_encrypted_server_name_is_noticed() -> None:
 )
 def test_bytes_that_are_no_client_hello_are_refused(data: bytes) -> None:
     with pytest.raises(NotTLS):
-        client_hello(data)
+        HelloReader().feed(data)
 
 
 async def test_a_header_echoed_in_headers_is_masked(open_door: Opening) -> None:
@@ -155,6 +155,6 @@ def test_a_client_hello_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pyt
     message = hello("api.test")[5:]
     left = iter(b"".join(b"\x16\x03\x01\x00\x01" + bytes([byte]) for byte in message))
     monkeypatch.setattr(tls, "looks_like_tls", counting)
-    said = anyio.run(checked_hello, ByByte(), "api.test", b"")
-    assert len(said) == 6 * len(message)
-    assert looked <= 2 * len(said)
+    _, received = anyio.run(checked_hello, ByByte(), "api.test", b"")
+    assert len(received) == 6 * len(message)
+    assert looked <= 2 * len(received)

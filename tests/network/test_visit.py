@@ -23,18 +23,18 @@ async def test_a_record_of_a_refusal_is_short(open_door: Opening) -> None:
 
 
 async def test_a_flood_of_refusals_is_counted_and_not_recorded_one_by_one() -> None:
-    told: list[dict[str, Any]] = []
-    door = Door(Allow("api.test"), record=told.append)
+    records: list[dict[str, Any]] = []
+    door = Door(Allow("api.test"), record=records.append)
     for _ in range(REFUSALS_RECORDED + 50):
         with pytest.raises(Refused):
             async with door.visit("evil.test", 443):
                 await door.admit("evil.test", 443)
-    assert len(told) == REFUSALS_RECORDED
+    assert len(records) == REFUSALS_RECORDED
     async with door.visit("api.test", 443):
         pass
-    assert (told[-1]["verdict"], told[-1]["untold"]) == ("allowed", 50)
+    assert (records[-1]["verdict"], records[-1]["unrecorded"]) == ("allowed", 50)
     door.record_rest()
-    assert len(told) == REFUSALS_RECORDED + 1
+    assert len(records) == REFUSALS_RECORDED + 1
 
 
 async def test_a_recorded_host_name_holds_no_control_characters(open_door: Opening) -> None:

@@ -58,6 +58,11 @@ def host_of(text: str) -> str | Address:
     return name
 
 
+def in_url(host: str | Address) -> str:
+    """A host as URLs have it: IPv6 addresses in brackets."""
+    return f"[{host}]" if ":" in str(host) else str(host)
+
+
 def _address(text: str) -> Address:
     try:
         found = ipaddress.ip_address(text)

@@ -1,7 +1,7 @@
 """The network door: decides for every connection (CONNECT, plain HTTP, SOCKS5) whether it may be made, and makes it.
 
 It fails closed: a name that does not resolve, a forbidden address, an unanswered question and a reached limit all end
-in `Refused`. The address that was checked is the one that is dialled.
+in `Refused`. It connects to the very address that it checked.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ import anyio
 from anyio.abc import ByteStream, SocketStream
 
 from belljar.network.addresses import PRIVATE, refusal
-from belljar.network.allow import Address, Allow, BadHost, host_of
-from belljar.network.one_name import OneName
+from belljar.network.allow import Address, Allow, BadHost, host_of, in_url
+from belljar.network.hello_guard import HelloGuard
 from belljar.network.resolver import Resolve, Resolver, Unresolved
 from belljar.network.share import Share
 from belljar.network.tls import looks_like_tls
 from belljar.network.tunnel import (
+    GONE,
     HELLO_SECONDS,
     Meter,
     PartlyRead,
     checked_hello,
-    first_words,
+    first_data,
+    is_http2_settings,
     looks_like_http,
-    read_on_while_unclear,
-    speaks_http2,
+    read_while_unclear,
     tunnel,
 )
 from belljar.network.visit import NOT_ALLOWED, Refused, Visit
@@ -42,13 +43,15 @@ if TYPE_CHECKING:
 Ask = Callable[[str, int], Awaitable[bool]]
 HEAD_SECONDS = 30.0
 REFUSALS_RECORDED = 300  # per minute: the audit trail is limited, and refusals must not push everything else out
-DIALS = 64  # at once: a connection needs twice its memory while it is made
-ASKED_MOST = 100  # hosts per session, so that a program cannot wear down the person who approves
-REMEMBERED = 10_000  # visits; the result of a command takes its own right after it
+DIALS = 64  # at once: a connection needs twice its memory until it is established
+ASKED_MAX = 100  # hosts per session: a program must not wear down the person who approves
+VISITS_KEPT = 10_000  # each command takes its own into its result when it ends
 
 
 @record
 class Target:
+    """An allowed host. `by_name`: it was allowed by its name, not its address. `plain`: see `Pattern`."""
+
     host: str
     port: int
     addresses: tuple[Address, ...]
@@ -62,22 +65,22 @@ class Door:
         resolve: Resolve | None = None, authority: Authority | None = None,
     ) -> None:  # fmt: skip
         self.allow, self.authority = allow, authority
-        self.visits: deque[Visit] = deque(maxlen=REMEMBERED)
+        self.visits: deque[Visit] = deque(maxlen=VISITS_KEPT)
         self._record, self._ask = record, ask
         self._resolve = resolve or Resolver()
         self._answers: dict[str, bool] = {}
         self._asking: dict[str, anyio.Event] = {}
-        self._question = anyio.Lock()
+        self._one_question = anyio.Lock()
         self._dials = anyio.Semaphore(DIALS, fast_acquire=True)
-        self._spent = 0
+        self._bytes = 0
         self._share = Share()
-        self._recent: deque[float] = deque()
+        self._accepted_at: deque[float] = deque()
         self._refusals_since, self._refusals, self._unrecorded = 0.0, 0, 0
 
     # One client.
 
     async def serve(self, client: ByteStream) -> None:
-        """Serve one connection from the sandbox."""
+        """Serve one connection from the sandbox until it ends."""
         from belljar.network.http_proxy import HttpProxy
         from belljar.network.socks import serve_socks
 
@@ -92,7 +95,7 @@ class Door:
                         await serve_socks(self, client, first)
                     else:
                         await HttpProxy(self, client).serve(first)
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError, OSError):
+        except GONE:
             pass
         finally:
             with anyio.CancelScope(shield=True):
@@ -100,34 +103,34 @@ class Door:
 
     def _has_room(self) -> bool:
         now, limits = time.monotonic(), self.allow.limits
-        while self._recent and self._recent[0] < now - 60:
-            self._recent.popleft()
+        while self._accepted_at and self._accepted_at[0] < now - 60:
+            self._accepted_at.popleft()
         full = self._share.open >= limits.connections or self._share.is_used_up
-        if full or len(self._recent) >= limits.per_minute:
-            self.turn_away("too many connections")
+        if full or len(self._accepted_at) >= limits.per_minute:
+            self.record_refusal("too many connections")
             return False
-        self._recent.append(now)
+        self._accepted_at.append(now)
         return True
 
-    # Who may go where.
+    # Who may connect to what.
 
     async def admit(self, host: str, port: int) -> Target:
-        """The addresses that may be dialled for `host`, or Refused."""
+        """Check that `host` is allowed, and look up its addresses; Refused if it is not."""
         try:
-            named = host_of(host)
+            name = host_of(host)
         except BadHost as error:
             raise Refused(f"{error}", status=400) from error
-        rule = self.allow.rule_for(named, port)
-        if rule is None and not await self._asked(named, port):
-            raise Refused(self._advice(named, port))
+        rule = self.allow.rule_for(name, port)
+        if rule is None and not await self._is_approved(name, port):
+            raise Refused(self._advice(name, port))
         plain = rule is not None and rule.plain
-        if not isinstance(named, str):
-            return Target(str(named), port, (named,), by_name=False, plain=plain)
-        return Target(named, port, await self._addresses(named, port), by_name=True, plain=plain)
+        if not isinstance(name, str):
+            return Target(str(name), port, (name,), by_name=False, plain=plain)
+        return Target(name, port, await self._addresses(name, port), by_name=True, plain=plain)
 
     @staticmethod
     def _advice(host: str | Address, port: int) -> str:
-        shown = f"[{host}]" if ":" in str(host) else str(host)
+        shown = in_url(host)
         option = shown if port in (80, 443) else f"{shown}:{port}"
         return (
             f"{NOT_ALLOWED} {shown} on port {port}. Do without it, "
@@ -147,18 +150,18 @@ class Door:
             raise Refused(f"{name} leads to {why}, which this sandbox may not reach{form}")
         return good
 
-    async def _asked(self, host: str | Address, port: int) -> bool:
-        """Whether the approver allows this host; asked once per host and port."""
+    async def _is_approved(self, host: str | Address, port: int) -> bool:
+        """Whether the approver allows this host. He is asked once per host and port."""
         if not self.allow.ask_hosts or self._ask is None:
             return False
         key = f"{host}:{port}"
         while key in self._asking:
             await self._asking[key].wait()
-        if key not in self._answers and len(self._answers) + len(self._asking) < ASKED_MOST:
+        if key not in self._answers and len(self._answers) + len(self._asking) < ASKED_MAX:
             self._asking[key] = anyio.Event()
             try:
                 with anyio.move_on_after(self.allow.limits.ask):
-                    async with self._question:  # one question at a time
+                    async with self._one_question:
                         self._answers[key] = False
                         with suppress(Exception):  # an approver that fails counts as a no
                             self._answers[key] = await self._ask(str(host), port) is True
@@ -174,18 +177,19 @@ class Door:
 
     @asynccontextmanager
     async def visit(self, host: str, port: int, method: str = "CONNECT", path: str = "") -> AsyncIterator[Visit]:
-        """One record for everything that happens in the block."""
+        """Record one connection or request, and how the block ended."""
         visit = Visit(host, port, method=method[:20], path=path)
-        self.visits.append(visit)  # at once: the command may end before the connection
+        self.visits.append(visit)  # now: the command may end before the connection does
         try:
             yield visit
         except Refused as error:
-            visit.verdict, visit.reason, error.recorded = error.verdict, str(error), True
+            visit.refused_by(error)
+            error.recorded = True
             raise
         finally:
             self._record_visit(visit)
 
-    def turn_away(self, why: str) -> None:
+    def record_refusal(self, why: str) -> None:
         """Record a connection that was refused before it named a host."""
         self.visits.append(visit := Visit("", 0, "refused", why, method=""))
         self._record_visit(visit)
@@ -197,8 +201,8 @@ class Door:
         if visit.verdict != "allowed" and self._too_many_refusals():
             self._unrecorded += 1
             return
-        untold, self._unrecorded = self._unrecorded, 0
-        self._record({**visit.as_dict(), **({"untold": untold} if untold else {})})
+        unrecorded, self._unrecorded = self._unrecorded, 0
+        self._record({**visit.as_dict(), **({"unrecorded": unrecorded} if unrecorded else {})})
 
     def _too_many_refusals(self) -> bool:
         now = time.monotonic()
@@ -210,11 +214,12 @@ class Door:
     def record_rest(self) -> None:
         """At the end: record how many refusals were only counted."""
         if self._record is not None and self._unrecorded:
-            rest = Visit("", 0, "refused", "too many refusals to tell each").as_dict()
-            untold, self._unrecorded = self._unrecorded, 0
-            self._record({**rest, "untold": untold})
+            rest = Visit("", 0, "refused", "too many refusals to record each").as_dict()
+            unrecorded, self._unrecorded = self._unrecorded, 0
+            self._record({**rest, "unrecorded": unrecorded})
 
     async def dial(self, target: Target, visit: Visit) -> SocketStream:
+        """Connect to the first of the target's addresses that answers; Refused with status 502 if none does."""
         failure = "it has no address"
         for address in target.addresses:
             visit.address = str(address)
@@ -227,34 +232,33 @@ class Door:
             except OSError as error:
                 code = getattr(error.__cause__, "errno", None) or error.errno  # anyio's own error has no errno
                 failure = os.strerror(code) if code else str(error)
-        visit.verdict, visit.reason = "failed", f"cannot be reached on port {target.port}: {failure}"
-        raise Unreachable(f"{target.host} {visit.reason}")
+        raise Refused(f"{target.host} cannot be reached on port {target.port}: {failure}", status=502)
 
     async def tunnel(
         self, client: ByteStream, target: Target, upstream: ByteStream, visit: Visit, first: bytes
     ) -> None:
-        """Pass raw bytes, after a look at the first ones: TLS and HTTP must name the allowed host. If headers are set
-        for the host, TLS ends here."""
+        """Pass bytes both ways. The first ones tell the protocol: TLS and HTTP must name the allowed host. If headers
+        are set for the host, we are the TLS server ourselves."""
         meter = self.meter(visit)
-        secret = bool(self.allow.headers.get(target.host))
-        if target.plain or not (target.by_name or secret):
+        adds_headers = bool(self.allow.headers.get(target.host))
+        if target.plain or not (target.by_name or adds_headers):
             await tunnel(client, upstream, meter, first)
             return
         server_first = b""
         if target.port not in (80, 443):
-            first, server_first = await self._first_words(client, upstream, visit, first)
-        if speaks_http2(server_first):
+            first, server_first = await self._first_data(client, upstream, visit, first)
+        if is_http2_settings(server_first):
             raise Refused(f"{target.host}: HTTP/2 without TLS; allow 'tcp://{target.host}:{target.port}' for it")
-        if server_first:  # so it is neither TLS nor HTTP
+        if server_first:  # neither TLS nor HTTP/1: there the client sends first
             meter.received(len(server_first))
             await client.send(server_first)
             await tunnel(client, upstream, meter, first)
         elif target.port == 443 or (target.port != 80 and looks_like_tls(first)):
-            first = await checked_hello(client, target.host if target.by_name else None, first)
-            if secret:
-                await self._end_tls(client, target, upstream, first)
+            _, first = await checked_hello(client, target.host if target.by_name else None, first)
+            if adds_headers:
+                await self._serve_tls(client, target, upstream, first)
                 return
-            guarded = OneName(client, target.host, first)
+            guarded = HelloGuard(client, target.host, first)
             await tunnel(guarded, upstream, meter)
             if guarded.refused is not None:
                 raise guarded.refused
@@ -265,19 +269,19 @@ class Door:
         else:
             await tunnel(client, upstream, meter, first)
 
-    async def _first_words(
+    async def _first_data(
         self, client: ByteStream, upstream: ByteStream, visit: Visit, first: bytes
     ) -> tuple[bytes, bytes]:
         server_first = b""
         with anyio.move_on_after(self.allow.limits.idle):
             if not first:
-                first, server_first = await first_words(client, upstream)
-            return await read_on_while_unclear(client, first) if first and not server_first else first, server_first
+                first, server_first = await first_data(client, upstream)
+            return await read_while_unclear(client, first) if first and not server_first else first, server_first
         visit.reason = "idle for too long"
         raise anyio.EndOfStream
 
-    async def _end_tls(self, client: ByteStream, target: Target, upstream: ByteStream, first: bytes) -> None:
-        """End the client's TLS here, so that headers can be added to what is inside."""
+    async def _serve_tls(self, client: ByteStream, target: Target, upstream: ByteStream, first: bytes) -> None:
+        """Be the TLS server for this client, so that headers can be added to its requests."""
         from anyio.streams.tls import TLSStream
 
         from belljar.network.http_proxy import HttpProxy
@@ -293,16 +297,17 @@ class Door:
             await HttpProxy(self, inner, target, upstream, tls=True).serve()
 
     def meter(self, visit: Visit) -> Meter:
-        return Meter(visit, self._spend, self.allow.limits.idle)
+        return Meter(visit, self._count_bytes, self.allow.limits.idle)
 
-    def _spend(self, count: int) -> None:
-        self._spent += count
+    def _count_bytes(self, count: int) -> None:
+        self._bytes += count
         limit = self.allow.limits.bytes
-        if limit is not None and self._spent > limit:
+        if limit is not None and self._bytes > limit:
             raise anyio.BrokenResourceError  # ends this connection, and later ones
 
     def headers_for(self, target: Target, tls: bool) -> Mapping[str, str]:
-        """The headers to add to requests. Over plain HTTP only if the port was named: `host` alone includes port 80."""
+        """The headers to add to requests; Refused without TLS, unless the user wrote the port: `host` alone includes
+        port 80."""
         headers = self.allow.headers.get(target.host, {})
         if headers and not tls and not self.allow.names_port(host_of(target.host), target.port):
             raise Refused(
@@ -310,7 +315,3 @@ class Door:
                 f"or tell the person in charge: `{target.host}:{target.port}` would allow them in clear"
             )
         return headers
-
-
-class Unreachable(Exception):
-    """The host is allowed but cannot be reached."""

@@ -1,4 +1,4 @@
-"""SOCKS5 (RFC 1928), CONNECT only, without a password: the door itself knows who may go where."""
+"""SOCKS5 (RFC 1928): only CONNECT, and no password, because the door checks every connection anyway."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ SECONDS = 30.0
 
 
 class _Input:
+    """Reads an exact number of bytes; `data` is what was received beyond them."""
+
     def __init__(self, client: ByteStream, data: bytes) -> None:
         self._client, self.data = client, data
 
@@ -30,51 +32,47 @@ class _Input:
 
 
 async def serve_socks(door: Door, client: ByteStream, first: bytes) -> None:
-    from belljar.network.door import Unreachable
-
-    words = _Input(client, first)
+    received = _Input(client, first)
     with anyio.fail_after(SECONDS):
-        asked = await _request(words, client)
-    if asked is None:
+        request = await _request(received, client)
+    if request is None:
         return
-    host, port = asked
+    host, port = request
     try:
         async with door.visit(host, port, "SOCKS5") as visit:
             target = await door.admit(host, port)
-            upstream = await door.dial(target, visit)
-            async with upstream:
+            async with await door.dial(target, visit) as upstream:
                 await client.send(_reply(GRANTED))
-                await door.tunnel(client, target, upstream, visit, words.data)
+                await door.tunnel(client, target, upstream, visit, received.data)
     except Refused as error:
         await client.send(_reply(UNREACHABLE if error.status == 502 else NOT_ALLOWED))
-    except Unreachable:
-        await client.send(_reply(UNREACHABLE))
 
 
-async def _request(words: _Input, client: ByteStream) -> tuple[str, int] | None:
-    methods = await words.take((await words.take(2))[1])
+async def _request(received: _Input, client: ByteStream) -> tuple[str, int] | None:
+    """The host and port that the client asks for; None after it was refused."""
+    methods = await received.take((await received.take(2))[1])
     if 0 not in methods:
         await client.send(b"\x05\xff")
         return None
     await client.send(b"\x05\x00")
-    version, command, _, kind = await words.take(4)
+    version, command, _, kind = await received.take(4)
     if version != 5 or command != CONNECT:
         await client.send(_reply(BAD_COMMAND))
         return None
-    host = await _host(words, kind)
+    host = await _host(received, kind)
     if host is None:
         await client.send(_reply(BAD_KIND))
         return None
-    return host, int.from_bytes(await words.take(2), "big")
+    return host, int.from_bytes(await received.take(2), "big")
 
 
-async def _host(words: _Input, kind: int) -> str | None:
+async def _host(received: _Input, kind: int) -> str | None:
     if kind == IPV4:
-        return str(ipaddress.IPv4Address(await words.take(4)))
+        return str(ipaddress.IPv4Address(await received.take(4)))
     if kind == IPV6:
-        return str(ipaddress.IPv6Address(await words.take(16)))
+        return str(ipaddress.IPv6Address(await received.take(16)))
     if kind == NAME:
-        return (await words.take((await words.take(1))[0])).decode("ascii", "replace")
+        return (await received.take((await received.take(1))[0])).decode("ascii", "replace")
     return None
 
 

@@ -1,6 +1,6 @@
-"""What a TLS client says before anything is encrypted: the name it wants, and whether it hides the true one.
+"""Reads a TLS client's ClientHello (RFC 8446, section 4.1.2): the server name it asks for, or that it hides the name.
 
-Only the ClientHello is read (RFC 8446, section 4.1.2). Whatever does not parse is not TLS.
+What does not parse is not TLS.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _SERVER_NAME, _EARLY_DATA, _ENCRYPTED_HELLO, _OLD_ENCRYPTED_NAME = 0, 42, 0xFE0D
 
 
 class NotTLS(Exception):
-    pass
+    """The bytes are not a ClientHello; the text says why."""
 
 
 @record
 class Hello:
     name: str | None
     hides_name: bool
-    """Encrypted ClientHello: the name that counts cannot be seen."""
+    """Encrypted ClientHello: the real name cannot be read."""
     early_data: bool
-    """Whether encrypted records may follow at once, which a server that asks for another hello passes over."""
+    """Whether encrypted records may follow at once. A server that asks for another hello skips them."""
     size: int
-    """Bytes, with the heads of its records."""
+    """In bytes, with the headers of its records."""
 
 
 class _Reader:
@@ -57,16 +57,16 @@ def looks_like_tls(data: bytes) -> bool:
 
 
 class HelloReader:
-    """Takes a ClientHello as it comes. No byte is looked at twice: each may come alone, in a record of its own."""
+    """Reads a ClientHello in pieces. No byte is read twice: a client may send each in a record of its own."""
 
     def __init__(self) -> None:
         self.data = bytearray()
-        """All that came, also what is behind the hello."""
+        """All that was received, also after the hello."""
         self._at = 0
         self._message = bytearray()
 
     def feed(self, data: bytes) -> Hello | None:
-        """The hello; None: more bytes are needed."""
+        """The hello; None if more bytes are needed."""
         self.data += data
         while len(self._message) < 4 or len(self._message) < self._wanted:
             if not self._take_record():
@@ -96,14 +96,9 @@ class HelloReader:
         return True
 
 
-def client_hello(data: bytes) -> Hello | None:
-    """The ClientHello at the start of `data`; None: more bytes are needed."""
-    return HelloReader().feed(data)
-
-
-def says_hello_again(record: bytes) -> bool:
-    """Whether this is one more ClientHello, or the start of one, as 11 bytes tell (of a short record: 6). What is
-    encrypted is at least SHORTEST_ENCRYPTED long, and does not look like this by chance."""
+def starts_hello(record: bytes) -> bool:
+    """Whether a ClientHello starts in this record, judged by its first 11 bytes (of a short record: 6). An encrypted
+    record is at least SHORTEST_ENCRYPTED long, and does not look like this by chance."""
     return record[5] == _CLIENT_HELLO and (len(record) < 11 or (record[6] < 3 and record[9] == 3))
 
 

@@ -1,7 +1,6 @@
-"""Bytes both ways between a client in the sandbox and the address that was checked for it.
+"""Passes bytes both ways between a client in the sandbox and the address that was checked for it.
 
-Where a name was allowed and TLS is spoken, the name in the ClientHello must be that name: otherwise a server that
-hosts many names would serve one that nobody allowed.
+A ClientHello must name the allowed host: otherwise a server of many hosts would serve one that nobody allowed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable
 import anyio
 from anyio.abc import ByteStream
 
-from belljar.network.tls import HelloReader, NotTLS
+from belljar.network.tls import Hello, HelloReader, NotTLS
 from belljar.network.visit import Refused, Visit
 from belljar.patterns import lazy_pattern
 
@@ -23,48 +22,48 @@ GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream,
 
 
 class Meter:
-    """Counts a visit's bytes, and ends it when nothing moves any more."""
+    """Counts a visit's bytes, and ends it when it is idle for too long."""
 
     # A timer instead of a task, and slots: a thousand tunnels may be open at once.
-    __slots__ = ("_idle", "_moved", "_scope", "_seen", "_spend", "_timer", "visit")
+    __slots__ = ("_count", "_idle", "_scope", "_timer", "_transfers", "_transfers_before", "visit")
 
-    def __init__(self, visit: Visit, spend: Callable[[int], None], idle: float) -> None:
-        self.visit, self._spend, self._idle = visit, spend, idle
-        self._moved = self._seen = 0
+    def __init__(self, visit: Visit, count: Callable[[int], None], idle: float) -> None:
+        self.visit, self._count, self._idle = visit, count, idle
+        self._transfers = self._transfers_before = 0
         self._scope: anyio.CancelScope | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def sent(self, count: int) -> None:
         self.visit.sent += count
-        self._moved += 1
-        self._spend(count)
+        self._transfers += 1
+        self._count(count)
 
     def received(self, count: int) -> None:
         self.visit.received += count
-        self._moved += 1
-        self._spend(count)
+        self._transfers += 1
+        self._count(count)
 
     def watch(self, scope: anyio.CancelScope) -> None:
-        """Cancel `scope` when nothing has moved for the idle time."""
-        self._scope, self._seen = scope, self._moved
-        self._timer = asyncio.get_running_loop().call_later(self._idle, self._look)
+        """Cancel `scope` when nothing was transferred for the idle time."""
+        self._scope, self._transfers_before = scope, self._transfers
+        self._timer = asyncio.get_running_loop().call_later(self._idle, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._scope is None:
             return
-        if self._seen == self._moved:
+        if self._transfers_before == self._transfers:
             self.visit.reason = "idle for too long"
             self._scope.cancel()
         self.watch(self._scope)
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._scope = None
 
 
 class PartlyRead(ByteStream):
-    """A stream some of whose bytes were read already."""
+    """A stream whose `first` bytes were already read."""
 
     __slots__ = ("_first", "_stream")
 
@@ -86,7 +85,7 @@ class PartlyRead(ByteStream):
 
 
 async def tunnel(client: ByteStream, upstream: ByteStream, meter: Meter, first: bytes = b"") -> None:
-    """Until both sides have said all, one of them breaks, or nothing moves."""
+    """Pass bytes until both sides have ended, one breaks, or both are idle for too long."""
     try:
         async with anyio.create_task_group() as both:
             scope = both.cancel_scope
@@ -94,7 +93,7 @@ async def tunnel(client: ByteStream, upstream: ByteStream, meter: Meter, first: 
             both.start_soon(_pump, client, upstream, meter.sent, scope, first)
             await _pump(upstream, client, meter.received, scope)
     finally:
-        meter.rest()
+        meter.stop()
 
 
 async def _pump(
@@ -110,12 +109,12 @@ async def _pump(
                 count(len(data))
                 await target.send(data)
         await target.send_eof()
-    except (NotImplementedError, *GONE):  # TLS cannot end one way only
+    except (NotImplementedError, *GONE):  # NotImplementedError: TLS has no EOF for one direction
         scope.cancel()
 
 
-async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> bytes:
-    """The bytes of a ClientHello that asks for `name` (None: an address was allowed); Refused for anything else."""
+async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> tuple[Hello, bytes]:
+    """A ClientHello that names `name` (None: an address was allowed), and all that was received; else Refused."""
     reader, data, shown = HelloReader(), first, name or "this address"
     with anyio.move_on_after(HELLO_SECONDS):
         while True:
@@ -136,34 +135,34 @@ async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> b
         if name is not None and hello.name != name:
             asked = f"{hello.name!r}" if hello.name else "no name"
             raise Refused(f"{name} was asked for, but the TLS handshake names {asked}")
-        return bytes(reader.data)
+        return hello, bytes(reader.data)
     raise Refused(f"{shown}: no TLS handshake came")
 
 
-async def first_words(client: ByteStream, upstream: ByteStream) -> tuple[bytes, bytes]:
-    """What the client says first, and what the server says before it; both empty if they leave."""
-    words = {client: b"", upstream: b""}
+async def first_data(client: ByteStream, upstream: ByteStream) -> tuple[bytes, bytes]:
+    """What client and server have sent as soon as one of them sends or leaves."""
+    received = {client: b"", upstream: b""}
 
-    async def listen(stream: ByteStream, scope: anyio.CancelScope) -> None:
+    async def receive(stream: ByteStream, scope: anyio.CancelScope) -> None:
         with contextlib.suppress(*GONE):
-            words[stream] = await stream.receive(CHUNK)
+            received[stream] = await stream.receive(CHUNK)
         scope.cancel()
 
     async with anyio.create_task_group() as both:
-        both.start_soon(listen, client, both.cancel_scope)
-        both.start_soon(listen, upstream, both.cancel_scope)
-    return words[client], words[upstream]
+        both.start_soon(receive, client, both.cancel_scope)
+        both.start_soon(receive, upstream, both.cancel_scope)
+    return received[client], received[upstream]
 
 
 _BLANK, _TOKEN = rb"[\r\n \t]*", rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
 _MAYBE_HTTP = lazy_pattern(_BLANK + _TOKEN + b"*")
 _HTTP = lazy_pattern(rb"[\r\n \t]|" + _TOKEN + b"+[ \t]")
-"""Also whatever begins with blanks: a binary PROXY header does, which a request for any host may follow."""
+"""Blanks first count as HTTP: a binary PROXY header begins so, and a request for any host may follow it."""
 UNCLEAR_MAX = 4096
 
 
-async def read_on_while_unclear(client: ByteStream, first: bytes) -> bytes:
-    """As long as it could still become an HTTP request, more of it. Servers skip blank lines in front of one."""
+async def read_while_unclear(client: ByteStream, first: bytes) -> bytes:
+    """Read on until it is clear whether this is an HTTP request. Servers skip blank lines before one."""
     while len(first) < UNCLEAR_MAX and _MAYBE_HTTP.fullmatch(first):
         first += await client.receive(CHUNK)
     return first
@@ -173,6 +172,6 @@ def looks_like_http(data: bytes) -> bool:
     return _HTTP.match(data) is not None or (len(data) >= UNCLEAR_MAX and _MAYBE_HTTP.fullmatch(data) is not None)
 
 
-def speaks_http2(server_first: bytes) -> bool:
-    """Whether a server that speaks first begins with SETTINGS, as those for gRPC do: its requests name their hosts."""
+def is_http2_settings(server_first: bytes) -> bool:
+    """Whether a server begins with HTTP/2's SETTINGS, as gRPC's do: requests to it could name other hosts."""
     return server_first[:1] == b"\0" and server_first[3:4] in (b"", b"\4")

@@ -1,4 +1,4 @@
-"""The proxy's own connection to the host that was asked for."""
+"""The proxy's connection to the host of a request."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Upstream:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it can take another request: a server may have hung up on it meanwhile."""
+        """Whether it can take another request: the last one is done, and the server has not hung up since."""
         return self.http.our_state is h11.DONE and self.http.their_state is h11.DONE and not self._hung_up()
 
     def _hung_up(self) -> bool:
-        state = select.poll()
-        state.register(self.stream.extra(SocketAttribute.raw_socket).fileno(), select.POLLRDHUP)
-        return bool(state.poll(0))
+        poll = select.poll()
+        poll.register(self.stream.extra(SocketAttribute.raw_socket).fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     async def send(self, event: h11.Event, meter: Meter) -> None:
         if data := self.http.send(event):

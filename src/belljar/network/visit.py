@@ -19,13 +19,9 @@ class Refused(Exception):
     recorded = False
 
     def __init__(self, why: str, *, status: int = 403) -> None:
+        """Status 502: the host is allowed, but could not be reached."""
         super().__init__(why)
         self.status = status
-
-    @property
-    def verdict(self) -> str:
-        """With status 502 the host was allowed, but did not answer."""
-        return "failed" if self.status == 502 else "refused"
 
 
 @dataclass(slots=True)
@@ -39,7 +35,7 @@ class Visit:
     address: str = ""
     method: str = "CONNECT"
     path: str = ""
-    """Masked once and cut to PATH_MAX: there may be thousands, each made to be slow to mask."""
+    """Cut to PATH_MAX, then masked: a program may send thousands that are slow to mask."""
     sent: int = 0
     received: int = 0
     started: float = field(default_factory=time.time)
@@ -50,8 +46,12 @@ class Visit:
         self.host = "".join(each if each.isprintable() else "?" for each in self.host[:HOST_MAX])
         self.path = masking.text(self.path[:PATH_MAX])
 
+    def refused_by(self, error: Refused) -> None:
+        self.verdict = "failed" if error.status == 502 else "refused"
+        self.reason = str(error)
+
     def end(self) -> None:
-        self.reason = self.reason[:REASON_MAX]  # it may repeat the request, and thousands are remembered
+        self.reason = self.reason[:REASON_MAX]  # it may quote the request, and thousands of visits are kept
         self.seconds = round(time.monotonic() - self._begun, 6)
 
     def as_dict(self) -> dict[str, Any]:

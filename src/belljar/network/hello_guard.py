@@ -1,8 +1,8 @@
-"""A client in a TLS tunnel that says hello more than once.
+"""Checks every ClientHello of a client in a TLS tunnel, not only the first.
 
-A server may ask for a second ClientHello (HelloRetryRequest), and some take the server's name from that one. So each
-must name the host that was allowed, until the client speaks in a way that only follows a handshake. A second hello may
-come in the same packet as the first, in pieces, or behind records that change nothing.
+A server may ask for a second ClientHello (HelloRetryRequest), and some servers take the server's name from that one. So
+each must name the allowed host, until a record comes that can only follow the hellos. A second hello may come in the
+same packet as the first, in pieces, or after records that change nothing.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from belljar.network import tls
 from belljar.network.tunnel import CHUNK, PartlyRead, checked_hello
 from belljar.network.visit import Refused
 
-IN_CLEAR_MOST = 64  # records
+UNENCRYPTED_MAX = 64  # records: each costs us more to check than the client to send; a handshake needs a handful
 
 
-class OneName(PartlyRead):
-    """`first`: what was read of `client` already. What is refused breaks the stream; `refused` tells why."""
+class HelloGuard(PartlyRead):
+    """The client's stream, of which `first` was already read. A wrong hello breaks it; `refused` has the reason."""
 
-    __slots__ = ("_early_data", "_in_clear", "_name", "_passed", "refused")
+    __slots__ = ("_early_data", "_hellos_over", "_name", "_unencrypted", "refused")
 
     def __init__(self, client: ByteStream, name: str, first: bytes) -> None:
         super().__init__(client, first)
         self._name = name
-        self._passed = self._early_data = False
-        self._in_clear = 0
+        self._hellos_over = self._early_data = False
+        self._unencrypted = 0
         self.refused: Refused | None = None
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        if self._passed:
+        if self._hellos_over:
             return await self._stream.receive(max_bytes)
         data, self._first = self._first or await self._stream.receive(max_bytes), b""
         try:
@@ -40,38 +40,30 @@ class OneName(PartlyRead):
             raise anyio.BrokenResourceError from error
 
     async def _checked(self, data: bytes) -> bytes:
+        """Check the records in `data`, and read on where one is cut off."""
         at = 0
-        while at < len(data) and not self._passed:
+        while at < len(data) and not self._hellos_over:
             data = await self._at_least(data, at + 5)
             kind, length = data[at], int.from_bytes(data[at + 3 : at + 5], "big")
             if not 0 < length <= tls.RECORD_MAX:
                 raise Refused(f"{self._name}: a TLS record of a wrong size")
             data = await self._at_least(data, at + 5 + min(length, 6))
-            self._count(kind)
-            shown = data[at : at + (11 if length >= tls.SHORTEST_ENCRYPTED else 6)]
-            if kind == tls.HANDSHAKE and tls.says_hello_again(shown):
-                hello = await checked_hello(self._stream, self._name, data[at:])
-                data, at = data[:at] + hello, at + self._size(hello)
+            self._unencrypted += kind != tls.ENCRYPTED
+            if self._unencrypted > UNENCRYPTED_MAX:
+                raise Refused(f"{self._name}: a TLS handshake that does not end")
+            start = data[at : at + (11 if length >= tls.SHORTEST_ENCRYPTED else 6)]
+            if kind == tls.HANDSHAKE and tls.starts_hello(start):
+                hello, received = await checked_hello(self._stream, self._name, data[at:])
+                data, at = data[:at] + received, at + hello.size
+                self._early_data = self._early_data or hello.early_data
             elif kind in (tls.CHANGE_CIPHER, tls.ALERT) or (kind == tls.ENCRYPTED and self._early_data):
                 at += 5 + length
                 data = await self._at_least(data, at)
             elif kind in (tls.HANDSHAKE, tls.ENCRYPTED):
-                self._passed = True
+                self._hellos_over = True
             else:
                 raise Refused(f"{self._name}: only TLS may be spoken there")
         return data
-
-    def _count(self, kind: int) -> None:
-        """Two hellos and what belongs to them are a handful; each costs us more to look at than the client to say."""
-        self._in_clear += kind != tls.ENCRYPTED
-        if self._in_clear > IN_CLEAR_MOST:
-            raise Refused(f"{self._name}: a TLS handshake that does not end")
-
-    def _size(self, hello: bytes) -> int:
-        found = tls.client_hello(hello)
-        assert found is not None  # it was checked
-        self._early_data = self._early_data or found.early_data
-        return found.size
 
     async def _at_least(self, data: bytes, length: int) -> bytes:
         while len(data) < length:
