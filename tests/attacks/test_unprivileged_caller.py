@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import pytest
@@ -76,9 +77,8 @@ def home() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.mark.docker
-def test_the_sandbox_runs_as_the_caller_and_all_walls_stand(python: str, home: Path, base_image: str) -> None:
-    (home / "workspace" / "attack").write_text(ATTACK)
+def run_as_caller(python: str, home: Path, script: str, timeout: int) -> Any:
+    """What the script prints, which is JSON; its arguments are the workspace and where the init was built."""
     environment = {
         "PYTHONPATH": PYTHONPATH,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -87,12 +87,18 @@ def test_the_sandbox_runs_as_the_caller_and_all_walls_stand(python: str, home: P
         "XDG_STATE_HOME": str(home / "run" / "state"),
     }
     process = subprocess.run(
-        [python, "-c", SCRIPT, str(home / "workspace"), sys.prefix],
+        [python, "-c", script, str(home / "workspace"), sys.prefix],
         user=CALLER, group=CALLER, extra_groups=[SOCKET.stat().st_gid], env=environment, cwd="/",
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=timeout, check=False,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
-    stdout, stderr = json.loads(process.stdout)
+    return json.loads(process.stdout)
+
+
+@pytest.mark.docker
+def test_the_sandbox_runs_as_the_caller_and_all_walls_stand(python: str, home: Path, base_image: str) -> None:
+    (home / "workspace" / "attack").write_text(ATTACK)
+    stdout, stderr = run_as_caller(python, home, SCRIPT, timeout=60)
     assert "BREACH" not in stdout
     assert stdout.split() == ["1234", "1234", "sandbox", "CapEff:0000000000000000NoNewPrivs:1Seccomp:2"]
     assert stderr.count("denied") >= 2

@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +33,12 @@ def native(text: str = "echo hi") -> None:
 def timed(call: Callable[[], object]) -> float:
     begun = time.perf_counter()
     call()
+    return time.perf_counter() - begun
+
+
+async def timed_async(call: Callable[[], Awaitable[object]]) -> float:
+    begun = time.perf_counter()
+    await call()
     return time.perf_counter() - begun
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from belljar import Limits, Session
 
+from .core import timed_async
 from .table import Row, ms, p50
 
 BIG = 256 << 20
@@ -37,15 +36,9 @@ async def rows(directory: Path) -> list[Row]:
         return [*await _small(box), *await _big(box, directory), *await _forwarded(box)]
 
 
-async def _timed(work: Callable[[], Awaitable[object]]) -> float:
-    begun = time.perf_counter()
-    await work()
-    return time.perf_counter() - begun
-
-
 async def _small(box: Session) -> list[Row]:
-    written = [await _timed(lambda: box.files.write("small", b"x" * 1000)) for _ in range(SMALL_ROUNDS)]
-    read = [await _timed(lambda: box.files.read("small")) for _ in range(SMALL_ROUNDS)]
+    written = [await timed_async(lambda: box.files.write("small", b"x" * 1000)) for _ in range(SMALL_ROUNDS)]
+    read = [await timed_async(lambda: box.files.read("small")) for _ in range(SMALL_ROUNDS)]
     return [
         Row("write a small file", ms(p50(written)), "", "", "<= 3 ms", p50(written) <= 0.003),
         Row("read a small file", ms(p50(read)), "", "", "<= 3 ms", p50(read) <= 0.003),
@@ -56,8 +49,8 @@ async def _big(box: Session, directory: Path) -> list[Row]:
     source, back = directory.parent / f"{directory.name}.big", directory.parent / f"{directory.name}.back"
     source.write_bytes(os.urandom(1 << 20) * (BIG >> 20))
     try:
-        up = [await _timed(lambda: box.files.upload(source, "big")) for _ in range(BIG_ROUNDS)]
-        down = [await _timed(lambda: box.files.download("big", back)) for _ in range(BIG_ROUNDS)]
+        up = [await timed_async(lambda: box.files.upload(source, "big")) for _ in range(BIG_ROUNDS)]
+        down = [await timed_async(lambda: box.files.download("big", back)) for _ in range(BIG_ROUNDS)]
     finally:
         source.unlink()
         back.unlink(missing_ok=True)
@@ -68,9 +61,9 @@ async def _forwarded(box: Session) -> list[Row]:
     shell = await box.start(SERVER)
     await shell.read(wait=60)
     port = urlsplit(await box.forward(8000)).port or 0
-    flood = [await _timed(lambda: _fetch(port, BIG)) for _ in range(BIG_ROUNDS)]
-    single = [await _timed(lambda: _fetch(port, 1)) for _ in range(SMALL_ROUNDS)]
-    many = await _timed(lambda: asyncio.gather(*(_fetch(port, 1) for _ in range(CONNECTIONS))))
+    flood = [await timed_async(lambda: _fetch(port, BIG)) for _ in range(BIG_ROUNDS)]
+    single = [await timed_async(lambda: _fetch(port, 1)) for _ in range(SMALL_ROUNDS)]
+    many = await timed_async(lambda: asyncio.gather(*(_fetch(port, 1) for _ in range(CONNECTIONS))))
     await shell.kill()
     return [
         _speed("forwarded port", flood, BIG, 200),

@@ -6,7 +6,6 @@ import os
 import resource
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from anyio import to_thread
@@ -16,6 +15,7 @@ from belljar.staged import overlay
 from belljar.staged.change import counted
 from belljar.workspace.idmap import unmount
 
+from .core import timed_async
 from .table import Row, ms, p50
 
 ROUNDS = int(os.environ.get("BELLJAR_BENCH_STAGED_ROUNDS", "10"))
@@ -27,12 +27,6 @@ COMMANDS = {
     "tar of the tree": "tar -cf - src | cat > /dev/null",  # to /dev/null itself tar would read no file
     "python start": "python3 -m unittest -q tiny 2>/dev/null",
 }
-
-
-async def took(work: Callable[[], Awaitable[object]]) -> float:
-    begun = time.perf_counter()
-    await work()
-    return time.perf_counter() - begun
 
 
 def fill(workspace: Path) -> None:
@@ -120,12 +114,12 @@ async def commands(direct: Session, staged: Session, alone: dict[str, str]) -> l
 async def looking(box: Session) -> list[Row]:
     await box.discard()
     await box.run(f"for n in $(seq {CHANGED}); do echo x >> src/d$n/f1.py; done")
-    look = p50([await took(box.changes) for _ in range(ROUNDS)])
+    look = p50([await timed_async(box.changes) for _ in range(ROUNDS)])
     assert counted(await box.changes()) == f"~{CHANGED}"
     await box.run(f"for d in src/d[0-9]/; do for f in $d*.py; do echo x >> $f; done; done; ls src | head -{DIFFED}")
     many = len(await box.changes())
-    diff = await took(box.diff) * DIFFED / many
-    points = [await took(lambda: box.checkpoint()) for _ in range(POINTS)]
+    diff = await timed_async(box.diff) * DIFFED / many
+    points = [await timed_async(lambda: box.checkpoint()) for _ in range(POINTS)]
     return [
         Row(f"changes(), {CHANGED} of {FILES:,} files", ms(look), "", "", "<= 20 ms", look <= 0.020),
         Row(f"diff() of {DIFFED:,} files", ms(diff), f"of {many:,} changed", "", "<= 1 s", diff <= 1.0),

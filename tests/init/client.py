@@ -364,6 +364,10 @@ class Box:
             *(("--listen",) if bridged else ("--dial", "/.belljar/link")), "--lease", str(lease),
         )  # fmt: skip
 
+    def memory(self) -> int:
+        """The init's resident memory, in bytes."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * 4096
+
     def listener(self) -> socket.socket:
         name = secrets.token_hex(8)
         listener = socket.socket(socket.AF_UNIX)

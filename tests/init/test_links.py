@@ -54,12 +54,6 @@ def closed(connection: Connection) -> bool:
         return True
 
 
-def memory(box: Box) -> int:
-    """The init's resident memory, in bytes."""
-    with open(f"/proc/{box.pid}/statm") as statm:
-        return int(statm.read().split()[1]) * 4096
-
-
 def gone(box: Box) -> None:
     """Returns when the container has ended, and has perhaps been removed already."""
     with contextlib.suppress(subprocess.CalledProcessError):
@@ -149,7 +143,7 @@ def test_a_gibibyte_goes_through_with_flat_memory(shared_box: Box, link: Connect
     link.keep = False
     run = link.run("head -c 1073741824 /dev/zero")
     assert run.counted[1] == 1 << 30
-    assert memory(shared_box) < 2 << 20
+    assert shared_box.memory() < 2 << 20
 
 
 def test_256_mebibytes_over_the_frames_alone_need_little_memory(make_box: MakeBox) -> None:
@@ -161,7 +155,7 @@ def test_256_mebibytes_over_the_frames_alone_need_little_memory(make_box: MakeBo
     assert (run.counted[1], run.counted[2]) == (256 << 20, 1_000_000)
     assert run.end is not None
     assert (run.end.out_total, run.end.err_total) == (256 << 20, 1_000_000)
-    assert memory(box) < 8 << 20
+    assert box.memory() < 8 << 20
 
 
 def test_a_flood_that_nobody_reads_stalls_only_itself(link: Connection) -> None:
@@ -375,7 +369,7 @@ def test_the_init_is_small_when_idle(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
     link.run("echo warm")
-    assert memory(box) < 1 << 20
+    assert box.memory() < 1 << 20
 
 
 # Bridged.

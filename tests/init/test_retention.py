@@ -19,16 +19,11 @@ def ended(link: Connection, text: str, **options: object) -> Run:
     return run
 
 
-def resident(box: Box) -> int:
-    with open(f"/proc/{box.pid}/statm") as statm:
-        return int(statm.read().split()[1]) * 4096
-
-
 def test_the_oldest_output_is_dropped_first_and_counted(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
     runs = [ended(link, f"head -c {2 * MIB} /dev/zero", ring=2 * MIB) for _ in range(20)]
-    assert resident(box) < 40 * MIB
+    assert box.memory() < 40 * MIB
     first, last = link.read(runs[0].id), link.read(runs[-1].id, most=1)
     assert (first.out_start, first.out_total, first.out) == (2 * MIB, 2 * MIB, b"")
     assert first.ended is not None

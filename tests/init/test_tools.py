@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-INIT = Path(__file__).parents[2] / "sandbox-images" / "init"
-MAIN = '#include "tools.h"\nint main(int argc, char **argv) { return tools_main(argc - 1, argv + 1); }\n'
+from tests.init import compiled
 
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("tools")
-    (place / "main.c").write_text(MAIN)
-    sources = [str(INIT / f"{name}.c") for name in ("tools", "archive", "search", "relay")]
-    flags = ["-std=gnu11", "-O1", "-fsanitize=undefined", "-fsanitize-trap=undefined", f"-I{INIT}"]
-    command = [
-        sys.executable,
-        "-m",
-        "ziglang",
-        "cc",
-        *flags,
-        "-o",
-        str(place / "tools"),
-        str(place / "main.c"),
-        *sources,
-    ]
-    subprocess.run(command, check=True)
-    return place / "tools"
+    return compiled.tools(tmp_path_factory.mktemp("tools"))
 
 
 class Tools:

@@ -7,8 +7,6 @@ import contextlib
 import json
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +20,7 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import SocketStream
 from anyio.streams.tls import TLSStream
+from tests.init import compiled
 
 from belljar.network.allow import Address, Allow, host_of
 from belljar.network.authority import Authority
@@ -29,23 +28,13 @@ from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream
 from belljar.network.resolver import Unresolved
 
-INIT = Path(__file__).parents[2] / "sandbox-images" / "init"
-MAIN = '#include "relay.h"\nint main(int argc, char **argv) { return relay_main(argc, argv); }\n'
-
 
 @pytest.fixture(scope="session")
 def relay_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The relay alone, without the init around it."""
-    place = tmp_path_factory.mktemp("relay")
-    (place / "main.c").write_text(MAIN)
-    built = place / "relay"
-    command = ["cc", "-std=gnu11", "-O1", f"-I{INIT}", "-o", str(built), str(place / "main.c"), str(INIT / "relay.c")]
-    subprocess.run([sys.executable, "-m", "ziglang", *command], check=True)
-    return built
+    return compiled.relay(tmp_path_factory.mktemp("relay"))
 
 
 def free_port() -> int:
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.init import compiled
 
 from belljar.errors import FileFailed, UsageError
 from belljar.session import files as module
 from belljar.session.files import File, Files, Sink, Source
 
-INIT = Path(__file__).parents[2] / "sandbox-images" / "init"
-MAIN = '#include "tools.h"\nint main(int argc, char **argv) { return tools_main(argc - 1, argv + 1); }\n'
-
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("tools")
-    (place / "main.c").write_text(MAIN)
-    sources = [str(INIT / f"{name}.c") for name in ("tools", "archive", "search", "relay")]
-    command = ["cc", "-std=gnu11", "-O1", f"-I{INIT}", "-o", str(place / "tools"), str(place / "main.c"), *sources]
-    subprocess.run([sys.executable, "-m", "ziglang", *command], check=True)
-    return place / "tools"
+    return compiled.tools(tmp_path_factory.mktemp("tools"))
 
 
 @pytest.fixture

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.attacks.test_unprivileged_caller import CALLER, PYTHONPATH, SOCKET, home, python
+from tests.attacks.test_unprivileged_caller import CALLER, home, python, run_as_caller
 
 __all__ = ["home", "python"]
 pytestmark = [pytest.mark.docker, pytest.mark.root]
@@ -22,21 +19,8 @@ def test_an_ordinary_user_stages_looks_applies_and_undoes(python: str, home: Pat
         (workspace / name).write_text("one\n")
     for path in workspace.rglob("*"):
         os.chown(path, CALLER, CALLER)
-    environment = {
-        "PYTHONPATH": PYTHONPATH,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "HOME": str(home),
-        "BELLJAR_RUN": str(home / "run"),
-        "XDG_STATE_HOME": str(home / "run" / "state"),
-    }
     script = Path(__file__).with_name("unprivileged.py").read_text()
-    process = subprocess.run(
-        [python, "-c", script, str(workspace), sys.prefix],
-        user=CALLER, group=CALLER, extra_groups=[SOCKET.stat().st_gid], env=environment, cwd="/",
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    seen = json.loads(process.stdout)
+    seen = run_as_caller(python, home, script, timeout=120)
     assert seen["ran"] == [0, f"one\ntwo\ne.txt\n{CALLER}\n", ""]
     assert seen["untouched"] == ["a.txt", "b.txt", "c.txt", "d.txt", "dir"]
     assert seen["changes"] == {

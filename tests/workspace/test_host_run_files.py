@@ -1,7 +1,6 @@
 """Which files of a workspace the host may run by itself, and how they are told ."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -224,16 +223,3 @@ def test_of_many_hooks_a_bounded_number_is_read_and_a_new_one_still_reported(
     assert looked < 100
     (tmp_path / ".git/hooks/pre-commit").write_text("evil")
     assert {".git/hooks/.", ".git/hooks/pre-commit"} & set(watch.since(before))
-
-
-def test_looking_is_cheap(root: int) -> None:
-    watch = HostRunFiles(root)
-    watch.since(watch.before())
-    quickest = min(_timed(watch) for _ in range(200))
-    print(f"{quickest * 1e6:.0f} µs")  # printed, not asserted: the machine may be busy
-
-
-def _timed(watch: HostRunFiles) -> float:
-    began = time.perf_counter()
-    watch.since(watch.before())
-    return time.perf_counter() - began

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests import runtimes
+from tests.engines import contract_run
 from tests.private_engine import PrivateEngine
 
 import belljar
@@ -22,7 +22,6 @@ from belljar.host import Host
 from belljar.images import catalog
 from belljar.images.store import Store
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 PROGRAMS = {name: runtimes.found(name) for name in ("crun", "runsc")}
 # What a runtime can get wrong; the rest of the contract is Docker's own and was tried with runc.
 PART = "launch or commands_run or limits_hold or dead_host"
@@ -83,14 +82,8 @@ def test_crun_and_runsc_pass_the_engine_contract(
     daemon: PrivateEngine, tmp_path: Path, runtime: str, link: str
 ) -> None:
     chosen = link if WHOLE else f"{link} and ({PART})"
-    tests = ["-m", "pytest", "-q", "-n0", "-pno:cacheprovider", "-k", chosen, "tests/engines/test_contract.py"]
     given = {"BELLJAR_TEST_ENGINES": "docker", "BELLJAR_RUNTIME": runtime, "DOCKER_HOST": daemon.host}
-    done = subprocess.run(
-        [sys.executable, *tests, f"--basetemp={tmp_path}/contract"], cwd=CHECKOUT, env={**os.environ, **given},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout
+    contract_run.passes(tmp_path, "-k", chosen, **given)
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from anyio import to_thread
 from tests import runtimes
+from tests.engines import contract_run
 
 import belljar
 from belljar.engines.oci import OciEngine, callers, own_kernel
@@ -17,7 +16,6 @@ from belljar.engines.oci.runtime import containers
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 RUNSC = runtimes.found("runsc")
 needs_runsc = pytest.mark.skipif(RUNSC is None, reason=f"needs runsc: {runtimes.FETCH}")
 # What a command might learn the token from, and whether it could stand in for PID 1.
@@ -49,14 +47,7 @@ def gvisor(monkeypatch: pytest.MonkeyPatch) -> Host:
 @pytest.mark.root
 def test_runsc_passes_the_engine_contract(tmp_path: Path) -> None:
     """But for two items: whoever exceeds the limit of memory or processes loses the whole sandbox."""
-    tests = ["-m", "pytest", "-q", "-n0", "-pno:cacheprovider", "-k", "bridge", "tests/engines/test_contract.py"]
-    given = {"BELLJAR_TEST_ENGINES": "oci", "BELLJAR_RUNTIME": str(RUNSC)}
-    done = subprocess.run(
-        [sys.executable, *tests, f"--basetemp={tmp_path}/contract"], cwd=CHECKOUT, env={**os.environ, **given},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout
+    contract_run.passes(tmp_path, "-k", "bridge", BELLJAR_TEST_ENGINES="oci", BELLJAR_RUNTIME=str(RUNSC))
 
 
 @needs_runsc

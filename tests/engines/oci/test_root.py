@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +19,6 @@ from belljar.sandbox import rundir, scratch, verification
 from belljar.sandbox.launch import Plan, launch
 
 pytestmark = needs_runc
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    found = Host(engine="oci")
-    catalog.ensure(found.connect(), "base")
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests import runtimes
+from tests.engines import contract_run
 from tests.engines.oci.conftest import groups, needs_runc
 
 from belljar.engines.oci import OciEngine, cgroups, runtime
@@ -21,7 +19,6 @@ from belljar.sandbox import rundir
 from belljar.sandbox.launch import Plan, launch
 
 pytestmark = needs_runc
-CHECKOUT = Path(__file__).resolve().parents[3]
 CRUN = runtimes.found("crun")
 needs_crun = pytest.mark.skipif(CRUN is None, reason=f"needs crun: {runtimes.FETCH}")
 
@@ -62,14 +59,8 @@ def test_a_runtime_that_was_never_tested_is_refused(tmp_path: Path, name: str) -
 @needs_crun
 def test_crun_keeps_the_contract_and_is_root_inside(tmp_path: Path) -> None:
     """Also on control groups of both versions, which it refuses where it sees them."""
-    tests = ["tests/engines/test_contract.py", "tests/engines/oci/test_root.py"]
-    given = {"BELLJAR_TEST_ENGINES": "oci", "BELLJAR_RUNTIME": str(CRUN)}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", f"--basetemp={tmp_path}/contract", *tests],
-        cwd=CHECKOUT, env={**os.environ, **given}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout
+    root_inside = "tests/engines/oci/test_root.py"
+    contract_run.passes(tmp_path, root_inside, BELLJAR_TEST_ENGINES="oci", BELLJAR_RUNTIME=str(CRUN))
 
 
 @needs_crun
