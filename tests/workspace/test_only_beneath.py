@@ -66,6 +66,7 @@ REASONS = {
     "staged/swap.py": KERNEL,
     "surfaces/cli/afterwards.py": "/dev/null",
     "surfaces/cli/completion.py": OPERATOR,
+    "surfaces/cli/examples.py": OPERATOR,
     "surfaces/cli/policy_score.py": "files of commands that the caller names",
     "surfaces/cli/console.py": "the caller's own terminal",
     "surfaces/cli/names.py": OWN,
