@@ -98,8 +98,8 @@ def test_a_name_may_be_allowed_at_a_private_address() -> None:
     allow = Allow("registry.example=10.0.0.5,fd00::1", "other.example")
     inside = host_of("10.0.0.5")
     assert not isinstance(inside, str)
-    assert allow.by_number("registry.example", inside, 443)
-    assert not allow.by_number("other.example", inside, 443)
+    assert allow.allows_address("registry.example", inside, 443)
+    assert not allow.allows_address("other.example", inside, 443)
     for text in ("registry.example=", "registry.example=name", "registry.example=10.0.0.0/8"):
         with pytest.raises(UsageError):
             Allow(text)

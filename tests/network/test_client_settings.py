@@ -46,7 +46,7 @@ def test_an_image_can_name_only_a_bounded_number_of_indexes_and_hosts(monkeypatc
 async def test_settings_of_clients_inside_are_read_but_not_the_workspace_s(
     base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presets, "on_this_machine", lambda _: "")
+    monkeypatch.setattr(presets, "run_here", lambda _: "")
     (workspace / ".gitconfig").write_text('[http "https://workspace.example/"]\nx = y\n')
     async with Session(workspace) as box:
         await box.files.write(f"{HOME}/.gitconfig", '[http "https://git.example/"]\nsslVerify = true\n')

@@ -60,7 +60,7 @@ def test_the_image_is_asked_too_but_not_trusted(index: str) -> None:
 async def test_a_preset_stays_below_the_policys_ceiling(
     base_image: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presets, "on_this_machine", pip_says("https://elsewhere.example/simple"))
+    monkeypatch.setattr(presets, "run_here", pip_says("https://elsewhere.example/simple"))
     policy = tmp_path / "ops.toml"
     policy.write_text('[policy]\nname = "ops"\nextends = "default"\n[network]\nceiling = ["*.example.net"]\n')
     ops = await to_thread.run_sync(Policy.load, str(policy))  # where nothing is cached its examples take a moment
@@ -105,6 +105,6 @@ def test_rust_asks_cargo_then_its_index_and_where_that_leads(monkeypatch: pytest
         return page, json.dumps({"dl": "https://crates.example/api/v1"})
 
     monkeypatch.setattr(presets, "ask_index", answer)
-    said = "error: failed to fetch `https://index.example/config.json`"
-    hosts = [found.host for found in explain("rust", lambda command: said if "cargo" in command else "")]
+    failure = "error: failed to fetch `https://index.example/config.json`"
+    hosts = [found.host for found in explain("rust", lambda command: failure if "cargo" in command else "")]
     assert hosts == ["index.example", "crates.example", "static.example"]

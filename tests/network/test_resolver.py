@@ -35,7 +35,7 @@ async def test_a_hanging_lookup_does_not_block_others(open_door: Opening) -> Non
 
 async def test_a_lookup_that_never_ends_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
-    monkeypatch.setattr("belljar.network.resolver._lookup", lambda name, port: ended.wait(60))
+    monkeypatch.setattr("belljar.network.resolver.lookup", lambda name, port: ended.wait(60))
     with pytest.raises(Unresolved, match="did not answer"):
         await Resolver(seconds=0.05)("a.test", 443)
     ended.set()

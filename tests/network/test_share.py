@@ -17,14 +17,14 @@ from belljar.network.share import Share
 
 def test_a_quarter_of_the_descriptors_is_reserved_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
-    assert share.most() == 768
+    assert share.max_connections() == 768
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert share.most() > 100_000
+    assert share.max_connections() > 100_000
 
 
 def test_each_share_takes_at_most_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     most = Share.all_open + 64
-    monkeypatch.setattr(share, "most", lambda: most)
+    monkeypatch.setattr(share, "max_connections", lambda: most)
     shares = [Share() for _ in range(4)]
     got = []
     for each in shares:
@@ -44,7 +44,7 @@ async def test_a_program_that_opens_connections_leaves_descriptors_to_other_door
 ) -> None:
     async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as one, open_door(one.door.allow) as other:
         most = Share.all_open + 20
-        monkeypatch.setattr(share, "most", lambda: most)
+        monkeypatch.setattr(share, "max_connections", lambda: most)
 
         async def connected(stream: SocketStream) -> bool:
             await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())

@@ -85,7 +85,7 @@ async def test_a_flood_of_connections_to_a_forwarded_port_does_not_block_the_loo
 async def test_a_forwarded_port_takes_no_more_than_its_share_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody on this machine may connect to it, as often as he likes."""
     holding, most = Holding(10), Share.all_open + 20
-    monkeypatch.setattr(share, "most", lambda: most)
+    monkeypatch.setattr(share, "max_connections", lambda: most)
     door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]
     door.mux = holding  # type: ignore[assignment]
     forwarded = Forwarded(door, 8000)

@@ -1,8 +1,8 @@
-"""Which addresses may be dialled: public ones, unless an address is allowed by number.
+"""Which addresses the door may connect to: public ones, and those that the user allowed as addresses.
 
-A name that leads to a private address, to this machine or to a cloud's metadata service is how a sandbox would reach
-what only the host may reach. Addresses that stand for another one (mapped, translated, tunnelled) are refused as such:
-whoever translates them would be the one to decide where they lead.
+With a name for a private address, for this machine or for a cloud's metadata service, a sandbox could reach what only
+the host may reach. Addresses that stand for another one (mapped, translated, tunnelled) are refused, too: the
+translator would decide where they lead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REFUSED = {
     "3fff::/20": "an address for examples",
 }
 _GLOBAL_SIX = ipaddress.ip_network("2000::/3")
-"""All that was ever given out. What the library calls global is more: the old site-local addresses, for one."""
+"""All global IPv6 addresses so far. Python's `is_global` accepts more, such as the old site-local addresses."""
 _NETWORKS = {ipaddress.ip_network(text): why for text, why in _REFUSED.items()}
 
 
@@ -34,7 +34,7 @@ PRIVATE = "a private or reserved address"
 
 
 def refusal(address: Address) -> str | None:
-    """Why this address may not be dialled for a name; None if it may."""
+    """Why the door may not connect to this address for a name; None if it may."""
     for network, why in _NETWORKS.items():
         if address.version == network.version and address in network and not address.is_loopback:
             return why
@@ -52,7 +52,7 @@ def refusal(address: Address) -> str | None:
 
 
 def _is_ours(address: Address) -> bool:
-    """Only an address of this machine can be bound; where any can (ip_nonlocal_bind), none is dialled."""
+    """A machine can bind only its own addresses. Where it can bind any (ip_nonlocal_bind), all are refused."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:

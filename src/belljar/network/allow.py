@@ -1,11 +1,12 @@
-"""`Allow`: patterns for the hosts that a sandbox may reach, checked once when they are made.
+"""`Allow`: patterns for the hosts that a sandbox may reach, checked when they are made.
 
 api.example.com            ports 80 and 443
 api.example.com:8443       that port; `:8000-8100` a range, `:*` any port
 *.example.net              every name below example.net, not example.net itself
 *                          every public host
 192.0.2.7, [2001:db8::1]   an address by number, also a private one; `10.1.0.0/16` a network
-tcp://host.example:443     as above, and what is spoken there need not be TLS
+tcp://host.example:443     as above, with any protocol, not only TLS
+mirror.example=10.0.0.5    this name, also at this private address
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def host_of(text: str) -> str | Address:
         return _address(text)
     name = text.removesuffix(".")
     if not name.isascii():
-        import idna  # only for names that are no ASCII
+        import idna  # here, because few names need it
 
         try:
             name = idna.encode(name, uts46=True).decode()
@@ -81,7 +82,7 @@ class Pattern:
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None = None
     ports: tuple[tuple[int, int], ...] = WEB_PORTS
     plain: bool = False
-    """Whether a connection to port 443 may use another protocol than TLS."""
+    """Whether connections may use any protocol: the door does not look at their bytes."""
     at: frozenset[Address] = frozenset()
     """Private addresses that this name may resolve to."""
 
@@ -108,13 +109,12 @@ class Pattern:
         if self.network is not None or other.network is not None:
             mine, theirs = self.network, other.network
             return mine is not None and theirs is not None and mine.version == theirs.version and mine.subnet_of(theirs)  # type: ignore[arg-type]
-        mine_name, their_name = self.name or "", other.name or ""
-        if not their_name.startswith("*"):
-            return mine_name == their_name
-        return mine_name == their_name or mine_name.removeprefix("*").endswith(their_name[1:])
+        name, wider = self.name or "", other.name or ""
+        return name == wider or (wider.startswith("*") and name.removeprefix("*").endswith(wider[1:]))
 
 
 def pattern(text: str) -> Pattern:
+    """Parse a pattern; UsageError says what is wrong with it."""
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{text!r} is not a host: write for example 'api.example.com' or '*.example.net:8443'")
     raw = rest = text.strip()
@@ -199,7 +199,7 @@ class DoorLimits:
     """At once."""
     per_minute: int = 6000
     bytes: int | None = None
-    """Both ways, of the whole session."""
+    """In both directions together, of the whole session."""
     idle: float = 300.0
     total: float = 24 * 3600.0
     connect: float = 15.0
@@ -211,8 +211,8 @@ class DoorLimits:
 class Allow:
     """The hosts that a sandbox may reach: `belljar.Allow("api.example.com", "*.example.net:8443")`.
 
-    `headers` are put into requests by the proxy: their values never enter the sandbox. For https the proxy then ends
-    the TLS connection itself, with a certificate authority that only this sandbox trusts.
+    The proxy adds `headers` to requests: their values never enter the sandbox. For https it is then the TLS server
+    itself, with a certificate authority that only this sandbox trusts.
     """
 
     hosts: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class Allow:
     ) -> None:  # fmt: skip
         if isinstance(presets, str):
             raise UsageError(f"presets must be a list of names, as in presets=[{presets!r}]")
-        put = object.__setattr__  # frozen, but given as *hosts
+        put = object.__setattr__  # the record is frozen, and has no __init__ with *hosts
         put(self, "hosts", tuple(hosts))
         put(self, "presets", tuple(presets))
         put(self, "headers", _checked_headers(headers or {}))
@@ -247,11 +247,11 @@ class Allow:
         return next((each for each in self.patterns if each.fits(host, port)), None)
 
     def names_port(self, host: str | Address, port: int) -> bool:
-        """Whether a pattern names this port, and not only implies it."""
+        """Whether a pattern writes this port out: without one, 80 and 443 are meant."""
         return any(each.fits(host, port) and each.ports != WEB_PORTS for each in self.patterns)
 
-    def by_number(self, name: str, address: Address, port: int) -> bool:
-        """Whether a private address is allowed: by itself, or for this name."""
+    def allows_address(self, name: str, address: Address, port: int) -> bool:
+        """Whether an address is allowed even if it is private: by itself, or for this name."""
         return any(
             each.fits(address, port) if each.network is not None else address in each.at and each.fits(name, port)
             for each in self.patterns
@@ -278,6 +278,6 @@ def check_ceiling(hosts: Iterable[str], ceiling: Iterable[str]) -> None:
     for text in hosts:
         if not any(pattern(text).within(limit) for limit in limits):
             name, equals, _ = text.partition("=")
-            inside = equals and any(pattern(name).within(limit) for limit in limits)
-            told = f": {name} at public addresses only; a ceiling of {text!r} would let it in" if inside else ""
-            raise UsageError(f"{text} is outside what the policy's [network] ceiling allows{told}")
+            name_within = equals and any(pattern(name).within(limit) for limit in limits)
+            advice = f": {name} at public addresses only; a ceiling of {text!r} would let it in" if name_within else ""
+            raise UsageError(f"{text} is outside what the policy's [network] ceiling allows{advice}")

@@ -1,7 +1,7 @@
-"""A certificate authority of one session's own, for the hosts whose TLS the proxy ends to add headers.
+"""A session's own certificate authority, for hosts to whose https requests the proxy adds headers.
 
-Its key never leaves this process, and only that one sandbox trusts it. What goes out to the real host is verified
-against this machine's own trust store, as ever.
+Its key never leaves this process, and only this session's sandbox trusts it. The connection to the real host is
+verified with this machine's trusted certificates, as usual.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from belljar import resources
 from belljar.errors import UsageError
 
-DAYS = 7
+VALID_DAYS = 7
 
 
 class Authority:
@@ -26,7 +26,7 @@ class Authority:
                 f"headers for https hosts need the package `cryptography`: {resources.extra('tls')}"
             ) from error
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._certificate = self._signed("Belljar session authority", self._key.public_key(), authority=True)
+        self._certificate = self._issue("Belljar session authority", self._key.public_key(), authority=True)
         self._contexts: dict[str, ssl.SSLContext] = {}
         self._client: ssl.SSLContext | None = None
         self._trust = trust
@@ -45,28 +45,28 @@ class Authority:
 
     def server_context(self, host: str) -> ssl.SSLContext:
         if host not in self._contexts:
-            self._contexts[host] = self._made(host)
+            self._contexts[host] = self._new_server_context(host)
         return self._contexts[host]
 
-    def _made(self, host: str) -> ssl.SSLContext:
+    def _new_server_context(self, host: str) -> ssl.SSLContext:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._signed(host, key.public_key(), authority=False)
+        certificate = self._issue(host, key.public_key(), authority=False)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        # The ssl module reads keys from files only; this one has no name and lives in memory.
+        private_key = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        # The ssl module reads keys only from files; this one is in memory and has no name.
         handle = os.memfd_create("belljar-leaf", os.MFD_CLOEXEC)
         with os.fdopen(handle, "wb") as file:
-            file.write(secret + certificate.public_bytes(Encoding.PEM))
+            file.write(private_key + certificate.public_bytes(Encoding.PEM))
             file.flush()
             context.load_cert_chain(f"/proc/self/fd/{handle}")
         return context
 
-    def _signed(self, name: str, public_key: object, *, authority: bool):  # type: ignore[no-untyped-def]
+    def _issue(self, name: str, public_key: object, *, authority: bool):  # type: ignore[no-untyped-def]
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -77,7 +77,7 @@ class Authority:
         builder = (
             x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)  # type: ignore[arg-type]
             .serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=DAYS))
+            .not_valid_after(now + timedelta(days=VALID_DAYS))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)  # type: ignore[arg-type]
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
@@ -90,12 +90,12 @@ class Authority:
             )  # fmt: skip
             builder = builder.add_extension(usage, critical=True)
         else:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
+            builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(name)]), critical=False)
             builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
 
-def _alternative(name: str):  # type: ignore[no-untyped-def]
+def _general_name(name: str):  # type: ignore[no-untyped-def]
     from cryptography import x509
 
     try:
@@ -105,7 +105,7 @@ def _alternative(name: str):  # type: ignore[no-untyped-def]
 
 
 def trust_bundle() -> bytes:
-    """This machine's own trusted certificates, as one PEM file's bytes; empty where there are none."""
+    """This machine's trusted certificates, as PEM; empty if there are none."""
     paths = ssl.get_default_verify_paths()
     for path in (
         os.environ.get("SSL_CERT_FILE"),

@@ -1,4 +1,4 @@
-"""What the usual clients in a sandbox with a door are told: where the proxy is, and which certificates to trust."""
+"""Settings for the usual clients in a sandbox with a door: where the proxy is, and which certificates to trust."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PORT = 3128
 BUNDLE = f"{HOME}/.belljar-certificates.pem"
 JAVA_BUNDLE = f"{HOME}/.belljar-certificates.jks"
 APT_SETTINGS = f"{HOME}/.belljar-apt.conf"
-SETTINGS = {  # of clients that take no certificates from the environment
-    # Its own sandbox user may not read a home; this is a sandbox already.
+SETTINGS = {  # files of clients that take no certificates from the environment
+    # "root": apt's own user `_apt` could not read the certificates in the home directory.
     APT_SETTINGS: f'Acquire::https::CaInfo "{BUNDLE}";\nAPT::Sandbox::User "root";\n',
     f"{HOME}/.wgetrc": f"ca_certificate = {BUNDLE}\n",
 }
@@ -22,16 +22,16 @@ _JAVA = (
     f"-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={PORT} -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={PORT} "
     f"-Dhttp.nonProxyHosts=localhost|127.*|[::1] -Djavax.net.ssl.trustStore={JAVA_BUNDLE}"
 )
-"""Java reads no other variable. It says that it did so whenever it starts."""
+"""For JAVA_TOOL_OPTIONS, the only variable that Java reads. At each start it prints that it did."""
 
 
 def environment() -> dict[str, str]:
-    """What the usual clients read. Small and capital: some know only one of them."""
+    """The variables that the usual clients read, in lower and upper case: some know only one of them."""
     proxy = f"http://127.0.0.1:{PORT}"
     named = {
         "HTTP_PROXY": proxy,
         "HTTPS_PROXY": proxy,
-        "ALL_PROXY": proxy,  # not SOCKS, which the door speaks too: httpx will not start without a package for it
+        "ALL_PROXY": proxy,  # not SOCKS: httpx does not start with that, unless it has an extra package
         "NO_PROXY": "localhost,127.0.0.1,::1",
     }
     trusted = dict.fromkeys(
@@ -45,8 +45,8 @@ def environment() -> dict[str, str]:
 
 
 def java_bundle(pem: bytes) -> bytes:
-    """The same certificates as Java reads them: a JKS file, whose digest has Java's usual password."""
-    import ssl  # takes longer to load than a sandbox without a door may wait
+    """The certificates as a Java key store (JKS), whose digest needs Java's usual password."""
+    import ssl  # here, because it loads slowly and few sandboxes have a door
 
     blocks = re.findall(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
     entries = [struct.pack(">III", 0xFEEDFEED, 2, len(blocks))]

@@ -61,7 +61,7 @@ class Target:
 
 class Door:
     def __init__(
-        self, allow: Allow, *, record: Callable[[dict[str, Any]], None] | None = None, ask: Ask | None = None,
+        self, allow: Allow, *, record: Callable[[dict[str, Any]], None] = lambda _: None, ask: Ask | None = None,
         resolve: Resolve | None = None, authority: Authority | None = None,
     ) -> None:  # fmt: skip
         self.allow, self.authority = allow, authority
@@ -142,7 +142,7 @@ class Door:
             addresses = await self._resolve(name, port)
         except Unresolved as error:
             raise Refused(str(error), status=502) from error
-        reasons = {ip: None if self.allow.by_number(name, ip, port) else refusal(ip) for ip in addresses}
+        reasons = {ip: None if self.allow.allows_address(name, ip, port) else refusal(ip) for ip in addresses}
         good = tuple(ip for ip, why in reasons.items() if why is None)
         if not good:
             why = next((why for why in reasons.values() if why), "no address")
@@ -196,11 +196,12 @@ class Door:
 
     def _record_visit(self, visit: Visit) -> None:
         visit.end()
-        if self._record is None:
-            return
         if visit.verdict != "allowed" and self._too_many_refusals():
             self._unrecorded += 1
-            return
+        else:
+            self._write_record(visit)
+
+    def _write_record(self, visit: Visit) -> None:
         unrecorded, self._unrecorded = self._unrecorded, 0
         self._record({**visit.as_dict(), **({"unrecorded": unrecorded} if unrecorded else {})})
 
@@ -213,10 +214,8 @@ class Door:
 
     def record_rest(self) -> None:
         """At the end: record how many refusals were only counted."""
-        if self._record is not None and self._unrecorded:
-            rest = Visit("", 0, "refused", "too many refusals to record each").as_dict()
-            unrecorded, self._unrecorded = self._unrecorded, 0
-            self._record({**rest, "unrecorded": unrecorded})
+        if self._unrecorded:
+            self._write_record(Visit("", 0, "refused", "too many refusals to record each"))
 
     async def dial(self, target: Target, visit: Visit) -> SocketStream:
         """Connect to the first of the target's addresses that answers; Refused with status 502 if none does."""

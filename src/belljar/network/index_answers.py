@@ -1,9 +1,8 @@
-"""Asking a package index where its files are, from the host.
+"""Asks a package index, from the host, where its files are.
 
-An address that came out of an image or of another index's answer is not trusted: it is dialled only where the door
-itself would dial, at the address that was checked, also after a redirect, and hung up on when its time is over: who
-answers byte by byte would hold us for ever. Nothing but http and https is spoken: for ftp, where a redirect may lead,
-urllib dials by itself.
+A URL that came from an image or from another index is not trusted. So it must lead to a public address, also after a
+redirect, and we connect to the very address that was checked. The connection is closed after a time: a server that
+answers byte by byte would never end. Only http and https are allowed, because urllib connects to ftp unchecked.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.client
-import ipaddress
 import socket
 import threading
 import urllib.error
@@ -19,13 +17,15 @@ import urllib.request
 from typing import Any
 
 from belljar.network.addresses import refusal
+from belljar.network.allow import Address
+from belljar.network.resolver import Unresolved, lookup
 
 SECONDS = 20.0
 INDEX_MAX = 32 << 20
 
 
 def ask_index(url: str, accept: str = "*/*", *, public: bool, method: str = "GET") -> tuple[str, str]:
-    """Where the answer came from, and its text; both empty if there is none. `public`: only from public addresses."""
+    """The answer's URL after redirects, and its text; both empty if there is none. `public`: only public addresses."""
     request = urllib.request.Request(url, headers={"Accept": accept}, method=method)
     try:
         with _opener(public).open(request, timeout=SECONDS) as answer:
@@ -35,53 +35,53 @@ def ask_index(url: str, accept: str = "*/*", *, public: bool, method: str = "GET
 
 
 def _opener(public: bool) -> urllib.request.OpenerDirector:
-    opener, ready = urllib.request.OpenerDirector(), urllib.request
-    # For a public answer no proxy of the environment either: it would dial for us, unchecked.
-    dialling = [_Http(), _Https()] if public else [ready.ProxyHandler(), ready.HTTPHandler(), ready.HTTPSHandler()]
-    reading = [ready.HTTPErrorProcessor(), ready.HTTPDefaultErrorHandler(), ready.HTTPRedirectHandler()]
-    for handler in (*dialling, *reading, ready.UnknownHandler()):
+    opener, url = urllib.request.OpenerDirector(), urllib.request
+    # Checked connections use no proxy of the environment: it would connect for us, unchecked.
+    connecting = [_Http(), _Https()] if public else [url.ProxyHandler(), url.HTTPHandler(), url.HTTPSHandler()]
+    answering = [url.HTTPErrorProcessor(), url.HTTPDefaultErrorHandler(), url.HTTPRedirectHandler()]
+    for handler in (*connecting, *answering, url.UnknownHandler()):
         opener.add_handler(handler)
     return opener
 
 
-def addresses_of(host: str, port: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+def addresses_of(host: str, port: int) -> list[Address]:
+    """Its addresses; none if the lookup fails."""
     try:
-        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
+        return lookup(host, port)
+    except Unresolved:
         return []
-    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]
 
 
 def _checked_connection(address: tuple[str, int], *rest: Any, **options: Any) -> socket.socket:
     found = addresses_of(*address)
     if not found or any(refusal(each) for each in found):
         raise OSError(f"{address[0]} is not public")
-    made = socket.create_connection((str(found[0]), address[1]), *rest, **options)
-    _hang_up_later(made.dup())  # TLS takes `made` over
-    return made
+    connection = socket.create_connection((str(found[0]), address[1]), *rest, **options)
+    _shut_down_later(connection.dup())  # a copy: TLS detaches the socket from `connection`
+    return connection
 
 
-def _hang_up_later(line: socket.socket) -> None:
-    def hang_up() -> None:
-        with line, contextlib.suppress(OSError):
-            line.shutdown(socket.SHUT_RDWR)
+def _shut_down_later(connection: socket.socket) -> None:
+    def shut_down() -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(SECONDS, hang_up)
+    timer = threading.Timer(SECONDS, shut_down)
     timer.daemon = True
     timer.start()
 
 
-def _pinned(kind: type[http.client.HTTPConnection], *given: Any, **options: Any) -> http.client.HTTPConnection:
-    made = kind(*given, **options)
-    made._create_connection = _checked_connection  # type: ignore[attr-defined]  # the module's own seam for this
-    return made
+def _checked(kind: type[http.client.HTTPConnection], *given: Any, **options: Any) -> http.client.HTTPConnection:
+    connection = kind(*given, **options)
+    connection._create_connection = _checked_connection  # type: ignore[attr-defined]  # http.client's hook for this
+    return connection
 
 
 class _Http(urllib.request.HTTPHandler):
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_pinned, http.client.HTTPConnection), request)
+        return self.do_open(functools.partial(_checked, http.client.HTTPConnection), request)
 
 
 class _Https(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_pinned, http.client.HTTPSConnection), request)
+        return self.do_open(functools.partial(_checked, http.client.HTTPSConnection), request)

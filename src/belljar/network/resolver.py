@@ -1,4 +1,4 @@
-"""Names become addresses here, on the host, once per connection; the address that was checked is the one dialled."""
+"""Looks names up, on the host and once per connection: the door connects to the very address that it checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from belljar.network.allow import Address
 
 Resolve = Callable[[str, int], Awaitable[list[Address]]]
 SECONDS = 10.0
-AT_ONCE = 16  # lookups that hang cannot be ended, only left alone: past this many, names are refused
+AT_ONCE = 16  # lookups: one that hangs cannot be ended; while so many do, every name is refused
 
 
 class Unresolved(Exception):
@@ -27,14 +27,14 @@ class Resolver:
 
     async def __call__(self, name: str, port: int) -> list[Address]:
         with anyio.move_on_after(self._seconds):
-            return await to_thread.run_sync(_lookup, name, port, abandon_on_cancel=True, limiter=self._limiter)
+            return await to_thread.run_sync(lookup, name, port, abandon_on_cancel=True, limiter=self._limiter)
         raise Unresolved(f"the host's resolver did not answer for {name}")
 
 
-def _lookup(name: str, port: int) -> list[Address]:
+def lookup(name: str, port: int) -> list[Address]:
     try:
-        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise Unresolved(f"{name} has no address ({getattr(error, 'strerror', None) or error})") from error
-    seen = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
-    return [ipaddress.ip_address(each) for each in seen]
+    unique = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in entries)
+    return [ipaddress.ip_address(each) for each in unique]

@@ -23,7 +23,7 @@ from belljar.network.authority import Authority, trust_bundle
 from belljar.network.client_settings import BUNDLE, JAVA_BUNDLE, PORT, SETTINGS, java_bundle
 from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream, RelayError
-from belljar.network.presets import Found, explain
+from belljar.network.presets import PresetHost, explain
 from belljar.network.share import Share
 
 if TYPE_CHECKING:
@@ -135,13 +135,13 @@ class NetworkDoor:
                 await files.write(path, text, mode=0o644)
 
 
-async def explained(preset: str, tools: InitTools) -> list[Found]:
+async def explained(preset: str, tools: InitTools) -> list[PresetHost]:
     """The hosts of a preset, according to the clients on this machine and in the image."""
 
-    def inside(argv: list[str]) -> str:
+    def in_image(argv: list[str]) -> str:
         return from_thread.run(tools.ask, argv)
 
-    return await to_thread.run_sync(explain, preset, None, inside)
+    return await to_thread.run_sync(explain, preset, None, in_image)
 
 
 def _door(allow: Allow, record: Callable[[dict[str, Any]], None], ask: Any) -> Door:

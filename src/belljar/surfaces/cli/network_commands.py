@@ -13,7 +13,7 @@ from belljar.session.network_door import explained
 from belljar.surfaces.cli import console
 
 
-async def _with_image(names: list[str], image: str) -> list[tuple[str, presets.Found]]:
+async def _with_image(names: list[str], image: str) -> list[tuple[str, presets.PresetHost]]:
     """Also ask the image's package managers, in a sandbox with that image."""
     with TemporaryDirectory(prefix="belljar-explain-") as empty:
         async with Session(empty, image=image) as box:
