@@ -55,6 +55,18 @@ def test_changes_can_be_chosen_hunk_by_hunk_and_the_rest_kept(place: Path) -> No
     assert not (place / "b.txt").exists()
 
 
+def test_paths_to_choose_from_are_those_of_a_plain_apply(place: Path) -> None:
+    id = run_staged(place)
+    terminal = Terminal.belljar("apply", "-p", "--session", id, "./a.txt", "src/../b.txt")
+    for name in ("a.txt", "b.txt"):
+        terminal.until(f"Apply {name}? [y,n,q,?] ")
+        terminal.type("y\n")
+    assert "2 applied" in terminal.rest()
+    terminal = Terminal.belljar("apply", "-p", "--session", id, "nowhere")
+    assert "nowhere: nothing changed there" in terminal.rest()
+    assert terminal.status() == 2
+
+
 def test_choosing_asks_about_empty_directories_but_not_about_fifos(place: Path) -> None:
     terminal = Terminal.belljar(
         "run", "--staged", "--workspace", place, "mkdir -p empty full; echo x > full/x; mkfifo fifo"

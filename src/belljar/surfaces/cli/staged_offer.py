@@ -9,7 +9,7 @@ from belljar.errors import BelljarError, UsageError
 from belljar.session.ledger import Ledger
 from belljar.staged.apply import Applied
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change, counted
+from belljar.staged.change import Change, counted, select
 from belljar.staged.diff import quoted
 from belljar.staged.review import Review, Shown
 from belljar.surfaces.cli import console
@@ -128,9 +128,7 @@ def choose(review: Review, paths: list[str] | None) -> Applied:
     chosen: dict[Change, Shown] = {}
     contents: dict[str, bytes] = {}
     changes = review.changes()
-    for change in changes:
-        if paths and not any(change.path == path or change.path.startswith(f"{path}/") for path in paths):
-            continue
+    for change in select(changes, paths, parents=False):
         if _is_created_by_others(change, changes):
             continue
         shown = review.show(change)
