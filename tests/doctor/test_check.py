@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from belljar.doctor import Check
 
 
 def test_a_check_can_be_printed_as_json() -> None:
-    assert Check("a", True, "b").as_dict() == {"name": "a", "ok": True, "detail": "b", "fix": ""}
+    assert asdict(Check("a", True, "b")) == {"name": "a", "ok": True, "detail": "b", "fix": ""}

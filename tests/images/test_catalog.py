@@ -91,7 +91,7 @@ def test_base_is_also_tagged_latest_and_listed_as_current(engine: DockerEngine, 
     assert engine.image("belljar/base:latest") is not None
     (listed,) = [image for image in catalog.listing(engine) if image.name == "base" and image.current]
     assert listed.reference == base_image
-    assert listed.as_dict()["size"] == listed.size > 50_000_000
+    assert listed.size > 50_000_000
 
 
 def test_where_a_registry_answers_the_dockerfile_is_built_on_its_parent(

@@ -18,7 +18,7 @@ from belljar.workspace.beneath import Folder
 
 @pytest.fixture(params=["openat2", "walked"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
-    monkeypatch.setattr(beneath, "_openat2_works", request.param == "openat2")
+    monkeypatch.setattr(beneath, "_has_openat2", lambda: request.param == "openat2")
     root = tmp_path / "root"
     (root / "sub" / "deep").mkdir(parents=True)
     (root / "sub" / "file").write_text("inside")

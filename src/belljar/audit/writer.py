@@ -131,12 +131,7 @@ class Audit:
     """Appends to the trail in `where`, opened at the first record. Safe for threads and other processes."""
 
     def __init__(
-        self,
-        where: Path | None = None,
-        *,
-        required: bool = False,
-        rotate_at: int = _ROTATE_AT,
-        keep: int = _KEEP,
+        self, where: Path | None = None, *, required: bool = False, rotate_at: int = _ROTATE_AT, keep: int = _KEEP
     ) -> None:
         self.where = where or resources.state_dir()
         self.required = required

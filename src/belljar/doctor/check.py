@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from belljar.records import record
 
@@ -17,9 +15,6 @@ class Check:
     detail: str
     fix: str = ""
     """What to do about it. For a check that is ok: what would improve it."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def first_line(path: str) -> str:

@@ -12,7 +12,6 @@ import io
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import IO, Protocol
@@ -87,9 +86,6 @@ class Image:
     created: float
     current: bool
     """Whether it was made from this version's recipe."""
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 watcher: Progress = quiet

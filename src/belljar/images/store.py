@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 from belljar import resources
@@ -49,9 +48,6 @@ class LayeredImage:
     volumes: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @record
@@ -125,21 +121,24 @@ class Store:
         if missing := [digest for digest in image.layers if not self.has_layer(digest)]:
             raise ImageInvalid(f"the image is missing a layer: {missing[0]}")
         size = sum(self._layer_size(digest) for digest in dict.fromkeys(image.layers))
-        facts = {**image.as_dict(), "size": size}
+        facts = {**asdict(image), "size": size}
         del facts["names"]
         _put(work, self._manifests / f"{image.id}.json", json.dumps(facts))
         for name in names:
-            _put(work, self._names / quote(normal_name(name), safe=""), image.id)
+            _put(work, self._name_file(normal_name(name)), image.id)
         stored = self._read(image.id)
         assert stored is not None
         return stored
+
+    def _name_file(self, name: str) -> Path:
+        return self._names / quote(name, safe="")
 
     def tag(self, reference: str, name: str) -> None:
         image = self.find(reference)
         if image is None:
             raise ImageMissing(f"no image {reference!r} in the store")
         with self.adding() as work:
-            _put(work, self._names / quote(normal_name(name), safe=""), image.id)
+            _put(work, self._name_file(normal_name(name)), image.id)
 
     # Using
 
@@ -156,11 +155,7 @@ class Store:
 
     def held(self) -> dict[str, str]:
         """Sandbox → the id of its image."""
-        found = {}
-        for path in _entries(self._uses):
-            with suppress(OSError):
-                found[path.name] = path.read_text()
-        return found
+        return dict(_contents(self._uses))
 
     def held_since_before(self, time: float) -> set[str]:
         found = set()
@@ -182,7 +177,7 @@ class Store:
             if not others:
                 self._refuse_if_used(image)
             for name in set(image.names) - set(others):
-                (self._names / quote(name, safe="")).unlink(missing_ok=True)
+                self._name_file(name).unlink(missing_ok=True)
             if not others:
                 (self._manifests / f"{image.id}.json").unlink(missing_ok=True)
                 self._drop_layers()
@@ -254,7 +249,7 @@ class Store:
         if _DIGEST.fullmatch(reference):
             yield reference
         with suppress(UsageError, OSError):
-            yield (self._names / quote(normal_name(reference), safe="")).read_text()
+            yield self._name_file(normal_name(reference)).read_text()
         prefix = reference.removeprefix("sha256:")
         if len(prefix) >= SHORT_ID and re.fullmatch(r"[0-9a-f]+", prefix):
             matching = [path.stem for path in _entries(self._manifests) if path.name.startswith(prefix)]
@@ -263,9 +258,8 @@ class Store:
 
     def _named(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for path in _entries(self._names):
-            with suppress(OSError):
-                found.setdefault(path.read_text(), []).append(unquote(path.name))
+        for name, id in _contents(self._names):
+            found.setdefault(id, []).append(unquote(name))
         return found
 
     def _read(self, id: str, names: Mapping[str, list[str]] | None = None) -> LayeredImage | None:
@@ -293,6 +287,13 @@ def _entries(directory: Path) -> list[Path]:
         return sorted(directory.iterdir())
     except OSError:
         return []
+
+
+def _contents(directory: Path) -> Iterator[tuple[str, str]]:
+    """The names of the files in a directory, and what each holds."""
+    for path in _entries(directory):
+        with suppress(OSError):
+            yield path.name, path.read_text()
 
 
 def _put(work: Path, target: Path, text: str) -> None:

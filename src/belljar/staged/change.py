@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import asdict, field, replace
 from typing import Any, Literal
 
 from belljar.errors import UsageError
@@ -82,13 +82,9 @@ class Change:
         return self.after is None or self.after.kind in PLAIN
 
     def as_dict(self) -> dict[str, Any]:
-        sides = {
-            name: None
-            if side is None
-            else {"kind": side.kind, "mode": side.mode, "size": side.size, "target": side.target}
-            for name, side in (("before", self.before), ("after", self.after))
-        }
-        return {"path": self.path, "kind": self.kind, "binary": self.binary, "runs_later": self.runs_later, **sides}
+        facts = asdict(replace(self, members=()))
+        del facts["members"]
+        return facts
 
 
 def counted(changes: Iterable[Change]) -> str:

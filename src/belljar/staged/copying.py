@@ -99,7 +99,6 @@ def _copy_attributes(source: int, target: int) -> None:
 
 
 def copy_attributes(source: Folder, path: str, target: Folder, name: str) -> None:
-    """Copy the attributes that a person or program set."""
     with suppress(OSError), source.file(path) as old, target.file(name) as new:
         _copy_attributes(old.fileno(), new.fileno())
 

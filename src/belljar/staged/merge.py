@@ -125,7 +125,6 @@ def is_as_it_was(area: StagedArea, layers: Layers, path: str) -> bool:
 
 
 def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", ".merged")) -> None:
-    """Remove the bases of files that were applied."""
     for path in paths:
         for end in ends:
             with suppress(OSError):

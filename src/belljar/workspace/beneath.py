@@ -19,6 +19,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import BinaryIO, Self
 
 from belljar.syscalls import AT_FDCWD, OPENAT2, syscall
@@ -321,18 +322,13 @@ def _walked(folder: int, path: str, flags: int, mode: int) -> int:
         os.close(here)
 
 
-_openat2_works: bool | None = None
-
-
+@cache
 def _has_openat2() -> bool:
-    global _openat2_works
-    if _openat2_works is None:
-        try:
-            os.close(_openat2(AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0))
-            _openat2_works = True
-        except OSError as error:
-            _openat2_works = error.errno not in (errno.ENOSYS, errno.EPERM)
-    return _openat2_works
+    try:
+        os.close(_openat2(AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0))
+    except OSError as error:
+        return error.errno not in (errno.ENOSYS, errno.EPERM)
+    return True
 
 
 @dataclass(repr=False, eq=False)

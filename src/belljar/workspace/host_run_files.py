@@ -122,7 +122,6 @@ class HostRunFiles:
         return Snapshot(self._last, read)
 
     def since(self, before: Snapshot) -> tuple[str, ...]:
-        """The files that were written since."""
         self._last = self._look()
         changed = self._changed(before, self._last) if self._last != before.states else []
         new, self._between = {*changed, *self._between}, set()

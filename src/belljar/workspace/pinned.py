@@ -82,7 +82,7 @@ class Workspace:
         self.path = path
         self.identity = identity
         """The user without a mapping; `shown` may change it."""
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._status = os.fstat(descriptor)
         self._survey: Survey | None = None
 
@@ -100,10 +100,6 @@ class Workspace:
             raise
 
     @property
-    def descriptor(self) -> int:
-        return self._descriptor
-
-    @property
     def inode(self) -> tuple[int, int]:
         return self._status.st_dev, self._status.st_ino
 
@@ -111,7 +107,7 @@ class Workspace:
     def shown(self, directory: Path, *, shared: bool = True) -> Iterator[str]:
         """The mount source for the engine, valid while this is open. From now on `identity` is the sandbox's user.
         `directory`: the sandbox's run directory. `shared`: whether the engine sees our mounts."""
-        self._survey = survey(self._descriptor)
+        self._survey = survey(self.descriptor)
         target = directory / STAGING
         may_map = os.geteuid() == 0 and (shared or self._status.st_uid == 0)
         mapped = may_map and self._mount_mapped(directory, target)
@@ -129,13 +125,13 @@ class Workspace:
             self.check_path_unchanged()
             yield self.path
             return
-        with shown_as(self._descriptor, directory / STAGING, uid, gid) as target:
+        with shown_as(self.descriptor, directory / STAGING, uid, gid) as target:
             yield str(target)
 
     def check_mounted(self, init_pid: int | None, expected: tuple[int, int] | None = None) -> None:
         """ProtectionMissing unless the container with this PID 1 has mounted the pinned directory, or if that contains
         set-id files or mounts. `expected`: the inode of an overlay that is mounted instead."""
-        self._survey = self._survey or survey(self._descriptor)
+        self._survey = self._survey or survey(self.descriptor)
         self._survey.refuse_privileged(self.path)
         self._refuse_mounts_below(init_pid)
         try:
@@ -165,9 +161,9 @@ class Workspace:
         return self._survey.git_directories() if self._survey is not None else []
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +176,7 @@ class Workspace:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         number, owner = uids.reserve(directory), self._status
         try:
-            idmap.mount_exchanged(self._descriptor, target, (owner.st_uid, number), (owner.st_gid, number))
+            idmap.mount_exchanged(self.descriptor, target, (owner.st_uid, number), (owner.st_gid, number))
         except OSError as error:
             release_staging(target)
             if owner.st_uid != 0:

@@ -47,7 +47,6 @@ def reserve(run_dir: Path) -> int:
 
 
 def allowed() -> tuple[int, int]:
-    """The range in BELLJAR_UIDS."""
     text = os.environ.get(SETTING) or DEFAULT
     match = _RANGE.fullmatch(text.strip())
     first, last = (int(match[1]), int(match[2])) if match else (0, -1)

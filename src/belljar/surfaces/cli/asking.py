@@ -41,7 +41,6 @@ def terminal_approver(args: Namespace) -> Approver | None:
 
 
 def explain(letters: Mapping[str, str] = LETTERS) -> None:
-    """Explain the answers, after a `?`."""
     for letter, meaning in letters.items():
         sys.stderr.write(f"{letter} - {meaning}\n")
 

@@ -49,7 +49,6 @@ def answer_table(args: Namespace, data: Any, rows: Iterable[Sequence[object]], *
 
 
 def text(args: Namespace, content: str) -> int:
-    """Print a text as it is."""
     return answer(args, {"text": content}, content)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from contextlib import closing
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from belljar import engines
@@ -22,9 +23,7 @@ def listing(args: Namespace) -> int:
          "imported" if engine.name == "oci" else "your own")
         for image in found
     ]  # fmt: skip
-    return console.answer_table(
-        args, [image.as_dict() for image in found], rows, "NAME", "IMAGE", "SIZE", "BUILT", "RECIPE"
-    )
+    return console.answer_table(args, [*map(asdict, found)], rows, "NAME", "IMAGE", "SIZE", "BUILT", "RECIPE")
 
 
 def _imported() -> list[catalog.Image]:
@@ -43,7 +42,7 @@ def import_(args: Namespace) -> int:
     with closing(console.Bar(announce=False)) as bar:
         images = import_images(Store(), args.source, args.name, bar)
     lines = (f"{', '.join(_names(image))}  {_size(image.size)}" for image in images)
-    return console.answer(args, [image.as_dict() for image in images], *lines)
+    return console.answer(args, [*map(asdict, images)], *lines)
 
 
 def remove(args: Namespace) -> int:

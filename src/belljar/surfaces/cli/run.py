@@ -112,7 +112,6 @@ class EarlyLaunch:
         return launched
 
     def discard(self) -> None:
-        """Undo a launch that was not taken."""
         if self._thread is not None:
             while not self._over.wait(STOP_SECONDS):
                 catalog.stop_building()  # building an image may take minutes, and nobody needs it now

@@ -143,7 +143,6 @@ def session_options(args: Namespace) -> dict[str, Any]:
 
 
 def plan_options(args: Namespace) -> dict[str, Any]:
-    """Fields of `Plan`."""
     from belljar.sandbox.extras import caches_of, mounts_of
 
     plain = {option.keyword: getattr(args, option.keyword) for option in SANDBOX if option.of_plan}

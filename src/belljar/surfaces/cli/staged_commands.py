@@ -103,7 +103,6 @@ def _undo(args: Namespace, review: Review) -> int:
 
 
 def _advised(conflict: Conflict, advice: str) -> Conflict:
-    """Add advice to the message of a conflict."""
     conflict.args = (f"{conflict}; {advice}",)
     return conflict
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import asdict
 
 from belljar import engines, resources
 from belljar import host as hosts
@@ -18,7 +19,7 @@ def doctor(args: Namespace) -> int:
     for check in checks:
         state = "FAIL" if not check.ok else "note" if check.fix else "ok  "
         lines += [f"{state}  {check.name}: {check.detail}", *([f"      → {check.fix}"] if check.fix else [])]
-    console.answer(args, [check.as_dict() for check in checks], *lines)
+    console.answer(args, [*map(asdict, checks)], *lines)
     return 0 if all(check.ok for check in checks) else 1
 
 
