@@ -1,8 +1,8 @@
 """What every engine must do, over every kind of link: Belljar's own launch on top of it, and its verbs by themselves.
 
 `BELLJAR_TEST_ENGINES=docker,podman` chooses the engines (default: docker where one answers, and oci where runc is).
-One that was asked for and does not answer is a failure. A new engine is a folder, a line in `engines.KNOWN` and a name
-there.
+One that was asked for and does not answer is a failure. A new engine is a folder, and its name in
+`engines.KNOWN` and there.
 """
 
 from __future__ import annotations

@@ -14,12 +14,8 @@ from belljar.errors import EngineRefused, EngineUnavailable, NamedEngineUnavaila
 if TYPE_CHECKING:
     from belljar.engines.base import Engine
 
-# Name → the module whose `find()` returns the engine, in the order in which `auto` tries them.
-KNOWN = {
-    "docker": "belljar.engines.docker",
-    "podman": "belljar.engines.podman",
-    "oci": "belljar.engines.oci",
-}
+KNOWN = ("docker", "podman", "oci")
+"""Folders here whose `find()` returns the engine, in the order in which `auto` tries them."""
 VARIABLE, RUNTIME = "BELLJAR_ENGINE", "BELLJAR_RUNTIME"
 
 
@@ -35,7 +31,7 @@ def connect(name: str = "auto", runtime: str | None = None) -> Engine:
     if chosen not in KNOWN:
         raise UsageError(f"there is no engine {chosen!r}; choose from auto, {', '.join(KNOWN)}")
     asked = os.environ.get(RUNTIME, "") if runtime is None else runtime
-    engine: Engine = import_module(KNOWN[chosen]).find(asked)
+    engine: Engine = import_module(f"belljar.engines.{chosen}").find(asked)
     return engine
 
 

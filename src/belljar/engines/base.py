@@ -1,6 +1,6 @@
 """What Belljar needs from a container engine: a handful of verbs and a byte stream. All verbs block.
 
-An engine is a folder with a `find() -> Engine` and a line in `engines.KNOWN`. It translates a `SandboxSpec`, reports
+An engine is a folder with a `find() -> Engine` and a name in `engines.KNOWN`. It translates a `SandboxSpec`, reports
 what is in force as `Protections`, and raises only `EngineError`. It must pass `tests/engines/test_contract.py`.
 """
 

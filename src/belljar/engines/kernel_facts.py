@@ -159,16 +159,16 @@ def limited_by_its_group(claimed: Protections, pid: int) -> Protections:
     For a sandbox with a kernel of its own: of all that is in force there, this alone can be seen from here.
     """
     found = gather_cgroup(read(f"/proc/{pid}/cgroup") or "")[0]
-    quota, period = _number(found.get("quota")), _number(found.get("period"))
+    quota, period = number(found.get("quota")), number(found.get("period"))
     return replace(
         claimed,
-        memory=_at_most(_number(found.get("memory")), claimed.memory),
-        pids=_at_most(_number(found.get("pids")), claimed.pids),
+        memory=_at_most(number(found.get("memory")), claimed.memory),
+        pids=_at_most(number(found.get("pids")), claimed.pids),
         cpus=_at_most(quota / period if quota and period else None, claimed.cpus),
     )
 
 
-def _number(text: str | None) -> int | None:
+def number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
 
 

@@ -9,21 +9,15 @@ from collections.abc import Mapping
 from belljar.engines.kernel_facts import read
 from belljar.errors import EngineError
 
-_NUMBERS = {
-    "core": resource.RLIMIT_CORE,
-    "nofile": resource.RLIMIT_NOFILE,
-    "fsize": resource.RLIMIT_FSIZE,
-    "memlock": resource.RLIMIT_MEMLOCK,
-}
-
 
 def impose(pid: int, limits: Mapping[str, int]) -> None:
     """The parent first: children that it forks later inherit the limits, earlier ones are in its list of children."""
     try:
         for name, value in limits.items():
-            _, hard = resource.prlimit(pid, _NUMBERS[name])
+            number = getattr(resource, f"RLIMIT_{name.upper()}")
+            _, hard = resource.prlimit(pid, number)
             limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.prlimit(pid, _NUMBERS[name], (limit, limit))
+            resource.prlimit(pid, number, (limit, limit))
     except ProcessLookupError:
         return
     except (OSError, ValueError) as error:

@@ -112,7 +112,7 @@ class Launch:
 def launch(plan: Plan, id: str, host: Host) -> Launch:
     engine, root = host.connect(), host.run_root
     image = _image(engine, plan.image)
-    workspace = _workspace(plan, host)
+    workspace = Workspace.open(plan.workspace, reserved=_reserved(plan, host), allow_home=plan.allow_home)
     with _undone_on_failure(root) as undo:
         undo.append(workspace.close)
         run_dir = RunDir.create(id, root)
@@ -163,10 +163,6 @@ def _placed(
             return
         with staging.staged(engine, host.staged_root, id, workspace, source, run_dir, plan.limits, plan.base) as place:
             yield place
-
-
-def _workspace(plan: Plan, host: Host) -> Workspace:
-    return Workspace.open(plan.workspace, reserved=_reserved(plan, host), allow_home=plan.allow_home)
 
 
 def _reserved(plan: Plan, host: Host) -> list[Path]:

@@ -153,18 +153,19 @@ def write_session(path: Path, facts: Mapping[str, Any], name: str = "session") -
 
 
 def run_dirs(root: Path | None = None) -> list[Path]:
+    return [entry for entry in _entries(root) if _SESSION_ID.fullmatch(entry.name)]
+
+
+def _entries(root: Path | None) -> list[Path]:
     try:
-        return [entry for entry in (root or run_root()).iterdir() if _SESSION_ID.fullmatch(entry.name)]
+        return [*(root or run_root()).iterdir()]
     except OSError:
         return []
 
 
 def unborn_dirs(root: Path | None = None) -> list[Path]:
     """Unfinished directories whose makers have died."""
-    try:
-        matches = [(entry, _UNBORN.fullmatch(entry.name)) for entry in (root or run_root()).iterdir()]
-    except OSError:
-        return []
+    matches = [(entry, _UNBORN.fullmatch(entry.name)) for entry in _entries(root)]
     ours = [(entry, match) for entry, match in matches if match and match[3] == str(_namespace())]
     return [entry for entry, match in ours if start_time(int(match[1])) != int(match[2])]
 

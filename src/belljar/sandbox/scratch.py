@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from belljar import resources
+from belljar.engines.kernel_facts import number, read
 from belljar.errors import EngineError
 from belljar.records import record
 from belljar.staged.copying import copy_data
@@ -31,6 +32,7 @@ from belljar.workspace.pinned import release_staging
 
 STAGING = "scratch"
 PROMISE = "scratch.bytes"
+"""How much this sandbox may take."""
 DEFAULT_BYTES = 4 << 30
 RESERVE = 2 << 30
 """Bytes of the disk that always stay free."""
@@ -100,7 +102,8 @@ def _mount_new(run_dir: Path, target: Path, size: int) -> None:
         raise NoScratch(f"no scratch volume on disk: {reason}; use --tmp and --home, which are in memory")
     where = resources.state_dir() / "scratch"
     try:
-        _promise(run_dir, size)
+        with room(run_dir.parent, size):
+            (run_dir / PROMISE).write_text(str(size))
         file = _copy(_template(where, size), where)
         try:
             target.mkdir(mode=0o711, exist_ok=True)
@@ -112,12 +115,6 @@ def _mount_new(run_dir: Path, target: Path, size: int) -> None:
         raise NoScratch(f"no scratch volume on disk: {error}") from error
 
 
-def _promise(run_dir: Path, size: int) -> None:
-    """Record how much this sandbox may take."""
-    with room(run_dir.parent, size):
-        (run_dir / PROMISE).write_text(str(size))
-
-
 @contextmanager
 def room(run_root: Path, size: int) -> Iterator[None]:
     """Holds a lock while this is open. NoScratch if so much does not fit beside all that was promised."""
@@ -125,7 +122,7 @@ def room(run_root: Path, size: int) -> Iterator[None]:
     (state / "scratch").mkdir(mode=0o700, exist_ok=True)
     with resources.locked(state / "scratch" / "lock"):
         caches = [path.stat() for path in state.glob("caches/*/*.ext4")]
-        promised = sum(_read_number(path) for path in run_root.glob(f"*/{PROMISE}"))
+        promised = sum(number(read(str(path))) or 0 for path in run_root.glob(f"*/{PROMISE}"))
         promised += sum(max(0, cache.st_size - cache.st_blocks * 512) for cache in caches)
         free = shutil.disk_usage(state).free
         if free - promised - size < RESERVE:
@@ -134,13 +131,6 @@ def room(run_root: Path, size: int) -> Iterator[None]:
                 f"({promised >> 20} MiB) and a reserve, of {free >> 20} MiB free"
             )
         yield
-
-
-def _read_number(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return 0
 
 
 def _template(where: Path, size: int) -> Path:

@@ -23,15 +23,7 @@ from belljar.engines.docker.hosts import Endpoint
 from belljar.engines.docker.image_links import ImageLinks
 from belljar.engines.docker.images import DockerImages
 from belljar.engines.kernel_facts import limited_by_its_group
-from belljar.engines.spec import (
-    BRIDGE_USER,
-    DOES_WITHOUT_THIS_KERNEL,
-    LABEL,
-    Image,
-    SandboxSpec,
-    User,
-    has_own_kernel,
-)
+from belljar.engines.spec import BRIDGE_USER, DOES_WITHOUT_THIS_KERNEL, LABEL, Image, SandboxSpec, User, has_own_kernel
 from belljar.errors import EngineError, ImageMissing, UsageError
 from belljar.layout import MACHINES
 
