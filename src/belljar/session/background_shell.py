@@ -207,10 +207,7 @@ class Shell:
     # Input and signals.
 
     async def write(self, data: bytes | str) -> None:
-        """Write to its stdin; waits while the command does not read.
-
-        await shell.write("yes\\n")
-        """
+        """Write to its stdin; waits while the command does not read: `await shell.write("yes\\n")`."""
         if not isinstance(data, bytes | str):
             raise UsageError(f"write takes bytes or text, not {type(data).__name__}")
         await self._session.sandbox.link.join(self._number).input(data.encode() if isinstance(data, str) else data)

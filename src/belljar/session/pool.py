@@ -129,10 +129,7 @@ class Pool:
         return len(self._ready)
 
     async def ready(self) -> None:
-        """Wait until the pool is full; raises the engine's error if it cannot be filled.
-
-        await pool.ready()
-        """
+        """Wait until the pool is full; raises the engine's error if it cannot be filled: `await pool.ready()`."""
         if self._closed:
             raise UsageError("this pool is not open; write `async with belljar.Pool(...) as pool:`")
         while len(self._ready) < self.size:

@@ -106,10 +106,7 @@ class StagedVerbs(Verbs):
         return await to_thread.run_sync(lambda: review.apply_chosen(safe, {}, held))
 
     async def undo_apply(self) -> list[str]:
-        """Undo the last apply; each apply can be undone once.
-
-        await box.undo_apply()
-        """
+        """Undo the last apply; each apply can be undone once: `await box.undo_apply()`."""
         return await to_thread.run_sync(self._review.undo)
 
     async def discard(self, paths: Iterable[str] | None = None) -> list[str]:
@@ -206,10 +203,7 @@ class StagedVerbs(Verbs):
         return scratch_copies.left_out(self._box._plan, self._staged_area.beside(point))
 
     async def forget_checkpoint(self, point: Point) -> None:
-        """Forget a checkpoint; the current files stay as they are.
-
-        await box.forget_checkpoint(point)
-        """
+        """Forget a checkpoint; the current files stay as they are: `await box.forget_checkpoint(point)`."""
         await to_thread.run_sync(self._staged_area.forget, point)
 
     async def _quiet(self, what: str) -> StagedArea:
