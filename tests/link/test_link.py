@@ -278,3 +278,16 @@ async def test_a_read_of_an_unknown_shell_is_a_clear_error(pair: Pair) -> None:
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
         pair.say(From.ERROR, 5, frames.u32(2) + b"no such command")
+
+
+async def test_a_bridged_link_sends_heartbeats_while_the_event_loop_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "HEARTBEAT", 0.02)
+    ours, theirs = socket.socketpair()
+    transport = SocketTransport(ours)
+    transport.bridged = True  # type: ignore[misc]
+    bridged = Link(transport)
+    stand_still(0.3)
+    bridged.close()
+    beat = frames.frame(frames.To.HEARTBEAT)
+    assert theirs.recv(4096).startswith(beat * 3)
+    theirs.close()

@@ -12,8 +12,11 @@ frames the other callbacks of the event loop get their turn.
 When the network is cut or the container paused, the stream falls silent without being closed. If that happens while we
 wait for something, we send a PING, then ask the engine (`still_alive`), and finally close the link; everything that
 waits on it then fails. The same happens if a question stays unanswered, whatever else the init says meanwhile. Time
-during which our own event loop was blocked does not count. In turn the init drops a bridged host that is silent;
-heartbeat.py prevents that from its own thread.
+during which our own event loop was blocked does not count.
+
+On this machine the init's socket closes when the host dies. Behind a bridge nothing closes, so the init drops a
+connection that is silent for 25 s; then its lease starts to run. There a thread of its own sends a HEARTBEAT, even
+while the event loop is blocked.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -30,7 +34,6 @@ from belljar.errors import SandboxLost, ShellNotFound, UsageError
 from belljar.link import frames
 from belljar.link.decoder import Decoder
 from belljar.link.frames import Flag, FrameError, From, To, milliseconds
-from belljar.link.heartbeat import Heartbeat
 from belljar.link.outbox import Outbox
 from belljar.link.questions import Questions
 from belljar.link.remote_command import Execution
@@ -49,6 +52,8 @@ LATE_FRAMES_MAX = 64  # how many frames each of them may still send
 PULSE = 1.0  # how often silence is checked while we wait for something
 SUSPECT = 2.2  # silence after which the engine is asked
 GIVE_UP = 60.0  # silence, or a question without its answer, after which the link is closed, whatever the engine says
+
+HEARTBEAT = 5.0  # seconds; the init waits five times as long
 
 REFUSABLE = frozenset({To.SIGNAL, To.RESIZE, To.DEADLINE, To.KILL, To.READ, To.BACKGROUND, To.STATE})
 """What the init may answer with ERROR."""
@@ -80,7 +85,9 @@ class Link:
         self._asking_engine: asyncio.Task[None] | None = None
         self._when_lost: list[Callable[[], None]] = []
         self.bridged = transport.bridged
-        self._heartbeat = Heartbeat(self._beat) if transport.bridged else None
+        self._closed = threading.Event()
+        if transport.bridged:
+            threading.Thread(target=self._beat, name="belljar-heartbeat", daemon=True).start()
         self.loop.add_reader(transport.fileno(), self._readable)
 
     # Asking.
@@ -182,8 +189,7 @@ class Link:
         if self.lost is not None:
             return
         self.lost = SandboxLost(reason)
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
+        self._closed.set()
         self.loop.remove_reader(self._transport.fileno())
         if self._writing:
             self.loop.remove_writer(self._transport.fileno())
@@ -230,8 +236,8 @@ class Link:
             self.loop.remove_writer(self._transport.fileno())
 
     def _beat(self) -> None:
-        """Runs on the heartbeat's thread: tells the init that the host is alive."""
-        if self.lost is None:
+        """Runs on a thread of its own: tells the init that the host is alive."""
+        while not self._closed.wait(HEARTBEAT):
             # The event loop notices a loss itself, unless it is closed.
             with contextlib.suppress(OSError, RuntimeError):
                 self._outbox.put(frames.frame(To.HEARTBEAT))
