@@ -13,7 +13,7 @@ import errno
 import os
 import posixpath
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from anyio import to_thread
@@ -53,9 +53,8 @@ Sink = Callable[[bytes], None] | File
 Source = AsyncIterator[bytes] | File
 
 
-class RunTool(Protocol):
-    async def __call__(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
-        """Run one of the init's tools; its exit status and stderr."""
+RunTool = Callable[[list[str], Source | None, Sink], Awaitable[tuple[int, bytes]]]
+"""Runs one of the init's tools with these arguments; its exit status and stderr."""
 
 
 @record

@@ -62,8 +62,7 @@ class InitTools:
         except BelljarError:  # no such program
             return ""
         finally:
-            if not execution.over:
-                execution.abandon()
+            execution.abandon()
         return output.decode("utf-8", "replace")
 
     async def run(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
@@ -89,8 +88,7 @@ class InitTools:
                 await self._feed(execution, source, argv[-1].encode() if argv[0] == "put" else b"")
             body = await execution.ended()
         finally:
-            if not execution.over:
-                execution.abandon()
+            execution.abandon()
         if failure:
             raise failure[0]
         return body.exit_code, bytes(stderr)

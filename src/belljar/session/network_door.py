@@ -25,6 +25,7 @@ from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream, RelayError
 from belljar.network.presets import PresetHost, explain
 from belljar.network.share import Share
+from belljar.tasks import beside
 
 if TYPE_CHECKING:
     from belljar.link.remote_command import Execution
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 READY_SECONDS = 30.0
 ACCEPTED = 16  # new connections, either way, per turn of the event loop: a flood of them must not hold up the others
 BACKLOG = 1024  # of a forwarded port, in the kernel
+_GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError)
 
 
 class NetworkDoor:
@@ -173,14 +175,15 @@ class Forwarded:
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mux = self.door.mux
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+        with contextlib.suppress(anyio.EndOfStream, *_GONE):
             if mux is not None:
                 inside = await mux.open(self.inside)
                 try:
-                    async with anyio.create_task_group() as both:
-                        both.start_soon(_up, reader, inside, both.cancel_scope)
-                        await _down(inside, writer)
-                        both.cancel_scope.cancel()
+                    async with beside() as tasks:
+                        tasks.start_soon(_up, reader, inside, tasks.cancel_scope)
+                        while True:
+                            writer.write(await inside.receive(1 << 18))
+                            await writer.drain()
                 finally:
                     with anyio.CancelScope(shield=True):
                         await inside.aclose()
@@ -195,16 +198,8 @@ async def _up(reader: asyncio.StreamReader, inside: MuxStream, scope: anyio.Canc
         while data := await reader.read(1 << 18):
             await inside.send(data)
         await inside.send_eof()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+    except _GONE:
         scope.cancel()
-
-
-async def _down(inside: MuxStream, writer: asyncio.StreamWriter) -> None:
-    # Suppressed here: the task group around both directions would wrap these errors.
-    with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-        while True:
-            writer.write(await inside.receive(1 << 18))
-            await writer.drain()
 
 
 def check_port(port: object) -> int:

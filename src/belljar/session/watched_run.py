@@ -10,8 +10,7 @@ import anyio
 
 from belljar.awaiting import all_pending
 from belljar.errors import UsageError
-from belljar.link import frames
-from belljar.session.capture import Collector
+from belljar.session.capture import STREAMS, Collector
 from belljar.session.result import Ended, Event, Output, Result, Started
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Run:
         if self._merged_output or len(self._events) >= MOST_EVENTS:
             self._merged_output.setdefault(stream, bytearray()).extend(data)
         else:
-            self._push(stream, Output("stdout" if stream == frames.STDOUT else "stderr", data))
+            self._push(stream, Output(STREAMS[stream], data))
 
     def _announce(self) -> None:
         if not self._announced:
@@ -93,7 +92,7 @@ class Run:
 
     def _push_merged(self) -> None:
         for stream, data in self._merged_output.items():
-            self._push(stream, Output("stdout" if stream == frames.STDOUT else "stderr", bytes(data)))
+            self._push(stream, Output(STREAMS[stream], bytes(data)))
         self._merged_output.clear()
 
     async def __anext__(self) -> Event:
