@@ -92,14 +92,14 @@ def refused() -> Iterator[None]:
 def _guarded(original: Callable[..., Any], name: str, waits: Callable[..., bool]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if asyncio._get_running_loop() is not None and waits(*args, **kwargs) and (place := _our_place()):
+        if asyncio._get_running_loop() is not None and waits(*args, **kwargs) and (place := _belljar_line()):
             raise BlockingCall(f"{name} on the event loop, from {place}")
         return original(*args, **kwargs)
 
     return call
 
 
-def _our_place() -> str | None:
+def _belljar_line() -> str | None:
     """Where Belljar's code is in this turn of the loop, if it is at all."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename != LOOP:

@@ -77,7 +77,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def _variables_stay_as_they_were() -> Iterator[None]:
+def _environment_is_restored() -> Iterator[None]:
     """`--engine` and its like set one, also where a test calls the command line's `main` in this process."""
     before = dict(os.environ)
     yield
@@ -87,7 +87,7 @@ def _variables_stay_as_they_were() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting_on_the_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+def _no_blocking_on_the_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     with blocking.refused() if "anyio_backend" in request.fixturenames else nullcontext():
         yield
 
@@ -109,16 +109,16 @@ def base_image(engine: DockerEngine) -> str:
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """Owned by an unprivileged user, as a person's checkout is."""
-    return _directory(tmp_path, OWNER_UID)
+    return _workspace_of(tmp_path, OWNER_UID)
 
 
 @pytest.fixture
 def root_workspace(tmp_path: Path) -> Path:
     """Owned by whoever runs the tests: root in CI, the case that needs an id-mapped mount."""
-    return _directory(tmp_path, os.geteuid())
+    return _workspace_of(tmp_path, os.geteuid())
 
 
-def _directory(parent: Path, uid: int) -> Path:
+def _workspace_of(parent: Path, uid: int) -> Path:
     path = parent / "workspace"
     path.mkdir(mode=0o755)
     if os.geteuid() == 0:

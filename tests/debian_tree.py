@@ -77,7 +77,7 @@ class Entry:
             f"mount --rbind /sys '{tree}/sys'",
             f"mount -t tmpfs -o mode=755 tmpfs '{tree}/run'",
             f"mkdir -p '{tree}/run/lock' '{tree}/run/outside'",
-            *(_bound(tree, path) for path in self.binds),
+            *(_bind_mount(tree, path) for path in self.binds),
         ]
         # A plain chroot would not do: the kernel makes no user namespaces, and so no id-mapped mounts, in one.
         enter = f'umount -l /run/outside; cd / && exec {self.become} bash -c "$INSIDE"'
@@ -87,7 +87,7 @@ class Entry:
         )  # fmt: skip
 
 
-def _bound(tree: Path, path: Path) -> str:
+def _bind_mount(tree: Path, path: Path) -> str:
     make = "mkdir -p" if path.is_dir() else "touch"
     return f"{make} '{tree}{path}'; mount --bind '{path}' '{tree}{path}'"
 

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 
-def leading_to(start: str) -> list[str]:
+def open_paths(start: str) -> list[str]:
     """Where the open descriptors lead whose path begins with `start`."""
     found = []
     for number in os.listdir("/proc/self/fd"):

@@ -13,15 +13,15 @@ from typing import Any
 REAL = "/var/run/docker.sock"
 
 
-class Fake:
+class FakeEngine:
     """Listens like an engine; `answer(request) -> bytes | None` says what comes back, None is silence."""
 
-    def __init__(self, answer: Callable[[bytes], bytes | None], drip: bool = False) -> None:
+    def __init__(self, answer: Callable[[bytes], bytes | None], byte_by_byte: bool = False) -> None:
         self.directory = tempfile.mkdtemp(prefix="belljar-fake-")
         self.path = f"{self.directory}/docker.sock"
         self.requests: list[bytes] = []
-        self._answer, self._drip = answer, drip
-        self._over = threading.Event()
+        self._answer, self._byte_by_byte = answer, byte_by_byte
+        self._closing = threading.Event()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self.path)
         self._listener.listen(64)
@@ -29,16 +29,16 @@ class Fake:
         self._threads[0].start()
 
     def _serve(self) -> None:
-        while not self._over.is_set():
+        while not self._closing.is_set():
             try:
                 caller, _ = self._listener.accept()
             except OSError:
                 return
-            thread = threading.Thread(target=self._meet, args=[caller], daemon=True)
+            thread = threading.Thread(target=self._answer_one, args=[caller], daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _meet(self, caller: socket.socket) -> None:
+    def _answer_one(self, caller: socket.socket) -> None:
         with caller:
             caller.settimeout(30)
             try:
@@ -46,17 +46,17 @@ class Fake:
                 self.requests.append(request)
                 answer = self._answer(request)
                 if answer is None:
-                    self._over.wait(30)
+                    self._closing.wait(30)
                     return
-                for at in range(0, len(answer), 1 if self._drip else len(answer) or 1):
-                    caller.sendall(answer[at : at + 1] if self._drip else answer)
-                    if self._drip and self._over.wait(0.3):
+                for at in range(0, len(answer), 1 if self._byte_by_byte else len(answer) or 1):
+                    caller.sendall(answer[at : at + 1] if self._byte_by_byte else answer)
+                    if self._byte_by_byte and self._closing.wait(0.3):
                         return
             except OSError:
                 pass
 
     def close(self) -> None:
-        self._over.set()
+        self._closing.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
@@ -88,7 +88,7 @@ def reply(status: int, body: Any) -> bytes:
     )  # fmt: skip
 
 
-def passed_on(request: bytes) -> bytes:
+def real_answer(request: bytes) -> bytes:
     """What the real engine says."""
     head, _, body = request.partition(b"\r\n\r\n")
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection")]
@@ -98,12 +98,12 @@ def passed_on(request: bytes) -> bytes:
         return b"".join(iter(lambda: engine.recv(1 << 16), b""))
 
 
-def breaking(at: bytes, how: Callable[[bytes], bytes | None]) -> Callable[[bytes], bytes | None]:
+def broken_at(at: bytes, how: Callable[[bytes], bytes | None]) -> Callable[[bytes], bytes | None]:
     """Honest until a request has `at` in its first line."""
-    return lambda request: how(request) if at in request.partition(b"\r\n")[0] else passed_on(request)
+    return lambda request: how(request) if at in request.partition(b"\r\n")[0] else real_answer(request)
 
 
-def document(answer: bytes) -> Any:
+def json_of(answer: bytes) -> Any:
     """The JSON of an answer, which may come in chunks."""
     head, _, content = answer.partition(b"\r\n\r\n")
     if b"chunked" in head.lower():

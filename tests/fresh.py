@@ -80,7 +80,7 @@ class Tree:
         return Entry(self.root, [self.shared, SOCKET], sees_processes=True, become=become)
 
 
-def tried(case: Case) -> bool:
+def passes(case: Case) -> bool:
     place = Path(tempfile.mkdtemp(prefix="bj-fresh-", dir="/var/tmp"))
     place.chmod(0o755)
     tree = Tree(case, place)
@@ -151,7 +151,7 @@ def main(names: list[str]) -> int:
     unknown = set(names) - set(CASES)
     if unknown:
         sys.exit(f"fresh: no case called {', '.join(unknown)}; there are {', '.join(CASES)}")
-    results = [tried(CASES[name]) for name in names or CASES]
+    results = [passes(CASES[name]) for name in names or CASES]
     return 0 if all(results) else 1
 
 

@@ -195,7 +195,7 @@ NEEDS: dict[str, tuple[str, Callable[[], str | None]]] = {
 
 
 @cache
-def lack(need: str) -> str | None:
+def reason_missing(need: str) -> str | None:
     """Why the machine does not have it; None where it does."""
     return NEEDS[need][1]()
 
@@ -217,7 +217,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
         if item.nodeid.startswith(ENGINE_PLACES):
             item.add_marker("engine")
         for need in NEEDS:
-            if item.get_closest_marker(need) and (reason := lack(need)):
+            if item.get_closest_marker(need) and (reason := reason_missing(need)):
                 item.add_marker(pytest.mark.skip(reason=f"needs {need}: {reason}"))
                 break
 

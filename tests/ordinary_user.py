@@ -19,7 +19,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 CONTRACT_TOOLS = ("useradd", "newuidmap", "nsenter", "unshare", "setpriv", "runc")
 # Our Python, its packages and this checkout may be in a home that is closed to others. In a mount namespace of the
 # run's own, open directories stand in for such homes.
-OPENED = """
+BIND_CLOSED_HOMES = """
 set -e
 held=$1; shift
 keep() { mkdir -p "$held/$2"; mount --rbind "$2" "$held/$2"; }
@@ -52,8 +52,18 @@ class OrdinaryUser:
             "HOME": str(self.home), "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
             "BELLJAR_ENGINE": "oci", "TMPDIR": str(self.home), "PYTHONDONTWRITEBYTECODE": "1", **(env or {}),
         }  # fmt: skip
-        opened = [word for pair in self._closed() for word in pair]
-        apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", OPENED, "sh", f"{self.home}/held"]
+        opened = [word for pair in self._closed_directories() for word in pair]
+        apart = [
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            BIND_CLOSED_HOMES,
+            "sh",
+            f"{self.home}/held",
+        ]
         done = subprocess.run(
             [*apart, *opened, "--", *who, *argv], env=settings, cwd=self.home, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, check=False,
@@ -65,7 +75,7 @@ class OrdinaryUser:
         return self.run(sys.executable, *arguments, env=env, check=check)
 
     @staticmethod
-    def _closed() -> Iterator[tuple[str, str]]:
+    def _closed_directories() -> Iterator[tuple[str, str]]:
         """Directories that are needed, each with the one above it that lets nobody else in."""
         for needed in dict.fromkeys(map(os.path.realpath, (sys.base_prefix, sys.prefix, CHECKOUT))):
             above = [*reversed(Path(needed).parents), Path(needed)]
@@ -74,7 +84,7 @@ class OrdinaryUser:
                 yield str(closed), needed
 
 
-def lacking() -> str | None:
+def reason_to_skip() -> str | None:
     if os.geteuid() != 0:
         return "only root can make an account"
     if cgroups.version() == "2":

@@ -19,7 +19,7 @@ def give(path: Path, uid: int = OWNER) -> None:
 
 
 @contextmanager
-def swept_directory() -> Iterator[Path]:
+def deep_directory() -> Iterator[Path]:
     """To be dug as deep as one likes. What a killed run leaves in pytest's own directories pytest must remove one day,
     and a tree that is deeper than Python can follow fails that later run."""
     path = Path(tempfile.mkdtemp(prefix="belljar-deep-"))

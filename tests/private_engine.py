@@ -50,7 +50,7 @@ class PrivateEngine:
             self._daemon.terminate()
             self._daemon.wait(30)
         self._log.close()
-        for process in self._left():  # the keepers of containers whose engine was killed
+        for process in self._leftover_processes():  # the keepers of containers whose engine was killed
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
@@ -58,7 +58,7 @@ class PrivateEngine:
             subprocess.run(["umount", "-l", mount], check=False)
         shutil.rmtree(self.place, ignore_errors=True)
 
-    def _left(self) -> list[int]:
+    def _leftover_processes(self) -> list[int]:
         commands = {int(path.parent.name): _command(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
         return [pid for pid, command in commands.items() if f"{self.place}/exec".encode() in command]
 

@@ -39,17 +39,17 @@ def record(place: Path) -> list[str]:
     lines = []
     for command in STORY:
         shell = f"belljar() {{ '{sys.executable}' -m belljar \"$@\" </dev/null; }}; cd '{place}'; {command}"
-        printed = Terminal("bash", "-c", shell, cols=COLUMNS, BELLJAR_IMAGES=images()).rest()
+        printed = Terminal("bash", "-c", shell, cols=COLUMNS, BELLJAR_IMAGES=image_directory()).rest()
         lines += [f"$ {command}", *_ESCAPES.sub("", printed).rstrip("\n").split("\n"), ""]
     return lines
 
 
-def images() -> str:
+def image_directory() -> str:
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return os.environ.get("BELLJAR_IMAGES", f"{home}/belljar/images")
 
 
-def drawn(lines: list[str]) -> str:
+def svg(lines: list[str]) -> str:
     """The lines as an SVG."""
     wrapped = [part for line in lines for part in _wrapped(line)]
     width, height = COLUMNS * CHARACTER + 2 * MARGIN, len(wrapped) * LINE + 2 * MARGIN + LINE
@@ -80,7 +80,7 @@ def main() -> None:
         place.mkdir()
         lines = record(place)
     TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(drawn(lines))
+    TARGET.write_text(svg(lines))
     print("\n".join(lines))
 
 

@@ -15,24 +15,24 @@ RUNSC_RELEASE = "trixie"
 FETCH = "`python -m tests.runtimes` fetches it"
 
 
-def found(name: str) -> str | None:
-    fetched = _place() / "bin" / name
+def find(name: str) -> str | None:
+    fetched = _directory() / "bin" / name
     return shutil.which(name) or (str(fetched) if fetched.exists() else None)
 
 
-def _place() -> Path:
+def _directory() -> Path:
     return resources.cache_dir() / "runtimes"
 
 
 def fetch() -> None:
-    (_place() / "bin").mkdir(parents=True, exist_ok=True)
+    (_directory() / "bin").mkdir(parents=True, exist_ok=True)
     _fetch("crun", [], "crun", "libyajl2")
-    _fetch("runsc", _settings_of(RUNSC_RELEASE), "runsc")
+    _fetch("runsc", _apt_options(RUNSC_RELEASE), "runsc")
 
 
 def _fetch(name: str, settings: list[str], *packages: str) -> None:
     """The program gets a script that finds its libraries: those that no other program here may need."""
-    tree = _place() / name
+    tree = _directory() / name
     tree.mkdir(exist_ok=True)
     if settings:
         subprocess.run(["apt-get", "-q", *settings, "update"], check=True)
@@ -42,13 +42,13 @@ def _fetch(name: str, settings: list[str], *packages: str) -> None:
         subprocess.run(["dpkg-deb", "-x", package, tree], check=True)
         package.unlink()
     libraries = ":".join(str(path) for path in sorted((tree / "usr/lib").glob("*-linux-gnu")))
-    script = _place() / "bin" / name
+    script = _directory() / "bin" / name
     script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {tree}/usr/bin/{name} "$@"\n')
     script.chmod(0o755)
 
 
-def _settings_of(release: str) -> list[str]:
-    place = _place() / release
+def _apt_options(release: str) -> list[str]:
+    place = _directory() / release
     for name in ("lists/partial", "cache/archives/partial"):
         (place / name).mkdir(parents=True, exist_ok=True)
     listed = subprocess.run(

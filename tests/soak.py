@@ -49,18 +49,18 @@ class Soak:
     # The work.
 
     async def work(self, seed: int, until: float) -> None:
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         while time.monotonic() < until:
             with self.counted("session"):
                 async with belljar.Session(self.workspace, limits=belljar.Limits(memory="128m", pids=64)) as box:
-                    for _ in range(dice.randrange(20, 60)):
+                    for _ in range(rng.randrange(20, 60)):
                         if time.monotonic() < until and box.is_open:
-                            await self.one(dice, box)
+                            await self.one(rng, box)
 
-    async def one(self, dice: random.Random, box: belljar.Session) -> None:
-        deed = dice.choice(DEEDS)
-        with self.counted(deed.__name__.strip("_")), anyio.fail_after(120):
-            await deed(self, box, dice)
+    async def one(self, rng: random.Random, box: belljar.Session) -> None:
+        task = rng.choice(TASKS)
+        with self.counted(task.__name__.strip("_")), anyio.fail_after(120):
+            await task(self, box, rng)
 
     @contextmanager
     def counted(self, name: str) -> Iterator[None]:
@@ -82,9 +82,9 @@ class Soak:
     async def report(self, until: float, every: float) -> None:
         while (left := until - time.monotonic()) > 0:
             await anyio.sleep(min(every, left))
-            await self.look()
+            await self.sample()
 
-    async def look(self) -> None:
+    async def sample(self) -> None:
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # what the C library keeps for later use is not in use
         minutes, commands = (time.monotonic() - self.began) / 60, sum(self.done.values())
@@ -116,47 +116,47 @@ def resident() -> int:
 # What is done, each with its own proof.
 
 
-async def _command(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
-    word = f"{dice.random()}"
+async def _command(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
+    word = f"{rng.random()}"
     assert (await box.run(f"echo {word} | cat")).stdout == f"{word}\n"
 
 
-async def _program(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _program(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     assert (await box.run(["python3", "-c", "print(6 * 7)"])).stdout == "42\n"
 
 
-async def _input(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
-    data = dice.randbytes(dice.randrange(1 << 20))
+async def _input(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
+    data = rng.randbytes(rng.randrange(1 << 20))
     assert (await box.run(["cat"], stdin=data)).stdout_bytes == data
 
 
-async def _flood(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
-    size = dice.randrange(1 << 20, 64 << 20)
+async def _flood(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
+    size = rng.randrange(1 << 20, 64 << 20)
     assert (await box.run(f"head -c {size} /dev/zero")).bytes_produced == size
 
 
-async def _stream(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _stream(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     async with box.stream("for i in 1 2 3; do echo $i; done") as run:
         seen = b"".join([event.data async for event in run if isinstance(event, belljar.Output)])
     assert seen == b"1\n2\n3\n"
 
 
-async def _stream_left(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _stream_left(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     async with box.stream("yes") as run:
         await anext(run)
 
 
-async def _timeout(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _timeout(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     result = await box.run("(trap '' TERM; sleep 60) & setsid sleep 60 & sleep 60", timeout=0.2, grace=0.1)
     assert result.cause == "timeout"
 
 
-async def _cancelled(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
-    with anyio.move_on_after(dice.random() * 0.1):
+async def _cancelled(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
+    with anyio.move_on_after(rng.random() * 0.1):
         await box.run("sleep 60")
 
 
-async def _shell(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _shell(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     shell = await box.start("echo up; read -r line; echo got $line")
     while "up" not in (await shell.read(offset=0, wait=5)).stdout:
         pass
@@ -165,7 +165,7 @@ async def _shell(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
     assert await box.cleanup() >= 1
 
 
-async def _shell_killed(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _shell_killed(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     shell = await box.start("while :; do echo on; sleep 0.01; done")
     await shell.read(wait=1)
     await shell.kill(0)
@@ -173,22 +173,22 @@ async def _shell_killed(soak: Soak, box: belljar.Session, dice: random.Random) -
     await box.cleanup()
 
 
-async def _persistent(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _persistent(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     shell = box.persistent
     await shell.run("cd /tmp; export SOAK=1; f() { echo $SOAK; }", timeout=30)
     assert (await shell.run("pwd; f", timeout=30)).stdout == "/tmp\n1\n"
 
 
-async def _persistent_timeout(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _persistent_timeout(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     assert (await box.persistent.run("sleep 60", timeout=0.2, grace=0.1)).cause == "timeout"
 
 
-async def _out_of_memory(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _out_of_memory(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     result = await box.run(["python3", "-c", "x = bytearray(1 << 30)"])
     assert result.cause == "out_of_memory"
 
 
-async def _denied(soak: Soak, box: belljar.Session, dice: random.Random) -> None:
+async def _denied(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     try:
         await box.run("rm -rf /")
     except belljar.PolicyDenied:
@@ -196,8 +196,8 @@ async def _denied(soak: Soak, box: belljar.Session, dice: random.Random) -> None
     raise AssertionError("not denied")
 
 
-Deed = Callable[[Soak, belljar.Session, random.Random], Awaitable[None]]
-DEEDS: tuple[Deed, ...] = (
+Task = Callable[[Soak, belljar.Session, random.Random], Awaitable[None]]
+TASKS: tuple[Task, ...] = (
     _command, _command, _command, _program, _input, _flood, _stream, _stream_left, _timeout, _cancelled, _shell,
     _shell_killed, _persistent, _persistent, _persistent_timeout, _out_of_memory, _denied,
 )  # fmt: skip
@@ -205,27 +205,27 @@ DEEDS: tuple[Deed, ...] = (
 
 async def soak(minutes: float, workspace: Path) -> bool:
     os.chmod(workspace, 0o755)
-    it = Soak(workspace, await to_thread.run_sync(docker.find))
+    run = Soak(workspace, await to_thread.run_sync(docker.find))
     until = time.monotonic() + minutes * 60
     async with belljar.Pool(workspace, size=2) as pool, anyio.create_task_group() as tasks:
-        tasks.start_soon(it.report, until, min(60.0, minutes * 10))
-        tasks.start_soon(it.throwaways, pool, until)
+        tasks.start_soon(run.report, until, min(60.0, minutes * 10))
+        tasks.start_soon(run.throwaways, pool, until)
         for seed in range(WORKERS):
-            tasks.start_soon(it.work, seed, until)
-    left = await it.left_over()
-    await it.look()
-    return summary(it, left)
+            tasks.start_soon(run.work, seed, until)
+    left = await run.left_over()
+    await run.sample()
+    return summary(run, left)
 
 
-def summary(it: Soak, left: list[str]) -> bool:
-    first, last = it.rows[0], it.rows[-1]
-    print("\n" + "\n".join(f"{count:8} {name}" for name, count in sorted(it.done.items())))
-    print(f"\n{last[4]} done in {last[0]:.1f} minutes, {sum(it.failed.values())} failed")
-    print("\n".join(f"{count:8} {what}" for what, count in it.failed.most_common()))
+def summary(run: Soak, left: list[str]) -> bool:
+    first, last = run.rows[0], run.rows[-1]
+    print("\n" + "\n".join(f"{count:8} {name}" for name, count in sorted(run.done.items())))
+    print(f"\n{last[4]} done in {last[0]:.1f} minutes, {sum(run.failed.values())} failed")
+    print("\n".join(f"{count:8} {what}" for what, count in run.failed.most_common()))
     print(f"memory       {first[1] / 1e6:.1f} → {last[1] / 1e6:.1f} MB\ndescriptors  {first[2]} → {last[2]}")
     print(f"left over    {len(left)} {left or ''}")
     flat = last[1] - first[1] <= FLAT_MEMORY and last[2] - first[2] <= FLAT_DESCRIPTORS
-    return flat and not left and not it.failed
+    return flat and not left and not run.failed
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The picture is drawn from a real run, and is what a browser can draw."""
+"""The picture is svg from a real run, and is what a browser can draw."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests import recording
 
 
 def test_what_is_printed_cannot_break_the_picture() -> None:
-    root = ElementTree.fromstring(recording.drawn(["$ echo '<b>&'", "+ x", "y" * 150]))
+    root = ElementTree.fromstring(recording.svg(["$ echo '<b>&'", "+ x", "y" * 150]))
     texts = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
     assert texts == ["$ echo '<b>&'", "+ x", "y" * recording.COLUMNS, "y" * (150 - recording.COLUMNS)]
 

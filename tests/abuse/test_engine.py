@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio import to_thread
 from tests.abuse.conftest import Footprint, nothing_left
-from tests.fake_engine import Fake, breaking, passed_on, reply
+from tests.fake_engine import FakeEngine, broken_at, real_answer, reply
 
 import belljar
 from belljar import host
@@ -23,11 +23,11 @@ HANG = 120.0  # seconds: beyond what a busy machine needs
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, base_image: str) -> Iterator[Callable[..., Fake]]:
-    made: list[Fake] = []
+def fake(monkeypatch: pytest.MonkeyPatch, base_image: str) -> Iterator[Callable[..., FakeEngine]]:
+    made: list[FakeEngine] = []
 
-    def make(answer: Callable[[bytes], bytes | None], **options: Any) -> Fake:
-        made.append(Fake(answer, **options))
+    def make(answer: Callable[[bytes], bytes | None], **options: Any) -> FakeEngine:
+        made.append(FakeEngine(answer, **options))
         monkeypatch.setenv("DOCKER_HOST", f"unix://{made[-1].path}")
         host.default().forget()
         return made[-1]
@@ -63,10 +63,10 @@ WAYS: dict[str, Callable[[bytes], bytes | None]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("at", ["", "/containers/create", "/start"])
 async def test_a_broken_engine_is_a_clear_error_in_time(
-    fake: Callable[..., Fake], workspace: Path, engine: DockerEngine, at: str, way: str, impatient: None
+    fake: Callable[..., FakeEngine], workspace: Path, engine: DockerEngine, at: str, way: str, impatient: None
 ) -> None:
     before = await to_thread.run_sync(Footprint.now, engine)
-    fake(breaking(at.encode(), WAYS[way]))
+    fake(broken_at(at.encode(), WAYS[way]))
     with anyio.fail_after(HANG), pytest.raises(BelljarError) as failed:
         await belljar.run("true", workspace)
     assert isinstance(failed.value, EngineError)
@@ -75,9 +75,9 @@ async def test_a_broken_engine_is_a_clear_error_in_time(
 
 
 async def test_an_engine_that_answers_byte_by_byte_is_given_up_in_time(
-    fake: Callable[..., Fake], workspace: Path, impatient: None
+    fake: Callable[..., FakeEngine], workspace: Path, impatient: None
 ) -> None:
-    fake(lambda request: reply(200, {"ApiVersion": "1.41" + " " * 1000}), drip=True)
+    fake(lambda request: reply(200, {"ApiVersion": "1.41" + " " * 1000}), byte_by_byte=True)
     with anyio.fail_after(HANG), pytest.raises(EngineError, match="in time"):
         await belljar.run("true", workspace)
 
@@ -96,13 +96,13 @@ async def test_no_engine_at_all_is_a_clear_error(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_container_whose_creation_went_unanswered_is_not_made_twice(
-    fake: Callable[..., Fake], workspace: Path
+    fake: Callable[..., FakeEngine], workspace: Path
 ) -> None:
     def lose(request: bytes) -> bytes:
-        answer = passed_on(request)
+        answer = real_answer(request)
         return b"" if engine.count(b"/containers/create") == 1 else answer
 
-    engine = fake(breaking(b"/containers/create", lose))
+    engine = fake(broken_at(b"/containers/create", lose))
     result = await belljar.run("echo once >> made; cat made", workspace, timeout=60)
     assert result.stdout == "once\n"
     assert engine.count(b"/containers/create") == 2
@@ -111,23 +111,27 @@ async def test_a_container_whose_creation_went_unanswered_is_not_made_twice(
     assert len(names) == 1, "by the same name, so that the engine itself refuses a second"
 
 
-async def test_a_request_is_repeated_until_a_short_outage_is_over(fake: Callable[..., Fake], workspace: Path) -> None:
+async def test_a_request_is_repeated_until_a_short_outage_is_over(
+    fake: Callable[..., FakeEngine], workspace: Path
+) -> None:
     def at_third(request: bytes) -> bytes:
-        return passed_on(request) if engine.count(b"/start") >= 3 else b""
+        return real_answer(request) if engine.count(b"/start") >= 3 else b""
 
-    engine = fake(breaking(b"/start", at_third))
+    engine = fake(broken_at(b"/start", at_third))
     assert (await belljar.run("echo up", workspace, timeout=60)).stdout == "up\n"
 
 
-async def test_the_number_of_retries_is_bounded(fake: Callable[..., Fake], workspace: Path) -> None:
-    engine = fake(breaking(b"/start", lambda request: b""))
+async def test_the_number_of_retries_is_bounded(fake: Callable[..., FakeEngine], workspace: Path) -> None:
+    engine = fake(broken_at(b"/start", lambda request: b""))
     with anyio.fail_after(HANG), pytest.raises(EngineError):
         await belljar.run("true", workspace)
     assert 2 <= engine.count(b"/start") <= 60
 
 
-async def test_a_request_that_the_engine_refuses_is_not_repeated(fake: Callable[..., Fake], workspace: Path) -> None:
-    engine = fake(breaking(b"/start", WAYS["an error of its own"]))
+async def test_a_request_that_the_engine_refuses_is_not_repeated(
+    fake: Callable[..., FakeEngine], workspace: Path
+) -> None:
+    engine = fake(broken_at(b"/start", WAYS["an error of its own"]))
     with pytest.raises(EngineError, match="broken"):
         await belljar.run("true", workspace)
     assert engine.count(b"/start") <= 2

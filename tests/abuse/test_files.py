@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.abuse.conftest import PROMPT, Victim
-from tests.owners import give, swept_directory
+from tests.owners import deep_directory, give
 
 import belljar
 from belljar.errors import CommandError, WorkingDirectoryError
@@ -171,7 +171,7 @@ async def test_a_socket_that_the_host_puts_into_the_workspace_can_be_reached(vic
 
 @pytest.fixture
 def bottomless() -> Iterator[Path]:
-    with swept_directory() as path:
+    with deep_directory() as path:
         give(path)
         yield path
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fake_engine import Fake, document, passed_on, reply
+from tests.fake_engine import FakeEngine, json_of, real_answer, reply
 from tests.ordinary_user import OrdinaryUser
 
 DOCTOR = [sys.executable, "-m", "belljar", "doctor", "--json"]
@@ -24,8 +24,8 @@ def changed(at: str, **fields: Any) -> Callable[[bytes], bytes]:
 
     def answer(request: bytes) -> bytes:
         path = request.split(b" ", 2)[1].decode()
-        found = passed_on(request)
-        return reply(200, {**document(found), **fields}) if path == at else found
+        found = real_answer(request)
+        return reply(200, {**json_of(found), **fields}) if path == at else found
 
     return answer
 
@@ -35,7 +35,7 @@ def without_images(request: bytes) -> bytes:
     if b"/distribution/" in path:
         return reply(500, {"message": "dial tcp: lookup registry: no such host"})
     gone = b"/images/" in path and path.endswith(b"/json")
-    return reply(404, {"message": "no such image"}) if gone else passed_on(request)
+    return reply(404, {"message": "no such image"}) if gone else real_answer(request)
 
 
 def with_options(*names: str, **fields: Any) -> Callable[[bytes], bytes]:
@@ -64,7 +64,7 @@ def faked() -> Iterator[Callable[[Callable[[bytes], bytes]], dict[str, str]]]:
     with ExitStack() as stack:
 
         def make(answer: Callable[[bytes], bytes]) -> dict[str, str]:
-            fake = Fake(answer)
+            fake = FakeEngine(answer)
             stack.callback(fake.close)
             return {**os.environ, "DOCKER_HOST": f"unix://{fake.path}"}
 

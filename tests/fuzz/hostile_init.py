@@ -36,11 +36,11 @@ def frame(kind: str | int, id: int = 0, payload: bytes = b"", stream: int = 0, z
 
 class Init:
     def __init__(self, connection: socket.socket, seed: int) -> None:
-        self.connection, self.chance = connection, random.Random(seed)
-        self.ids: list[int] = [self.chance.getrandbits(63)]
+        self.connection, self.random = connection, random.Random(seed)
+        self.ids: list[int] = [self.random.getrandbits(63)]
         self._heard = b""
         self._kept: list[object] = []
-        self.starts = self.chance.random() < 0.9
+        self.starts = self.random.random() < 0.9
         self.credit: dict[tuple[int, int], int] = {}
         self.sent: dict[tuple[int, int], int] = {}
         self.until = time.monotonic() + SECONDS
@@ -79,7 +79,7 @@ class Init:
             self.credit[id, stream] = struct.unpack("<Q", payload)[0]
 
     def greet(self) -> None:
-        self.send(frame("welcome", 0, struct.pack("<IIQII", WIRE["version"], 1, self.chance.getrandbits(64), 0, 7)))
+        self.send(frame("welcome", 0, struct.pack("<IIQII", WIRE["version"], 1, self.random.getrandbits(64), 0, 7)))
 
     # What keeps to the rules, and costs the host as much as they allow.
 
@@ -115,30 +115,30 @@ class Init:
     # What does not.
 
     def rubbish(self) -> None:
-        self.send(self.chance.randbytes(self.chance.randrange(1, 5000)))
+        self.send(self.random.randbytes(self.random.randrange(1, 5000)))
 
     def any_frame(self) -> None:
         """Every kind, in whatever state its command is."""
-        name, (_, least, most) = self.chance.choice(list(WIRE["from"].items()))
+        name, (_, least, most) = self.random.choice(list(WIRE["from"].items()))
         most = LONGEST if most == "max" else most
-        length = self.chance.choice([least, least, most, self.chance.randrange(least, min(most, 4096) + 1)])
-        payload = self.chance.choice([bytes(length), self.chance.randbytes(length)])
-        self.send(frame(name, self.chance.choice(self.ids), payload, self.chance.randrange(4)))
+        length = self.random.choice([least, least, most, self.random.randrange(least, min(most, 4096) + 1)])
+        payload = self.random.choice([bytes(length), self.random.randbytes(length)])
+        self.send(frame(name, self.random.choice(self.ids), payload, self.random.randrange(4)))
 
     def likely_frame(self) -> None:
-        id = self.chance.choice(self.ids)
+        id = self.random.choice(self.ids)
         self.send(
-            self.chance.choice(
+            self.random.choice(
                 [
                     frame("started", id, struct.pack("<I", 3)),
                     frame("pong", 0, bytes(8)),
                     frame("error", id, struct.pack("<I", 2)),
                     frame("ended", id, struct.pack("<4I6Q2I", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
-                    frame("input_ack", id, struct.pack("<Q", self.chance.randrange(8))),
+                    frame("input_ack", id, struct.pack("<Q", self.random.randrange(8))),
                     frame("list_reply", 0, struct.pack("<I", 0)),
                     frame("state_reply", id, bytes(24) + b"/" + bytes(4000)),
                     frame("spawn_error", id, bytes(8) + b"x" * 200),
-                    frame("read_reply", id, bytes(116), self.chance.randrange(256)),
+                    frame("read_reply", id, bytes(116), self.random.randrange(256)),
                 ]
             )
         )
@@ -146,53 +146,53 @@ class Init:
     def tiny_output(self) -> None:
         ids = self.ids[1:] or self.ids
         parts = [
-            frame("output", self.chance.choice(ids), bytes(8) + b"x", self.chance.choice((1, 2))) for _ in range(2000)
+            frame("output", self.random.choice(ids), bytes(8) + b"x", self.random.choice((1, 2))) for _ in range(2000)
         ]
         self.send(b"".join(parts))
 
     def large_output(self) -> None:
         size = WIRE["sizes"]["chunk"]
-        self.send(frame("output", self.chance.choice(self.ids), bytes(8 + size), self.chance.choice((1, 2, 3))))
+        self.send(frame("output", self.random.choice(self.ids), bytes(8 + size), self.random.choice((1, 2, 3))))
 
     def control_flood(self) -> None:
         for id in self.ids[1:]:
-            self.send(frame("output", id, bytes(8) + self.chance.choice([b"\0", b"x", b"s"]) * 60000, 3))
+            self.send(frame("output", id, bytes(8) + self.random.choice([b"\0", b"x", b"s"]) * 60000, 3))
 
     def huge_counts(self) -> None:
         entry = bytes(40) + bytes(72) + bytes(4)
         lengths = struct.pack("<QQIQQII", 0, 1 << 63, 1 << 20, 0, 0, 0, 0)
-        self.send(self.chance.choice([
+        self.send(self.random.choice([
             frame("list_reply", 0, struct.pack("<I", 0xFFFFFFFF) + entry * 100),
             frame("list_reply", 0, struct.pack("<I", LONGEST // len(entry) - 1) + entry * (LONGEST // len(entry) - 1)),
-            frame("read_reply", self.chance.choice(self.ids), lengths + bytes(LONGEST - 200)),
-            HEADER.pack(0xFFFFFFFF, FROM["output"], 1, 0, self.chance.choice(self.ids)),
+            frame("read_reply", self.random.choice(self.ids), lengths + bytes(LONGEST - 200)),
+            HEADER.pack(0xFFFFFFFF, FROM["output"], 1, 0, self.random.choice(self.ids)),
         ]))  # fmt: skip
 
     def drip(self) -> None:
-        for byte in frame("output", self.chance.choice(self.ids), bytes(200), 1):
+        for byte in frame("output", self.random.choice(self.ids), bytes(200), 1):
             self.send(bytes([byte]))
 
     def unanswered(self) -> None:
-        self.send(frame(self.chance.choice(["pong", "error"]), self.chance.choice(self.ids), bytes(8)) * 500)
+        self.send(frame(self.random.choice(["pong", "error"]), self.random.choice(self.ids), bytes(8)) * 500)
 
     def pipes(self) -> None:
         """Descriptors of every kind, as pipes of a stream or with nothing at all."""
-        descriptors = [self._descriptor() for _ in range(self.chance.choice([1, 1, 4, 40]))]
-        id, stream = self.chance.choice(self.ids), self.chance.randrange(4)
-        offset = struct.pack("<Q", self.chance.choice([0, 0, 0, 1 << 40]))
-        data = self.chance.choice([frame("pipe", id, offset, stream), b"x", frame("pong", 0, bytes(8))])
+        descriptors = [self._descriptor() for _ in range(self.random.choice([1, 1, 4, 40]))]
+        id, stream = self.random.choice(self.ids), self.random.randrange(4)
+        offset = struct.pack("<Q", self.random.choice([0, 0, 0, 1 << 40]))
+        data = self.random.choice([frame("pipe", id, offset, stream), b"x", frame("pong", 0, bytes(8))])
         self.send(data, descriptors)
         for each in descriptors:
             os.close(each)
 
     def _descriptor(self) -> int:
-        kind = self.chance.randrange(8)
+        kind = self.random.randrange(8)
         if kind < 3:
             reading, writing = os.pipe()
             os.set_blocking(reading, True)
             os.set_blocking(writing, True)
             with contextlib.suppress(OSError):
-                os.write(writing, b"y" * self.chance.choice([1, 60000]))
+                os.write(writing, b"y" * self.random.choice([1, 60000]))
             self._kept.append(os.fdopen(writing if kind else reading, "wb" if kind else "rb", 0))
             return reading if kind else writing
         if kind == 3:
@@ -219,17 +219,17 @@ class Init:
             self.rubbish, self.any_frame, self.likely_frame, self.tiny_output, self.large_output, self.control_flood,
             self.huge_counts, self.drip, self.unanswered, self.pipes,
         ]  # fmt: skip
-        if self.chance.random() < 0.95:
+        if self.random.random() < 0.95:
             self.greet()
-        time.sleep(self.chance.choice([0, 0.01]))
+        time.sleep(self.random.choice([0, 0.01]))
         self.listen()
-        if self.chance.random() < 0.5:
+        if self.random.random() < 0.5:
             acts = [self.tiny_within_credit, self.large_within_credit, self.text_within_credit]
-        favourite = self.chance.choice(acts)
+        favourite = self.random.choice(acts)
         while time.monotonic() < self.until:
             self.listen()
             time.sleep(0.0005)  # nothing may be left to do
-            act = favourite if self.chance.random() < 0.8 else self.chance.choice(acts)
+            act = favourite if self.random.random() < 0.8 else self.random.choice(acts)
             act()
 
 

@@ -83,8 +83,8 @@ class Run:
     order: list[tuple[int, bytes]] = field(default_factory=list)
     acked: dict[int, int] = field(default_factory=dict)
     counted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    lent: list[threading.Thread] = field(default_factory=list)
-    feed: int | None = None
+    pipe_readers: list[threading.Thread] = field(default_factory=list)
+    stdin_pipe: int | None = None
 
     @property
     def out(self) -> bytes:
@@ -174,11 +174,11 @@ class Connection:
         elif kind == INPUT_ACK:
             (run.acked[stream],) = struct.unpack("<Q", payload)
         elif kind == PIPE and stream == 0:
-            run.feed = self._pipes.popleft()
+            run.stdin_pipe = self._pipes.popleft()
         elif kind == PIPE:
             assert struct.unpack("<Q", payload)[0] == len(run.streams[stream]) or not self.keep
-            run.lent.append(threading.Thread(target=self._drain, args=(run, stream, self._pipes.popleft())))
-            run.lent[-1].start()
+            run.pipe_readers.append(threading.Thread(target=self._drain, args=(run, stream, self._pipes.popleft())))
+            run.pipe_readers[-1].start()
         elif kind == OUTPUT:
             assert run.pid is not None
             run.counted[stream] += len(payload) - 8
@@ -189,8 +189,8 @@ class Connection:
 
     def _drain(self, run: Run, stream: int, pipe: int) -> None:
         os.set_blocking(pipe, True)
-        with open(pipe, "rb", buffering=0) as lent:
-            while data := lent.read(1 << 20):
+        with open(pipe, "rb", buffering=0) as file:
+            while data := file.read(1 << 20):
                 run.counted[stream] += len(data)
                 if self.keep:
                     run.streams[stream] += data
@@ -231,7 +231,7 @@ class Connection:
 
     def finish(self, run: Run) -> Run:
         self.until(lambda: run.over)
-        for thread in run.lent:
+        for thread in run.pipe_readers:
             thread.join(PATIENCE)
         return run
 

@@ -220,10 +220,10 @@ def test_a_shell_is_driven_past_pid_1_by_a_host_that_asks_for_its_pipes(link: Co
     text = 'while read -r -u9 line; do echo "got $line"; echo "status of $line" >&8; done; exit 3'
     run = link.shell(text, CONTROL | DIRECT)
     link.input(run, b"one\n", 3)
-    link.until(lambda: run.feed is not None)
-    assert run.feed is not None
-    os.write(run.feed, b"two\n")
-    os.close(run.feed)
+    link.until(lambda: run.stdin_pipe is not None)
+    assert run.stdin_pipe is not None
+    os.write(run.stdin_pipe, b"two\n")
+    os.close(run.stdin_pipe)
     link.input(run, b"", 3)  # PID 1 had kept its own end: now nobody has one
     end = link.finish(run).end
     assert end is not None

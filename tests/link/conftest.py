@@ -15,7 +15,7 @@ from belljar.link.remote_command import Execution
 from belljar.link.transport import SocketTransport
 
 
-def stand_still(seconds: float) -> None:
+def block_the_loop(seconds: float) -> None:
     """Nothing else of the loop runs meanwhile."""
     time.sleep(seconds)
 
@@ -62,11 +62,11 @@ async def pair() -> AsyncIterator[Pair]:
 DIRECT = Flag.CONTROL | Flag.DIRECT
 
 
-def passed(pair: Pair, id: int, stream: int, *descriptors: int) -> None:
+def pass_pipe(pair: Pair, id: int, stream: int, *descriptors: int) -> None:
     socket.send_fds(pair.init, [frames.HEADER.pack(8, From.PIPE, stream, 0, id) + bytes(8)], descriptors)
 
 
-async def running(pair: Pair, flags: int) -> Execution:
+async def started_command(pair: Pair, flags: int) -> Execution:
     execution = pair.link.spawn([b"true"], flags=flags)
     pair.say(From.STARTED, execution.id, frames.u32(1))
     await execution.started()

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.link.conftest import ENDED, Pair, passed, running
+from tests.link.conftest import ENDED, Pair, pass_pipe, started_command
 
 from belljar.link import bulk, frames
 from belljar.link.frames import Flag, From
@@ -13,10 +13,10 @@ from belljar.link.frames import Flag, From
 @pytest.mark.parametrize("mode", ["wb", "ab"], ids=["pages", "copied"])
 async def test_output_goes_to_a_file_until_the_command_ends(pair: Pair, tmp_path: Path, mode: str) -> None:
     """Also where somebody else still holds the pipe."""
-    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     with open(tmp_path / "file", mode) as file:
         execution.spill(file.fileno())
-        passed(pair, execution.id, frames.STDOUT, reading)
+        pass_pipe(pair, execution.id, frames.STDOUT, reading)
         os.write(writing, b"x" * 5000)
         pair.say(From.ENDED, execution.id, ENDED)
         await execution.ended()
@@ -26,10 +26,10 @@ async def test_output_goes_to_a_file_until_the_command_ends(pair: Pair, tmp_path
 
 
 async def test_a_file_that_cannot_be_written_ends_the_command_and_nothing_else(pair: Pair) -> None:
-    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     with open("/dev/full", "wb") as file:
         execution.spill(file.fileno())
-        passed(pair, execution.id, frames.STDOUT, reading)
+        pass_pipe(pair, execution.id, frames.STDOUT, reading)
         os.write(writing, b"x")
         pair.say(From.ENDED, execution.id, ENDED)
         with pytest.raises(OSError, match="No space"):

@@ -9,7 +9,7 @@ from itertools import pairwise
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.link.conftest import DIRECT, ENDED, WELCOME, Pair, passed, running, spawned, stand_still
+from tests.link.conftest import DIRECT, ENDED, WELCOME, Pair, block_the_loop, pass_pipe, spawned, started_command
 
 from belljar.errors import (
     SandboxLost,
@@ -122,8 +122,8 @@ async def test_control_output_has_credit_like_any_other(pair: Pair) -> None:
 async def test_a_passed_pipe_end_of_the_wrong_direction_closes_the_connection(
     pair: Pair, stream: int, end: int
 ) -> None:
-    execution, ends = await running(pair, DIRECT), os.pipe()
-    passed(pair, execution.id, stream, ends[end])
+    execution, ends = await started_command(pair, DIRECT), os.pipe()
+    pass_pipe(pair, execution.id, stream, ends[end])
     with pytest.raises(SandboxLost, match="broke the protocol"):
         await execution.ended()
     for each in ends:
@@ -134,8 +134,8 @@ async def test_a_passed_pipe_end_of_the_wrong_direction_closes_the_connection(
     ("flags", "stream"), [(Flag.SHELL, 0), (Flag.SHELL, 3), (Flag.PTY, 1), (Flag.CONTROL, 3), (Flag.DIRECT, 3)], ids=str
 )
 async def test_an_unexpected_pipe_closes_the_connection(pair: Pair, flags: int, stream: int) -> None:
-    execution, ends = await running(pair, flags), os.pipe()
-    passed(pair, execution.id, stream, ends[stream == 0])
+    execution, ends = await started_command(pair, flags), os.pipe()
+    pass_pipe(pair, execution.id, stream, ends[stream == 0])
     with pytest.raises(SandboxLost, match="unexpected"):
         await execution.ended()
     for each in ends:
@@ -143,7 +143,7 @@ async def test_an_unexpected_pipe_closes_the_connection(pair: Pair, flags: int, 
 
 
 async def test_a_descriptor_without_its_frame_closes_the_connection(pair: Pair) -> None:
-    execution, ends = await running(pair, Flag.SHELL), os.pipe()
+    execution, ends = await started_command(pair, Flag.SHELL), os.pipe()
     socket.send_fds(pair.init, [frames.HEADER.pack(9, From.OUTPUT, 1, 0, execution.id) + bytes(9)], [ends[0]])
     with pytest.raises(SandboxLost, match="belongs to no stream"):
         await execution.ended()
@@ -152,7 +152,7 @@ async def test_a_descriptor_without_its_frame_closes_the_connection(pair: Pair) 
 
 
 async def test_the_loop_s_other_callers_get_their_turn_between_tiny_frames(pair: Pair) -> None:
-    execution, heard, turns = await running(pair, Flag.SHELL), 0, [0]
+    execution, heard, turns = await started_command(pair, Flag.SHELL), 0, [0]
 
     def hear(stream: int, data: bytes) -> None:
         nonlocal heard
@@ -205,17 +205,17 @@ async def test_a_blocked_event_loop_is_not_taken_for_a_silent_sandbox(
     monkeypatch.setattr(link, "SUSPECT", 0.1)
     monkeypatch.setattr(link, "GIVE_UP", 0.2)
     pair.alive = False
-    execution = await running(pair, Flag.SHELL)
+    execution = await started_command(pair, Flag.SHELL)
     pair.say(From.ENDED, execution.id, ENDED)
     pair.link.loop.remove_reader(pair.link._transport.fileno())  # nothing is read while the loop stands still
-    stand_still(1)
+    block_the_loop(1)
     pair.link.loop.call_later(0.02, pair.link.loop.add_reader, pair.link._transport.fileno(), pair.link._readable)
     assert (await execution.ended()).exit_code == 0
 
 
 async def test_a_command_that_ended_while_the_loop_was_blocked_has_not_timed_out(pair: Pair) -> None:
-    execution = await running(pair, Flag.SHELL)
-    stand_still(0.2)
+    execution = await started_command(pair, Flag.SHELL)
+    block_the_loop(0.2)
     pair.say(From.ENDED, execution.id, ENDED)
     assert (await execution.ended_within(0.1)).exit_code == 0
 
@@ -253,7 +253,7 @@ async def test_an_init_that_sends_but_never_answers_is_given_up(pair: Pair, monk
     """Output, and answers to other questions, are no answer."""
     monkeypatch.setattr(link, "PULSE", 0.01)
     monkeypatch.setattr(link, "GIVE_UP", 0.3)
-    execution = await running(pair, Flag.SHELL)
+    execution = await started_command(pair, Flag.SHELL)
 
     async def talk() -> None:
         while pair.link.lost is None:
@@ -286,7 +286,7 @@ async def test_a_bridged_link_sends_heartbeats_while_the_event_loop_is_blocked(m
     transport = SocketTransport(ours)
     transport.bridged = True  # type: ignore[misc]
     bridged = Link(transport)
-    stand_still(0.3)
+    block_the_loop(0.3)
     bridged.close()
     beat = frames.frame(frames.To.HEARTBEAT)
     assert theirs.recv(4096).startswith(beat * 3)

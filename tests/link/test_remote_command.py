@@ -3,7 +3,7 @@
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.link.conftest import ENDED, Pair, running, spawned
+from tests.link.conftest import ENDED, Pair, spawned, started_command
 
 from belljar.errors import SandboxLost
 from belljar.link import frames
@@ -25,7 +25,7 @@ async def test_start_output_and_end_reach_the_command_s_object(pair: Pair) -> No
 
 @pytest.mark.parametrize("twice", [From.STARTED, From.ENDED])
 async def test_a_command_starts_once_and_ends_once(pair: Pair, twice: From) -> None:
-    execution = await running(pair, Flag.SHELL)
+    execution = await started_command(pair, Flag.SHELL)
     if twice == From.ENDED:
         pair.say(From.ENDED, execution.id, ENDED)
     pair.say(twice, execution.id, ENDED if twice == From.ENDED else frames.u32(1))
@@ -37,7 +37,7 @@ async def test_an_on_output_that_raises_ends_only_its_own_command(pair: Pair) ->
     def on_output(stream: int, data: bytes) -> None:
         raise OSError("disk full")
 
-    failing, other = await running(pair, Flag.SHELL), await running(pair, Flag.SHELL)
+    failing, other = await started_command(pair, Flag.SHELL), await started_command(pair, Flag.SHELL)
     failing.on_output = on_output
     heard: list[bytes] = []
     other.on_output = lambda stream, data: heard.append(data)

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from anyio import to_thread
-from tests.link.conftest import DIRECT, ENDED, Pair, passed, running
+from tests.link.conftest import DIRECT, ENDED, Pair, pass_pipe, started_command
 
 from belljar.errors import SandboxLost
 from belljar.link import frames, transport
@@ -23,10 +23,10 @@ from belljar.link.transport import DRAIN
 
 async def test_a_pipe_that_the_init_sets_to_blocking_does_not_block_the_loop(pair: Pair) -> None:
     """Its flags are shared with whoever holds it, unless it is opened anew."""
-    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     heard: list[bytes] = []
     execution.on_output = lambda stream, data: heard.append(data)
-    passed(pair, execution.id, frames.STDOUT, reading)
+    pass_pipe(pair, execution.id, frames.STDOUT, reading)
     os.set_blocking(reading, True)
     os.write(writing, b"x" * 4096)
     with anyio.fail_after(120):
@@ -55,7 +55,7 @@ def lingering() -> tuple[socket.socket, socket.socket]:
 
 @pytest.mark.parametrize("how", ["as a pipe", "without a frame", "never read", "more than is looked at"])
 async def test_closing_passed_descriptors_never_blocks(pair: Pair, how: str) -> None:
-    execution = await running(pair, Flag.SHELL)
+    execution = await started_command(pair, Flag.SHELL)
     client, server = lingering()
     closed = how in ("never read", "more than is looked at")
     if closed:
@@ -67,7 +67,7 @@ async def test_closing_passed_descriptors_never_blocks(pair: Pair, how: str) -> 
             socket.send_fds(pair.init, [b"x"], [server.fileno()])
         socket.send_fds(pair.init, [b"x"], [client.fileno()])
     else:
-        passed(pair, execution.id, frames.STDOUT, client.fileno())
+        pass_pipe(pair, execution.id, frames.STDOUT, client.fileno())
     client.close()  # the last to hold it is whoever takes it out of the queue
     begun = time.monotonic()
     if closed:
@@ -79,7 +79,7 @@ async def test_closing_passed_descriptors_never_blocks(pair: Pair, how: str) -> 
 
 
 async def test_passed_sockets_that_linger_are_closed_in_the_host(pair: Pair) -> None:
-    execution = await running(pair, Flag.SHELL)
+    execution = await started_command(pair, Flag.SHELL)
     both = [lingering() for _ in range(2)]
     names = {f"socket:[{os.fstat(client.fileno()).st_ino}]" for client, _ in both}
     socket.send_fds(pair.init, [b"x"], [client.fileno() for client, _ in both] * 10)
@@ -105,7 +105,7 @@ def _open_descriptors() -> set[str]:
 async def test_closing_receives_only_a_bounded_number_of_waiting_descriptors(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execution = await running(pair, Flag.SHELL)
+    execution = await started_command(pair, Flag.SHELL)
     pair.link.loop.remove_reader(pair.link._transport.fileno())
     taken: list[int] = []
     close = transport.close_passed
@@ -121,16 +121,16 @@ async def test_closing_receives_only_a_bounded_number_of_waiting_descriptors(
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/proc/self/stat", "/"])
 async def test_a_readable_descriptor_that_is_not_a_pipe_closes_the_connection(pair: Pair, path: str) -> None:
     """A device gives bytes without end, and nobody in the sandbox has to make them."""
-    execution, other = await running(pair, Flag.SHELL), os.open(path, os.O_RDONLY)
-    passed(pair, execution.id, frames.STDOUT, other)
+    execution, other = await started_command(pair, Flag.SHELL), os.open(path, os.O_RDONLY)
+    pass_pipe(pair, execution.id, frames.STDOUT, other)
     os.close(other)
     with anyio.fail_after(60), pytest.raises(SandboxLost, match="not a pipe"):
         await execution.ended()
 
 
 async def test_output_frames_beside_a_pipe_close_the_connection(pair: Pair) -> None:
-    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
-    passed(pair, execution.id, frames.STDOUT, reading)
+    execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
+    pass_pipe(pair, execution.id, frames.STDOUT, reading)
     pair.output(execution.id, b"beside it")
     with anyio.fail_after(60), pytest.raises(SandboxLost, match="broke the protocol"):
         await execution.ended()
@@ -139,9 +139,9 @@ async def test_output_frames_beside_a_pipe_close_the_connection(pair: Pair) -> N
 
 
 async def test_later_input_does_not_overtake_input_still_in_the_init(pair: Pair) -> None:
-    execution, (reading, writing) = await running(pair, DIRECT), os.pipe()
+    execution, (reading, writing) = await started_command(pair, DIRECT), os.pipe()
     await execution.input(b"first", frames.CONTROL)
-    passed(pair, execution.id, frames.STDIN, writing)
+    pass_pipe(pair, execution.id, frames.STDIN, writing)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(pair.link.ping)
         await anyio.wait_all_tasks_blocked()
@@ -156,12 +156,12 @@ OWN_STDIN = Flag.STDIN | Flag.DIRECT
 
 
 async def test_input_waits_for_its_pipe_and_goes_past_the_init(pair: Pair, tmp_path: Path) -> None:
-    execution, (reading, writing) = await running(pair, OWN_STDIN), os.pipe()
+    execution, (reading, writing) = await started_command(pair, OWN_STDIN), os.pipe()
     (tmp_path / "file").write_bytes(b"poured")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(execution.input, b"first ")
         await anyio.wait_all_tasks_blocked()
-        passed(pair, execution.id, frames.STDIN, writing)
+        pass_pipe(pair, execution.id, frames.STDIN, writing)
         os.close(writing)
     with open(tmp_path / "file", "rb") as file:
         await execution.pour(file.fileno())
@@ -175,8 +175,8 @@ async def test_input_waits_for_its_pipe_and_goes_past_the_init(pair: Pair, tmp_p
 
 
 async def test_a_proc_file_can_be_given_as_stdin(pair: Pair) -> None:
-    execution, (reading, writing) = await running(pair, OWN_STDIN), os.pipe()
-    passed(pair, execution.id, frames.STDIN, writing)
+    execution, (reading, writing) = await started_command(pair, OWN_STDIN), os.pipe()
+    pass_pipe(pair, execution.id, frames.STDIN, writing)
     os.close(writing)
     with open("/proc/self/status", "rb") as file:
         await execution.pour(file.fileno())
@@ -185,7 +185,7 @@ async def test_a_proc_file_can_be_given_as_stdin(pair: Pair) -> None:
 
 
 async def test_input_of_a_command_that_ended_without_a_pipe_is_dropped(pair: Pair) -> None:
-    execution = await running(pair, OWN_STDIN)
+    execution = await started_command(pair, OWN_STDIN)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(execution.input, b"never taken")
         await anyio.wait_all_tasks_blocked()
@@ -194,9 +194,9 @@ async def test_input_of_a_command_that_ended_without_a_pipe_is_dropped(pair: Pai
 
 
 async def test_a_second_stdin_pipe_closes_the_connection(pair: Pair) -> None:
-    execution, ends = await running(pair, OWN_STDIN), os.pipe()
+    execution, ends = await started_command(pair, OWN_STDIN), os.pipe()
     for _ in range(2):
-        passed(pair, execution.id, frames.STDIN, ends[1])
+        pass_pipe(pair, execution.id, frames.STDIN, ends[1])
     with pytest.raises(SandboxLost, match="a second pipe"):
         await execution.ended()
     for each in ends:
@@ -205,7 +205,7 @@ async def test_a_second_stdin_pipe_closes_the_connection(pair: Pair) -> None:
 
 async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair: Pair) -> None:
     """By somebody else in the sandbox, who got hold of it: what was in it when the command ended is all."""
-    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     heard: list[bytes] = []
 
     def take(stream: int, data: bytes) -> None:
@@ -215,7 +215,7 @@ async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair:
 
     execution.on_output = take
     os.write(writing, b"mine")
-    passed(pair, execution.id, frames.STDOUT, reading)
+    pass_pipe(pair, execution.id, frames.STDOUT, reading)
     pair.say(From.ENDED, execution.id, ENDED)
     await execution.ended()
     assert len(heard) < 20, "what was read before the end was heard of"
@@ -225,11 +225,11 @@ async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair:
 
 async def test_a_pipe_drained_exactly_at_the_end_of_a_turn_ends_with_its_command(pair: Pair) -> None:
     """Nothing wakes the loop for it any more."""
-    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
     heard: list[bytes] = []
     execution.on_output = lambda stream, data: heard.append(data)
-    passed(pair, execution.id, frames.STDOUT, reading)
+    pass_pipe(pair, execution.id, frames.STDOUT, reading)
     with anyio.fail_after(20):
         while execution._outputs[0].pipe is None:
             await anyio.lowlevel.checkpoint()

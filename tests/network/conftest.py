@@ -55,7 +55,7 @@ class Names:
 
 
 @dataclass
-class Doorway:
+class RunningDoor:
     port: int
     door: Door
     mux: Mux
@@ -77,15 +77,15 @@ class Doorway:
         return heard
 
 
-Opening = Callable[..., Any]
+OpenDoor = Callable[..., Any]
 
 
 @pytest.fixture
-def open_door(relay_program: Path) -> Opening:
-    """`async with open_door(Allow(...), names) as doorway`: a door, reached through a real relay."""
+def open_door(relay_program: Path) -> OpenDoor:
+    """`async with open_door(Allow(...), names) as opened`: a door, reached through a real relay."""
 
     @asynccontextmanager
-    async def opening(allow: Allow, names: Names | None = None, **options: Any) -> AsyncIterator[Doorway]:
+    async def opening(allow: Allow, names: Names | None = None, **options: Any) -> AsyncIterator[RunningDoor]:
         port, records = free_port(), list[dict[str, Any]]()
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(str(relay_program), str(port), stdin=pipe, stdout=pipe)
@@ -111,7 +111,7 @@ def open_door(relay_program: Path) -> Opening:
             tasks.start_soon(mux.run)
             await mux.ready.wait()
             try:
-                yield Doorway(port, door, mux, records, process)
+                yield RunningDoor(port, door, mux, records, process)
             finally:
                 tasks.cancel_scope.cancel()
                 if process.returncode is None:
@@ -147,7 +147,7 @@ async def echo(stream: SocketStream) -> None:
         await stream.send(await stream.receive())
 
 
-__all__ = ["Doorway", "MuxStream", "Names", "echo", "free_port", "server"]
+__all__ = ["MuxStream", "Names", "RunningDoor", "echo", "free_port", "server"]
 
 
 LOCAL = {"api.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}

@@ -9,14 +9,14 @@ from pathlib import Path
 import anyio
 from anyio.abc import SocketStream
 from anyio.streams.tls import TLSStream
-from tests.network.conftest import ALLOW, NAMES, Names, Opening, ask, secure
+from tests.network.conftest import ALLOW, NAMES, Names, OpenDoor, ask, secure
 
 from belljar.network.allow import Allow
 from belljar.network.authority import Authority
 
 
 async def test_a_header_is_added_outside_and_masked_coming_back(
-    open_door: Opening, world: Authority, trust: str, to_443: dict[str, int], tmp_path: Path
+    open_door: OpenDoor, world: Authority, trust: str, to_443: dict[str, int], tmp_path: Path
 ) -> None:
     ours = Authority(trust)
     (tmp_path / "session.pem").write_bytes(ours.pem)
@@ -34,7 +34,7 @@ async def test_a_header_is_added_outside_and_masked_coming_back(
 
 
 async def test_a_websocket_goes_through_where_tls_ends_here(
-    open_door: Opening, world: Authority, trust: str, to_443: dict[str, int], tmp_path: Path
+    open_door: OpenDoor, world: Authority, trust: str, to_443: dict[str, int], tmp_path: Path
 ) -> None:
     keys: list[bytes] = []
 

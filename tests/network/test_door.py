@@ -8,12 +8,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 from anyio.abc import SocketStream
-from tests.network.conftest import LOCAL, Names, Opening, echo, server, web
+from tests.network.conftest import LOCAL, Names, OpenDoor, echo, server, web
 
 from belljar.network.allow import Allow, DoorLimits
 
 
-async def test_a_plain_request_is_passed_on_and_recorded(open_door: Opening) -> None:
+async def test_a_plain_request_is_passed_on_and_recorded(open_door: OpenDoor) -> None:
     async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), Names(LOCAL)) as door:
         request = (
             f"GET http://api.test:{port}/a?b=1 HTTP/1.1\r\nHost: api.test:{port}\r\nX-A: 1\r\nConnection: close\r\n\r\n"
@@ -31,7 +31,7 @@ async def test_a_plain_request_is_passed_on_and_recorded(open_door: Opening) -> 
     assert record["received"] > 0 < record["sent"]
 
 
-async def test_one_connection_carries_many_requests_each_judged(open_door: Opening) -> None:
+async def test_one_connection_carries_many_requests_each_judged(open_door: OpenDoor) -> None:
     async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), Names(LOCAL)) as door:
         good = f"GET http://api.test:{port}/1 HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode()
         bad = f"GET http://evil.test:{port}/2 HTTP/1.1\r\nHost: evil.test:{port}\r\n\r\n".encode()
@@ -41,7 +41,7 @@ async def test_one_connection_carries_many_requests_each_judged(open_door: Openi
     assert [r["verdict"] for r in door.records] == ["allowed", "allowed", "refused"]
 
 
-async def test_connect_carries_bytes_both_ways(open_door: Opening) -> None:
+async def test_connect_carries_bytes_both_ways(open_door: OpenDoor) -> None:
     async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as door, await door.dial() as stream:
         await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
         assert (await stream.receive()).startswith(b"HTTP/1.1 200")
@@ -74,7 +74,7 @@ async def test_connect_carries_bytes_both_ways(open_door: Opening) -> None:
         ("CONNECT xn--api-test:443 HTTP/1.1", 403),
     ],
 )
-async def test_what_was_not_allowed_is_refused_with_a_reason(open_door: Opening, line: str, status: int) -> None:
+async def test_what_was_not_allowed_is_refused_with_a_reason(open_door: OpenDoor, line: str, status: int) -> None:
     async with open_door(Allow("api.test", "*.wild.test"), Names({"api.test": ["192.0.2.1"]})) as door:
         host = line.split()[1].removeprefix("http://").split("/")[0].rpartition("@")[2] or "x"
         answer = await door.say(f"{line}\r\nHost: {host}\r\n\r\n".encode())
@@ -82,7 +82,7 @@ async def test_what_was_not_allowed_is_refused_with_a_reason(open_door: Opening,
     assert b"belljar:" in answer
 
 
-async def test_a_name_that_resolves_to_a_private_address_is_refused(open_door: Opening) -> None:
+async def test_a_name_that_resolves_to_a_private_address_is_refused(open_door: OpenDoor) -> None:
     places = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "::ffff:10.0.0.1", "64:ff9b::a00:1",
               "224.0.0.1", "fd00::1", "168.63.129.16", "0.0.0.0"]  # fmt: skip
     names = Names({f"n{i}.wild.test": [place] for i, place in enumerate(places)})
@@ -92,7 +92,7 @@ async def test_a_name_that_resolves_to_a_private_address_is_refused(open_door: O
             assert answer.startswith(b"HTTP/1.1 403"), (name, answer)
 
 
-async def test_a_name_is_resolved_once_per_connection(open_door: Opening) -> None:
+async def test_a_name_is_resolved_once_per_connection(open_door: OpenDoor) -> None:
     """Rebinding: the address that was checked is the one that is dialled."""
     names = Names({"api.test": ["127.0.0.1"]})
     async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
@@ -118,14 +118,14 @@ async def test_a_name_is_resolved_once_per_connection(open_door: Opening) -> Non
         "GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nX: " + "a" * 40_000 + "\r\n\r\n",
     ],
 )
-async def test_requests_that_can_be_read_in_two_ways_are_refused(open_door: Opening, request_text: str) -> None:
+async def test_requests_that_can_be_read_in_two_ways_are_refused(open_door: OpenDoor, request_text: str) -> None:
     async with open_door(Allow("api.test"), Names({"api.test": ["192.0.2.1"]})) as door:
         answer = await door.say(request_text.encode())
     assert answer[:10] in (b"HTTP/1.1 4", b"HTTP/1.1 5"), answer
     assert not any(record["address"] for record in door.records)
 
 
-async def test_a_person_is_asked_once_per_host(open_door: Opening) -> None:
+async def test_a_person_is_asked_once_per_host(open_door: OpenDoor) -> None:
     asked: list[str] = []
 
     async def ask(host: str, port: int) -> bool:
@@ -147,7 +147,7 @@ async def test_a_person_is_asked_once_per_host(open_door: Opening) -> None:
 
 
 async def test_the_number_of_questions_is_bounded_and_one_is_open_at_a_time(
-    open_door: Opening, monkeypatch: pytest.MonkeyPatch
+    open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("belljar.network.door.ASKED_MAX", 3)
     asked, open_now, most = 0, 0, 0
@@ -167,7 +167,7 @@ async def test_the_number_of_questions_is_bounded_and_one_is_open_at_a_time(
     assert [record["verdict"] for record in door.records] == ["refused"] * 6
 
 
-async def test_an_unanswered_question_denies_the_connection(open_door: Opening) -> None:
+async def test_an_unanswered_question_denies_the_connection(open_door: OpenDoor) -> None:
     async def ask(host: str, port: int) -> bool:
         await anyio.sleep_forever()
         return True
@@ -177,14 +177,14 @@ async def test_an_unanswered_question_denies_the_connection(open_door: Opening) 
     assert answer.startswith(b"HTTP/1.1 403")
 
 
-async def test_the_rate_of_new_connections_is_bounded(open_door: Opening) -> None:
+async def test_the_rate_of_new_connections_is_bounded(open_door: OpenDoor) -> None:
     async with open_door(Allow("api.test", limits=DoorLimits(per_minute=2))) as door:
         answers = [await door.say(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
     assert [bool(answer) for answer in answers] == [True, True, False]
     assert [record["reason"] == "too many connections" for record in door.records] == [False, False, True]
 
 
-async def test_connections_beyond_the_limit_are_closed(open_door: Opening) -> None:
+async def test_connections_beyond_the_limit_are_closed(open_door: OpenDoor) -> None:
     async with open_door(Allow("api.test", limits=DoorLimits(connections=2))) as door:
         first, second = await door.dial(), await door.dial()
         while door.door._share.open < 2:  # noqa: ASYNC110 — there is no event for it
@@ -195,14 +195,14 @@ async def test_connections_beyond_the_limit_are_closed(open_door: Opening) -> No
     assert door.records[0]["reason"] == "too many connections"
 
 
-async def test_the_transferred_bytes_are_bounded(open_door: Opening) -> None:
+async def test_the_transferred_bytes_are_bounded(open_door: OpenDoor) -> None:
     async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}", limits=DoorLimits(bytes=100_000))) as door:
         head = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         heard = await door.say(head, b"x" * 1_000_000)
     assert len(heard) < 200_000
 
 
-async def test_a_redirect_is_judged_as_a_new_request(open_door: Opening) -> None:
+async def test_a_redirect_is_judged_as_a_new_request(open_door: OpenDoor) -> None:
     async def redirect(stream: SocketStream) -> None:
         await stream.receive()
         await stream.send(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
@@ -216,7 +216,7 @@ async def test_a_redirect_is_judged_as_a_new_request(open_door: Opening) -> None
 
 
 @pytest.mark.parametrize("parts", [1, 40])
-async def test_plain_http_in_a_tunnel_must_name_the_allowed_host(open_door: Opening, parts: int) -> None:
+async def test_plain_http_in_a_tunnel_must_name_the_allowed_host(open_door: OpenDoor, parts: int) -> None:
     """Fronting: a server that hosts many names would serve one that nobody allowed."""
     async with server(web) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door:
         for host, good in ((f"api.test:{port}", True), ("other.test", False)):
@@ -234,7 +234,7 @@ async def test_plain_http_in_a_tunnel_must_name_the_allowed_host(open_door: Open
             assert answer.startswith(b"HTTP/1.1 200" if good else b"HTTP/1.1 400"), answer
 
 
-async def test_a_server_that_speaks_first_works_through_a_tunnel(open_door: Opening) -> None:
+async def test_a_server_that_speaks_first_works_through_a_tunnel(open_door: OpenDoor) -> None:
     async def greeting(stream: SocketStream) -> None:
         await stream.send(b"220 ready\r\n")
         await echo(stream)

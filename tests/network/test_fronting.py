@@ -8,7 +8,7 @@ from contextlib import suppress
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from tests.network.conftest import NAMES, Names, Opening, connect, echo, server, web
+from tests.network.conftest import NAMES, Names, OpenDoor, connect, echo, server, web
 from tests.network.test_http_proxy import allowed, read_head, request
 
 from belljar.network.allow import Allow, DoorLimits
@@ -30,7 +30,7 @@ async def rest_of(stream: SocketStream) -> bytes:
      "\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + "\x7f\0\0\x01" * 2 + "\0P\0PGET / HTTP/1.1"],  # a PROXY header
 )  # fmt: skip
 async def test_no_disguise_of_a_request_reaches_another_host_in_a_tunnel(
-    open_door: Opening, first: str, early: bool
+    open_door: OpenDoor, first: str, early: bool
 ) -> None:
     """Servers skip blank lines in front of a request, and know more methods than GET."""
     reached = False
@@ -50,7 +50,7 @@ async def test_no_disguise_of_a_request_reaches_another_host_in_a_tunnel(
 
 @pytest.mark.parametrize("settings", [b"\0\0\0\4\0\0\0\0\0", b"\0\0\6\4\0\0\0\0\0\0\3\0\0\0\x64", b"\0\0"])
 async def test_a_client_that_waits_until_an_http2_server_speaks_reaches_no_other_host(
-    open_door: Opening, settings: bytes
+    open_door: OpenDoor, settings: bytes
 ) -> None:
     """Servers for gRPC send their settings at once. What speaks first is no HTTP/1, and was not looked at."""
     reached = b""
@@ -76,7 +76,7 @@ async def test_a_client_that_waits_until_an_http2_server_speaks_reaches_no_other
     assert ["tcp://" in record["reason"] for record in door.records] == [True]
 
 
-async def test_a_server_that_never_answers_is_given_up(open_door: Opening) -> None:
+async def test_a_server_that_never_answers_is_given_up(open_door: OpenDoor) -> None:
     async def mute(stream: SocketStream) -> None:
         while True:
             await stream.receive()
@@ -100,7 +100,7 @@ async def whole(stream: SocketStream) -> bytes:
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "TLS/1.0", "websocket, h2c"])
-async def test_only_a_websocket_upgrade_is_passed_on(open_door: Opening, protocol: str) -> None:
+async def test_only_a_websocket_upgrade_is_passed_on(open_door: OpenDoor, protocol: str) -> None:
     """HTTP/2 and TLS would name their hosts anew, out of our sight."""
     async with server(web) as port, open_door(allowed(port), Names(NAMES)) as door:
         upgrade = (f"Upgrade: {protocol}", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAMAAABk")
@@ -112,7 +112,7 @@ async def test_only_a_websocket_upgrade_is_passed_on(open_door: Opening, protoco
     assert b"http2-settings" not in answer.lower()
 
 
-async def test_a_server_that_upgrades_to_another_protocol_is_cut_off(open_door: Opening) -> None:
+async def test_a_server_that_upgrades_to_another_protocol_is_cut_off(open_door: OpenDoor) -> None:
     async def turncoat(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")

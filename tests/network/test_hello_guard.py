@@ -6,7 +6,7 @@ import ssl
 
 import anyio
 import pytest
-from tests.network.conftest import ALLOW, NAMES, Names, Opening, secure, server
+from tests.network.conftest import ALLOW, NAMES, Names, OpenDoor, secure, server
 from tests.network.test_tls import hello, with_extension
 
 from belljar.network.allow import Allow
@@ -50,7 +50,7 @@ def together(*hellos: bytes) -> bytes:
     ],
 )
 async def test_a_second_client_hello_cannot_name_another_host(
-    open_door: Opening, to_443: dict[str, int], said: list[bytes]
+    open_door: OpenDoor, to_443: dict[str, int], said: list[bytes]
 ) -> None:
     """As after a HelloRetryRequest, where some servers take the second name."""
     got = bytearray()
@@ -69,7 +69,7 @@ async def test_a_second_client_hello_cannot_name_another_host(
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("curve", ["prime256v1", "secp521r1"])
 async def test_a_handshake_with_a_hello_retry_works(
-    open_door: Opening, world: Authority, trust: str, to_443: dict[str, int], version: ssl.TLSVersion, curve: str
+    open_door: OpenDoor, world: Authority, trust: str, to_443: dict[str, int], version: ssl.TLSVersion, curve: str
 ) -> None:
     """The server wants a curve that the client did not send a key for; and then the session again, resumed."""
     world.server_context("api.test").set_ecdh_curve(curve)

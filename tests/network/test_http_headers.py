@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from anyio.abc import SocketStream
-from tests.network.conftest import NAMES, Names, Opening, server, web
+from tests.network.conftest import NAMES, Names, OpenDoor, server, web
 from tests.network.test_http_proxy import allowed, read_head, request
 
 from belljar.network.allow import Allow
 
 
-async def test_headers_behind_the_body_are_dropped(open_door: Opening) -> None:
+async def test_headers_behind_the_body_are_dropped(open_door: OpenDoor) -> None:
     seen = b""
 
     async def served(stream: SocketStream) -> None:
@@ -31,13 +31,13 @@ async def test_headers_behind_the_body_are_dropped(open_door: Opening) -> None:
 
 
 @pytest.mark.parametrize("named", ["Content-Length", "Transfer-Encoding"])
-async def test_a_connection_header_cannot_take_the_bodys_length_away(open_door: Opening, named: str) -> None:
+async def test_a_connection_header_cannot_take_the_bodys_length_away(open_door: OpenDoor, named: str) -> None:
     async with server(web) as port, open_door(allowed(port), Names(NAMES)) as door:
         answer = await door.say(request(port, "POST", "Content-Length: 3", f"Connection: {named}") + b"abc")
     assert answer.startswith(b"HTTP/1.1 400")
 
 
-async def test_secret_headers_are_sent_in_clear_only_to_a_port_that_was_named(open_door: Opening) -> None:
+async def test_secret_headers_are_sent_in_clear_only_to_a_port_that_was_named(open_door: OpenDoor) -> None:
     """`api.test` alone means ports 80 and 443; a token in clear is sent only where the port was written down."""
     allow = Allow("api.test=127.0.0.1", headers={"api.test": {"Authorization": "Bearer s3cret"}})
     async with open_door(allow, Names(NAMES)) as door:
@@ -47,7 +47,7 @@ async def test_secret_headers_are_sent_in_clear_only_to_a_port_that_was_named(op
     assert not door.records[0]["address"]
 
 
-async def test_a_secret_in_a_reason_phrase_is_masked(open_door: Opening) -> None:
+async def test_a_secret_in_a_reason_phrase_is_masked(open_door: OpenDoor) -> None:
     async def mirror(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.1 401 no s3cret here\r\nContent-Length: 0\r\n\r\n")
@@ -59,7 +59,7 @@ async def test_a_secret_in_a_reason_phrase_is_masked(open_door: Opening) -> None
     assert answer.startswith(b"HTTP/1.1 401 no *** here")
 
 
-async def test_a_secret_in_a_redirect_is_masked_however_it_is_written(open_door: Opening) -> None:
+async def test_a_secret_in_a_redirect_is_masked_however_it_is_written(open_door: OpenDoor) -> None:
     async def mirror(stream: SocketStream) -> None:
         await read_head(stream)
         where = b"Location: /?a=k%2fe%2By%3d%3d&b=k/e%2By%3D%3D&c=k/e+y==&d=bearer+K%2FE%2BY%3D%3D"
@@ -73,7 +73,7 @@ async def test_a_secret_in_a_redirect_is_masked_however_it_is_written(open_door:
 
 
 @pytest.mark.parametrize("asked", ["[::1]", "API.test."])
-async def test_the_forwarded_host_header_is_normalised(open_door: Opening, asked: str) -> None:
+async def test_the_forwarded_host_header_is_normalised(open_door: OpenDoor, asked: str) -> None:
     """An IPv6 address in brackets, a name in small letters without the dot."""
     async with server(web, host="::1") as port:
         allow = Allow(f"[::1]:{port}", f"api.test:{port}=::1")
@@ -84,7 +84,7 @@ async def test_the_forwarded_host_header_is_normalised(open_door: Opening, asked
 
 
 @pytest.mark.parametrize("method", ["TRACE", "Trace", "TRACK"])
-async def test_methods_that_echo_are_refused_where_a_secret_is_sent(open_door: Opening, method: str) -> None:
+async def test_methods_that_echo_are_refused_where_a_secret_is_sent(open_door: OpenDoor, method: str) -> None:
     async with server(web) as port:
         allow = Allow(f"api.test:{port}=127.0.0.1", headers={"api.test": {"X-Key": "s3cret"}})
         async with open_door(allow, Names(NAMES)) as door:
@@ -96,7 +96,7 @@ async def test_methods_that_echo_are_refused_where_a_secret_is_sent(open_door: O
 @pytest.mark.parametrize(
     "line", ["X: a\r\n\r\nGET / HTTP/1.1", "X: a\0b", "X: a\rY: b", "X\r: a", "X y: a", ": a", "X: a\x0bb", "\tX: a"]
 )
-async def test_no_header_can_be_injected(open_door: Opening, line: str) -> None:
+async def test_no_header_can_be_injected(open_door: OpenDoor, line: str) -> None:
     """What would end a header, or the head, early."""
     seen = list[bytes]()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from tests.network.conftest import Names, Opening, server
+from tests.network.conftest import Names, OpenDoor, server
 
 from belljar.network import http_proxy
 from belljar.network.allow import Allow
@@ -32,7 +32,7 @@ def request(port: int, method: str = "GET", *headers: str, version: str = "1.1")
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def test_a_chunked_body_and_a_chunked_answer_are_passed_on(open_door: Opening) -> None:
+async def test_a_chunked_body_and_a_chunked_answer_are_passed_on(open_door: OpenDoor) -> None:
     got = bytearray()
 
     async def handle(stream: SocketStream) -> None:
@@ -51,7 +51,7 @@ async def test_a_chunked_body_and_a_chunked_answer_are_passed_on(open_door: Open
     assert b"abc" in answer
 
 
-async def test_expect_100_continue_is_passed_on(open_door: Opening) -> None:
+async def test_expect_100_continue_is_passed_on(open_door: OpenDoor) -> None:
     async def handle(stream: SocketStream) -> None:
         head, rest = await read_head(stream)
         assert b"100-continue" in head
@@ -67,7 +67,7 @@ async def test_expect_100_continue_is_passed_on(open_door: Opening) -> None:
         assert b"201" in await stream.receive()
 
 
-async def test_an_http_1_0_answer_without_a_length_is_passed_on(open_door: Opening) -> None:
+async def test_an_http_1_0_answer_without_a_length_is_passed_on(open_door: OpenDoor) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.0 200 OK\r\n\r\nall there is")
@@ -77,7 +77,7 @@ async def test_an_http_1_0_answer_without_a_length_is_passed_on(open_door: Openi
     assert answer.endswith(b"all there is")
 
 
-async def test_an_upgrade_becomes_raw_bytes(open_door: Opening) -> None:
+async def test_an_upgrade_becomes_raw_bytes(open_door: OpenDoor) -> None:
     async def handle(stream: SocketStream) -> None:
         head, _ = await read_head(stream)
         assert b"upgrade: websocket" in head.lower()
@@ -95,7 +95,7 @@ async def test_an_upgrade_becomes_raw_bytes(open_door: Opening) -> None:
         assert await stream.receive() == b"FRAME"
 
 
-async def test_head_has_no_body_and_the_connection_goes_on(open_door: Opening) -> None:
+async def test_head_has_no_body_and_the_connection_goes_on(open_door: OpenDoor) -> None:
     async def handle(stream: SocketStream) -> None:
         while True:
             head, _ = await read_head(stream)
@@ -108,7 +108,7 @@ async def test_head_has_no_body_and_the_connection_goes_on(open_door: Opening) -
     assert answer.endswith(b"body")
 
 
-async def test_a_server_that_hangs_up_without_an_answer_gives_502(open_door: Opening) -> None:
+async def test_a_server_that_hangs_up_without_an_answer_gives_502(open_door: OpenDoor) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
 
@@ -118,7 +118,7 @@ async def test_a_server_that_hangs_up_without_an_answer_gives_502(open_door: Ope
     assert door.records[0]["verdict"] == "failed" or "broke" in door.records[0]["reason"]
 
 
-async def test_a_big_body_is_streamed(open_door: Opening) -> None:
+async def test_a_big_body_is_streamed(open_door: OpenDoor) -> None:
     size = 30_000_000
 
     async def handle(stream: SocketStream) -> None:
@@ -132,7 +132,7 @@ async def test_a_big_body_is_streamed(open_door: Opening) -> None:
     assert len(answer) > size
 
 
-async def test_half_sent_requests_do_not_block_other_clients(open_door: Opening) -> None:
+async def test_half_sent_requests_do_not_block_other_clients(open_door: OpenDoor) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.1 204 No Content\r\n\r\n")
@@ -147,7 +147,7 @@ async def test_half_sent_requests_do_not_block_other_clients(open_door: Opening)
                 tasks.start_soon(stream.aclose)
 
 
-async def test_a_request_may_come_in_any_pieces(open_door: Opening) -> None:
+async def test_a_request_may_come_in_any_pieces(open_door: OpenDoor) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.1 204 No Content\r\n\r\n")
@@ -159,7 +159,7 @@ async def test_a_request_may_come_in_any_pieces(open_door: Opening) -> None:
             assert answer.startswith(b"HTTP/1.1 204"), (cut, answer)
 
 
-async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open_door: Opening) -> None:
+async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open_door: OpenDoor) -> None:
     """As servers do after a few idle seconds; the client's own connection goes on."""
     hung_up = anyio.Event()
 
@@ -201,7 +201,7 @@ async def test_a_head_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytes
 
 @pytest.mark.parametrize("odd", [b"A: 1\n", b"A: 1\r\n 2\r\n", b"A: 1\r\n\t2\r\n", b"A: 1\rB: 2\r\n"])
 @pytest.mark.parametrize("how", ["at once", "by bytes", "behind another"])
-async def test_line_ends_that_can_be_read_in_two_ways_are_refused(open_door: Opening, odd: bytes, how: str) -> None:
+async def test_line_ends_that_can_be_read_in_two_ways_are_refused(open_door: OpenDoor, odd: bytes, how: str) -> None:
     async def answer(stream: SocketStream) -> None:
         while True:
             await read_head(stream)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.network.conftest import Names, Opening, echo, free_port, server
+from tests.network.conftest import Names, OpenDoor, echo, free_port, server
 
 from belljar.network.allow import Allow, DoorLimits
 from belljar.network.mux import DATA, HEAD, MERGED_MAX, OPEN, READY, Mux, MuxStream
 
 
-async def test_without_the_relay_there_is_no_network(open_door: Opening) -> None:
+async def test_without_the_relay_there_is_no_network(open_door: OpenDoor) -> None:
     async with open_door(Allow("api.test"), Names({"api.test": ["192.0.2.1"]})) as door:
         door.process.kill()
         await door.process.wait()
@@ -19,7 +19,7 @@ async def test_without_the_relay_there_is_no_network(open_door: Opening) -> None
             await door.dial()
 
 
-async def test_a_thousand_connections_at_once(open_door: Opening) -> None:
+async def test_a_thousand_connections_at_once(open_door: OpenDoor) -> None:
     async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as door:
         together = anyio.Event()
         reached = 0
@@ -41,7 +41,7 @@ async def test_a_thousand_connections_at_once(open_door: Opening) -> None:
                 tasks.start_soon(one, number)
 
 
-async def test_a_port_inside_is_reached_from_the_host(open_door: Opening) -> None:
+async def test_a_port_inside_is_reached_from_the_host(open_door: OpenDoor) -> None:
     async with server(echo) as port, open_door(Allow("api.test")) as door:
         stream = await door.mux.open(port)
         await stream.send(b"ping")
@@ -56,7 +56,7 @@ async def test_a_port_inside_is_reached_from_the_host(open_door: Opening) -> Non
         await nobody.aclose()
 
 
-async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_door: Opening) -> None:
+async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_door: OpenDoor) -> None:
     async with open_door(Allow("api.test", limits=DoorLimits(per_minute=100_000))) as door:
         for _ in range(100):
             streams = [await door.dial() for _ in range(100)]

@@ -7,7 +7,7 @@ import contextlib
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from tests.network.conftest import LOCAL, Names, Opening, echo, server
+from tests.network.conftest import LOCAL, Names, OpenDoor, echo, server
 from tests.network.test_tls import with_extension
 
 from belljar import Allow
@@ -46,11 +46,11 @@ from belljar.network import door, http_proxy
         "169.254.169.254:443",
     ],
 )
-async def test_a_disguised_host_name_is_refused_and_never_resolved(open_door: Opening, host: str) -> None:
+async def test_a_disguised_host_name_is_refused_and_never_resolved(open_door: OpenDoor, host: str) -> None:
     """What is not allowed is not resolved either: a name could carry a secret out."""
     names = Names(LOCAL)
-    async with open_door(Allow("api.test", "*.wild.test"), names) as doorway:
-        answer = await doorway.say(f"CONNECT {host} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async with open_door(Allow("api.test", "*.wild.test"), names) as opened:
+        answer = await opened.say(f"CONNECT {host} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 4"), answer
     assert names.asked == []
 
@@ -59,24 +59,24 @@ async def test_a_disguised_host_name_is_refused_and_never_resolved(open_door: Op
     "said", [b"", b"GET http://api.test/ HT", b"\x05\x01"], ids=["nothing", "half a line", "socks"]
 )
 async def test_a_client_that_never_finishes_its_request_is_dropped(
-    open_door: Opening, monkeypatch: pytest.MonkeyPatch, said: bytes
+    open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     for module in (door, http_proxy):
         monkeypatch.setattr(module, "HEAD_SECONDS", 0.1)
     monkeypatch.setattr("belljar.network.socks.SECONDS", 0.1)
-    async with open_door(Allow("api.test")) as doorway:
+    async with open_door(Allow("api.test")) as opened:
         with anyio.fail_after(120):
-            assert await doorway.say(*([said] if said else [])) == b""
+            assert await opened.say(*([said] if said else [])) == b""
 
 
-async def test_a_half_closed_client_still_gets_its_answer(open_door: Opening) -> None:
+async def test_a_half_closed_client_still_gets_its_answer(open_door: OpenDoor) -> None:
     async def late(stream: SocketStream) -> None:
         with contextlib.suppress(anyio.EndOfStream):
             while True:
                 await stream.receive()
         await stream.send(b"the answer")
 
-    async with server(late) as port, open_door(Allow(f"127.0.0.1:{port}")) as doorway, await doorway.dial() as stream:
+    async with server(late) as port, open_door(Allow(f"127.0.0.1:{port}")) as opened, await opened.dial() as stream:
         await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert (await stream.receive()).startswith(b"HTTP/1.1 200")
         await stream.send(b"\x00question")
@@ -84,38 +84,38 @@ async def test_a_half_closed_client_still_gets_its_answer(open_door: Opening) ->
         assert await stream.receive() == b"the answer"
 
 
-async def test_a_refused_upload_gets_the_reason(open_door: Opening) -> None:
+async def test_a_refused_upload_gets_the_reason(open_door: OpenDoor) -> None:
     """Hung up on at once, a client that still sends would get a reset and no reason."""
-    async with open_door(Allow("api.test")) as doorway:
+    async with open_door(Allow("api.test")) as opened:
         head = b"POST http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nContent-Length: 200000\r\n\r\n"
-        answer = await doorway.say(head, bytes(100_000), bytes(100_000))
+        answer = await opened.say(head, bytes(100_000), bytes(100_000))
     assert b"--allow evil.test" in answer
 
 
 @pytest.mark.parametrize("extension", [b"\xfe\x0d\x00\x01\x00", b"\x00\x00\x00\x0b\x00\x09\x00\x00\x06b.test"],
                          ids=["hidden", "two names"])  # fmt: skip
-async def test_a_handshake_with_a_hidden_or_second_name_is_cut_off(open_door: Opening, extension: bytes) -> None:
-    async with server(echo) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as doorway:
+async def test_a_handshake_with_a_hidden_or_second_name_is_cut_off(open_door: OpenDoor, extension: bytes) -> None:
+    async with server(echo) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as opened:
         asked = f"CONNECT api.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-        await doorway.say(asked, with_extension("api.test", extension))
-    assert [(record["verdict"], record["sent"]) for record in doorway.records] == [("refused", 0)]
+        await opened.say(asked, with_extension("api.test", extension))
+    assert [(record["verdict"], record["sent"]) for record in opened.records] == [("refused", 0)]
 
 
-async def test_the_relay_ends_with_the_host_process(open_door: Opening) -> None:
+async def test_the_relay_ends_with_the_host_process(open_door: OpenDoor) -> None:
     """`kill -9` of the proxy closes the relay's pipes: it ends, and its port with it."""
-    async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as doorway:
-        doorway.process.stdin.close()
-        await doorway.process.wait()
+    async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as opened:
+        opened.process.stdin.close()
+        await opened.process.wait()
         with pytest.raises(OSError, match="failed"):
-            await doorway.dial()
+            await opened.dial()
 
 
-async def test_a_refused_private_address_comes_with_the_option_that_allows_it(open_door: Opening) -> None:
+async def test_a_refused_private_address_comes_with_the_option_that_allows_it(open_door: OpenDoor) -> None:
     names = Names({"mirror.test": ["10.1.2.3"], "here.test": ["127.0.0.1"]})
-    async with open_door(Allow("mirror.test", "here.test"), names) as doorway:
-        answer = await doorway.say(b"CONNECT mirror.test:443 HTTP/1.1\r\nHost: mirror.test:443\r\n\r\n")
+    async with open_door(Allow("mirror.test", "here.test"), names) as opened:
+        answer = await opened.say(b"CONNECT mirror.test:443 HTTP/1.1\r\nHost: mirror.test:443\r\n\r\n")
         assert b" 403 " in answer
         assert b"`--allow mirror.test=ADDRESS`" in answer
-        answer = await doorway.say(b"CONNECT here.test:443 HTTP/1.1\r\nHost: here.test:443\r\n\r\n")
+        answer = await opened.say(b"CONNECT here.test:443 HTTP/1.1\r\nHost: here.test:443\r\n\r\n")
         assert b"loopback" in answer
         assert b"--allow" not in answer, "nobody is advised to open this machine"

@@ -7,13 +7,13 @@ import threading
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.network.conftest import Names, Opening, server, web
+from tests.network.conftest import Names, OpenDoor, server, web
 
 from belljar.network.allow import Address, Allow
 from belljar.network.resolver import Resolver, Unresolved
 
 
-async def test_a_hanging_lookup_does_not_block_others(open_door: Opening) -> None:
+async def test_a_hanging_lookup_does_not_block_others(open_door: OpenDoor) -> None:
     stuck = anyio.Event()
 
     class Hanging(Names):

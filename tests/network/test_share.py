@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from tests.network.conftest import Opening, echo, server
+from tests.network.conftest import OpenDoor, echo, server
 
 from belljar.network import share
 from belljar.network.allow import Allow
@@ -40,7 +40,7 @@ def test_each_share_takes_at_most_half_of_what_is_free(monkeypatch: pytest.Monke
 
 
 async def test_a_program_that_opens_connections_leaves_descriptors_to_other_doors(
-    open_door: Opening, monkeypatch: pytest.MonkeyPatch
+    open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as one, open_door(one.door.allow) as other:
         most = Share.all_open + 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.network.conftest import LOCAL, Names, Opening, echo, server
+from tests.network.conftest import LOCAL, Names, OpenDoor, echo, server
 
 from belljar.network.allow import Allow
 
@@ -21,14 +21,14 @@ from belljar.network.allow import Allow
         (b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b"HTTP/1.1 400"),  # SOCKS4
     ],
 )
-async def test_unsupported_socks_requests_are_refused(open_door: Opening, said: bytes, answer: bytes) -> None:
+async def test_unsupported_socks_requests_are_refused(open_door: OpenDoor, said: bytes, answer: bytes) -> None:
     names = Names(LOCAL)
-    async with open_door(Allow("api.test"), names) as doorway:
-        assert (await doorway.say(said)).startswith(answer)
+    async with open_door(Allow("api.test"), names) as opened:
+        assert (await opened.say(said)).startswith(answer)
     assert names.asked == []
 
 
-async def test_socks_carries_bytes_by_name(open_door: Opening) -> None:
+async def test_socks_carries_bytes_by_name(open_door: OpenDoor) -> None:
     allow, names = Allow, Names(LOCAL)
     async with server(echo) as port, open_door(allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
         stream = await door.dial()
@@ -42,7 +42,7 @@ async def test_socks_carries_bytes_by_name(open_door: Opening) -> None:
     assert [r["method"] for r in door.records] == ["SOCKS5"]
 
 
-async def test_socks_by_address_is_refused_unless_allowed_by_number(open_door: Opening) -> None:
+async def test_socks_by_address_is_refused_unless_allowed_by_number(open_door: OpenDoor) -> None:
     async with server(echo) as port, open_door(Allow(f"api.test:{port}"), Names(LOCAL)) as door:
         heard = await door.say(b"\x05\x01\x00", b"\x05\x01\x00\x01\x7f\x00\x00\x01" + port.to_bytes(2, "big"), until=4)
     assert heard[:4] == b"\x05\x00\x05\x02"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 from anyio.abc import ByteReceiveStream, SocketStream
-from tests.network.conftest import ALLOW, NAMES, Names, Opening, ask, secure, server
+from tests.network.conftest import ALLOW, NAMES, Names, OpenDoor, ask, secure, server
 
 from belljar.network import tls
 from belljar.network.allow import Allow
@@ -19,7 +19,7 @@ from belljar.network.tunnel import checked_hello
 
 
 async def test_tls_to_the_allowed_name_passes(
-    open_door: Opening, world: Authority, trust: str, to_443: dict[str, int]
+    open_door: OpenDoor, world: Authority, trust: str, to_443: dict[str, int]
 ) -> None:
     async with secure(world, "api.test") as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
         to_443["port"] = port
@@ -30,7 +30,7 @@ async def test_tls_to_the_allowed_name_passes(
 
 @pytest.mark.parametrize("sni", ["evil.test", None, "api.test.evil.test"])
 async def test_another_name_in_the_handshake_is_cut_off(
-    open_door: Opening, world: Authority, trust: str, to_443: dict[str, int], sni: str | None
+    open_door: OpenDoor, world: Authority, trust: str, to_443: dict[str, int], sni: str | None
 ) -> None:
     async with secure(world, "api.test") as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
         to_443["port"] = port
@@ -98,7 +98,7 @@ def test_bytes_that_are_no_client_hello_are_refused(data: bytes) -> None:
         HelloReader().feed(data)
 
 
-async def test_a_header_echoed_in_headers_is_masked(open_door: Opening) -> None:
+async def test_a_header_echoed_in_headers_is_masked(open_door: OpenDoor) -> None:
     async def mirror(stream: SocketStream) -> None:
         head = b""
         while b"\r\n\r\n" not in head:
@@ -122,7 +122,7 @@ async def test_a_header_echoed_in_headers_is_masked(open_door: Opening) -> None:
     assert b"***" in answer
 
 
-async def test_a_request_that_brings_its_headers_back_is_refused(open_door: Opening) -> None:
+async def test_a_request_that_brings_its_headers_back_is_refused(open_door: OpenDoor) -> None:
     async def mirror(stream: SocketStream) -> None:
         asked = await stream.receive()
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(asked) + asked)

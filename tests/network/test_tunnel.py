@@ -5,13 +5,13 @@ from __future__ import annotations
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from tests.network.conftest import ALLOW, NAMES, Names, Opening, connect, echo, server, web
+from tests.network.conftest import ALLOW, NAMES, Names, OpenDoor, connect, echo, server, web
 
 from belljar.network import tunnel
 from belljar.network.allow import Allow, DoorLimits
 
 
-async def test_on_port_80_only_http_is_spoken(open_door: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_on_port_80_only_http_is_spoken(open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
     real = anyio.connect_tcp
     async with server(web) as port, open_door(Allow("api.test:80=127.0.0.1"), Names(NAMES)) as door:
 
@@ -24,14 +24,14 @@ async def test_on_port_80_only_http_is_spoken(open_door: Opening, monkeypatch: p
     assert door.records[0]["sent"] == 0
 
 
-async def test_an_idle_tunnel_is_closed(open_door: Opening) -> None:
+async def test_an_idle_tunnel_is_closed(open_door: OpenDoor) -> None:
     allow = Allow("api.test:1-65535=127.0.0.1", limits=DoorLimits(idle=0.1))
     async with server(echo) as port, open_door(allow, Names(NAMES)) as door:
         await door.say(connect(port))
     assert [record["reason"] for record in door.records] == ["idle for too long"]
 
 
-async def test_bytes_that_are_not_tls_are_cut_off_on_port_443(open_door: Opening, to_443: dict[str, int]) -> None:
+async def test_bytes_that_are_not_tls_are_cut_off_on_port_443(open_door: OpenDoor, to_443: dict[str, int]) -> None:
     async with server(web) as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
         to_443["port"] = port
         heard = await door.say(
@@ -41,7 +41,7 @@ async def test_bytes_that_are_not_tls_are_cut_off_on_port_443(open_door: Opening
     assert "only TLS" in door.records[0]["reason"]
 
 
-async def test_a_name_allowed_for_plain_bytes_may_speak_anything(open_door: Opening, to_443: dict[str, int]) -> None:
+async def test_a_name_allowed_for_plain_bytes_may_speak_anything(open_door: OpenDoor, to_443: dict[str, int]) -> None:
     async with server(web) as port, open_door(Allow("tcp://api.test:443", "127.0.0.1:443"), Names(NAMES)) as door:
         to_443["port"] = port
         async with await door.dial() as stream:
@@ -52,7 +52,7 @@ async def test_a_name_allowed_for_plain_bytes_may_speak_anything(open_door: Open
 
 
 async def test_a_client_that_never_finishes_its_handshake_is_dropped(
-    open_door: Opening, to_443: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    open_door: OpenDoor, to_443: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tunnel, "HELLO_SECONDS", 0.1)
     async with server(web) as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:

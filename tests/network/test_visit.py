@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.network.conftest import Opening
+from tests.network.conftest import OpenDoor
 
 from belljar.network.allow import Allow
 from belljar.network.door import REFUSALS_RECORDED, Door
 from belljar.network.visit import Refused
 
 
-async def test_a_record_of_a_refusal_is_short(open_door: Opening) -> None:
+async def test_a_record_of_a_refusal_is_short(open_door: OpenDoor) -> None:
     async with open_door(Allow("api.test")) as door:
         await door.say(b"CONNECT " + b"a" * 30_000 + b":443 HTTP/1.1\r\nHost: x\r\n\r\n")
         path = b"/?token=s3cretvalue&" + b"k=%41&" * 4000
@@ -37,7 +37,7 @@ async def test_a_flood_of_refusals_is_counted_and_not_recorded_one_by_one() -> N
     assert len(records) == REFUSALS_RECORDED + 1
 
 
-async def test_a_recorded_host_name_holds_no_control_characters(open_door: Opening) -> None:
+async def test_a_recorded_host_name_holds_no_control_characters(open_door: OpenDoor) -> None:
     async with open_door(Allow("api.test")) as door:
         await door.say(b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09\x1b]0;x\x07\r\n\xff\x00\x50")
     assert [(record["host"], record["verdict"]) for record in door.records] == [("?]0;x???\ufffd", "refused")]
@@ -49,7 +49,7 @@ async def test_a_recorded_host_name_holds_no_control_characters(open_door: Openi
     [b"GET /?token=s3cret HTTP/9\r\n\r\n", b"GET http://u:s3cret@api.test/ HTTP/1.1\r\nHost: x\r\n\r\n",
      b"CONNECT s3cret HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nX: a\n b\r\n\r\n"],
 )  # fmt: skip
-async def test_an_invalid_request_is_recorded_without_its_text(open_door: Opening, said: bytes) -> None:
+async def test_an_invalid_request_is_recorded_without_its_text(open_door: OpenDoor, said: bytes) -> None:
     async with open_door(Allow("api.test")) as door:
         assert (await door.say(said)).startswith(b"HTTP/1.1 400")
     assert [(record["host"], record["verdict"]) for record in door.records] == [("", "refused")]

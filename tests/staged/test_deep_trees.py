@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.owners import swept_directory
+from tests.owners import deep_directory
 from tests.staged.conftest import Stage
 
 from belljar.errors import BelljarError
@@ -17,7 +17,7 @@ from belljar.workspace.idmap import unmount
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    with swept_directory() as path:
+    with deep_directory() as path:
         yield path
 
 

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.owners import OWNER, give, swept_directory
+from tests.owners import OWNER, deep_directory, give
 from tests.staged.conftest import Stage, change_much, tree
 
 from belljar.errors import BelljarError, Conflict, UsageError
@@ -182,7 +182,7 @@ def shut_directories(place: Path) -> tuple[Path, StagedArea]:
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_an_apply_of_an_ordinary_user_killed_at_any_point_ends_with_the_right_modes(verb: str) -> None:
     for point in count():
-        with swept_directory() as place:
+        with deep_directory() as place:
             give(place)
             os.seteuid(OWNER)
             try:

@@ -15,7 +15,7 @@ PASSED = ("BELLJAR", "COVERAGE", "DOCKER", "PYTHON", "XDG")
 ERAS = ["auto", "legacy"]
 """`auto` settles on 2026-07-28, where a server may not send requests; `legacy` shakes hands as up to 2025-11-25."""
 
-GONE = "while grep -qa 'sleep.100[1]' /proc/[0-9]*/cmdline 2>/dev/null; do :; done"
+UNTIL_NO_SLEEP_IS_LEFT = "while grep -qa 'sleep.100[1]' /proc/[0-9]*/cmdline 2>/dev/null; do :; done"
 """Ends when no `sleep 1001` is left."""
 
 

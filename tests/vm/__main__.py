@@ -64,7 +64,7 @@ def main(words: list[str]) -> int:
         with _timed("sources"):
             machine.bring_sources()
         machine.run("root", "uname -r; stat -fc 'control groups: %T' /sys/fs/cgroup; runc --version | head -1")
-        results = _tried(machine, words or list(PLATFORMS))
+        results = _failed_steps(machine, words or list(PLATFORMS))
     for name, failed in results.items():
         print(f"vm: {suite}: {name}: {'FAILED: ' + ', '.join(failed) if failed else 'ok'}", flush=True)
     return any(results.values())
@@ -80,7 +80,7 @@ def _install_programs() -> None:
         subprocess.run(["sh", "-c", install], check=True, stdin=subprocess.DEVNULL)
 
 
-def _tried(machine: Machine, names: list[str]) -> dict[str, list[str]]:
+def _failed_steps(machine: Machine, names: list[str]) -> dict[str, list[str]]:
     """What failed on each platform. What every platform gets comes first, what takes longest last."""
     failed: dict[str, list[str]] = {name: [] for name in names}
     for step in ("engine", "doctor", "smoke", "tests"):

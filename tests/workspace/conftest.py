@@ -15,7 +15,7 @@ from belljar.workspace.survey import Survey
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 
 
-def _root_s(path: Path) -> Path:
+def new_directory(path: Path) -> Path:
     path.mkdir()
     return path
 

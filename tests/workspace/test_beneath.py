@@ -132,11 +132,11 @@ def test_a_tree_too_deep_to_walk_is_reported_and_leaves_no_descriptor_open(
         here = here.folder("d")
     for each in (*opened, here):
         each.close()
-    before = descriptors.leading_to(str(tmp_path))
+    before = descriptors.open_paths(str(tmp_path))
     assert refused(lambda: list(folder.walk())) == errno.ENAMETOOLONG
-    assert descriptors.leading_to(str(tmp_path)) == before
+    assert descriptors.open_paths(str(tmp_path)) == before
     next(iter(folder.walk("d")))
-    assert descriptors.leading_to(str(tmp_path)) == before
+    assert descriptors.open_paths(str(tmp_path)) == before
 
 
 def test_a_deep_tree_is_walked_with_few_descriptors(folder: Folder, tmp_path: Path) -> None:
@@ -145,14 +145,14 @@ def test_a_deep_tree_is_walked_with_few_descriptors(folder: Folder, tmp_path: Pa
     (place / deep / "last").mkdir(parents=True)
     for above in (place / "z", place / "d" / "z", place / deep / "z"):
         above.touch()
-    before, most, found = descriptors.leading_to(str(tmp_path)), 0, []
+    before, most, found = descriptors.open_paths(str(tmp_path)), 0, []
     for name, _ in folder.walk("sub/deep"):
         found.append(name.removeprefix("sub/deep/"))
-        most = max(most, len(descriptors.leading_to(str(tmp_path))))
+        most = max(most, len(descriptors.open_paths(str(tmp_path))))
     ends = [f"{deep}/last", f"{deep}/z", "d/z", "z"]
     assert [name for name in found if not name.endswith("d")] == ends
     assert most - len(before) <= beneath.HELD + 2
-    assert descriptors.leading_to(str(tmp_path)) == before
+    assert descriptors.open_paths(str(tmp_path)) == before
 
 
 def test_a_directory_that_is_moved_under_a_walk_leads_nowhere_else(folder: Folder, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.workspace.conftest import _root_s, as_root
+from tests.workspace.conftest import as_root, new_directory
 
 from belljar.workspace import idmap, uids
 from belljar.workspace.pinned import (
@@ -43,7 +43,7 @@ def test_files_made_by_the_unprivileged_user_belong_to_the_owner_on_disk(
 def test_a_file_system_that_cannot_be_mapped_is_one_clear_error(tmp_path: Path) -> None:
     # An idmapped mount cannot be mapped again, which stands in for a file system that has no idmapped mounts.
     with (
-        Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
+        Workspace.open(new_directory(tmp_path / "workspace")) as pinned,
         pinned.shown(tmp_path / "first") as source,
     ):
         with Workspace.open(source) as again:

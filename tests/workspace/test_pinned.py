@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from tests import descriptors
-from tests.workspace.conftest import _root_s, as_root
+from tests.workspace.conftest import as_root, new_directory
 
 import belljar
 from belljar.audit.writer import Audit
@@ -127,7 +127,7 @@ def test_belljar_s_own_directories_are_refused_as_workspaces(tmp_path: Path, rel
 def test_a_refused_workspace_leaves_no_descriptor_open(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError):
         Workspace.open(tmp_path, reserved=[tmp_path])
-    assert descriptors.leading_to(str(tmp_path)) == []
+    assert descriptors.open_paths(str(tmp_path)) == []
 
 
 def test_a_symlink_is_followed_once_and_then_forgotten(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_releasing_never_removes_a_directory_with_files(tmp_path: Path) -> None:
 @as_root
 def test_a_workspace_that_cannot_be_mapped_again_is_used_by_its_owner(tmp_path: Path) -> None:
     with (
-        Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
+        Workspace.open(new_directory(tmp_path / "workspace")) as pinned,
         pinned.shown(tmp_path / "first") as source,
         Workspace.open(source) as again,
         again.shown(tmp_path / "second") as as_it_is,

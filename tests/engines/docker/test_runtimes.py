@@ -22,7 +22,7 @@ from belljar.host import Host
 from belljar.images import catalog
 from belljar.images.store import Store
 
-PROGRAMS = {name: runtimes.found(name) for name in ("crun", "runsc")}
+PROGRAMS = {name: runtimes.find(name) for name in ("crun", "runsc")}
 # What a runtime can get wrong; the rest of the contract is Docker's own and was tried with runc.
 PART = "launch or commands_run or limits_hold or dead_host"
 WHOLE = os.environ.get("BELLJAR_ABUSE") == "full"

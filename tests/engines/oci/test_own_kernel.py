@@ -16,7 +16,7 @@ from belljar.engines.oci.runtime import containers
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
 
-RUNSC = runtimes.found("runsc")
+RUNSC = runtimes.find("runsc")
 needs_runsc = pytest.mark.skipif(RUNSC is None, reason=f"needs runsc: {runtimes.FETCH}")
 # What a command might learn the token from, and whether it could stand in for PID 1.
 PRYING = """

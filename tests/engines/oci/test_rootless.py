@@ -16,7 +16,7 @@ from belljar.engines.oci import find
 from belljar.images import catalog
 from belljar.images.store import Store
 
-pytestmark = pytest.mark.skipif(ordinary_user.lacking() is not None, reason=str(ordinary_user.lacking()))
+pytestmark = pytest.mark.skipif(ordinary_user.reason_to_skip() is not None, reason=str(ordinary_user.reason_to_skip()))
 
 
 @pytest.fixture(scope="module")

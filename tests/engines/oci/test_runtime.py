@@ -19,7 +19,7 @@ from belljar.sandbox import rundir
 from belljar.sandbox.launch import Plan, launch
 
 pytestmark = needs_runc
-CRUN = runtimes.found("crun")
+CRUN = runtimes.find("crun")
 needs_crun = pytest.mark.skipif(CRUN is None, reason=f"needs crun: {runtimes.FETCH}")
 
 

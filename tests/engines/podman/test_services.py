@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fake_engine import Fake, reply
+from tests.fake_engine import FakeEngine, reply
 
 from belljar.doctor.engine_items import unavailable
 from belljar.engines import podman
@@ -30,14 +30,14 @@ INFO = {
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeEngine]]:
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("BELLJAR_PATIENCE", "0.05")
-    made: list[Fake] = []
+    made: list[FakeEngine] = []
 
-    def make(answer: Callable[[bytes], bytes]) -> Fake:
-        made.append(Fake(answer))
+    def make(answer: Callable[[bytes], bytes]) -> FakeEngine:
+        made.append(FakeEngine(answer))
         return made[-1]
 
     yield make
@@ -51,7 +51,7 @@ def podman_with(*controllers: str, **more: Any) -> Callable[[bytes], bytes]:
     return lambda request: reply(200, answers[request.split(b" ", 2)[1].decode()])
 
 
-def test_the_limits_it_can_set_are_those_whose_controllers_it_has(service: Callable[..., Fake]) -> None:
+def test_the_limits_it_can_set_are_those_whose_controllers_it_has(service: Callable[..., FakeEngine]) -> None:
     def limits(*controllers: str) -> dict[str, bool | None]:
         fake = service(podman_with(*controllers))
         return dict(DockerEngine(Endpoint(f"unix://{fake.path}"), PodmanDialect()).describe().can_limit)
@@ -60,7 +60,7 @@ def test_the_limits_it_can_set_are_those_whose_controllers_it_has(service: Calla
     assert limits("memory", "pids") == {"memory": True, "swap": True, "pids": True, "cpus": False}
 
 
-def test_limits_that_rootless_podman_claims_on_cgroup_v1_are_not_believed(service: Callable[..., Fake]) -> None:
+def test_limits_that_rootless_podman_claims_on_cgroup_v1_are_not_believed(service: Callable[..., FakeEngine]) -> None:
     """As Podman 4.3 answers there."""
     promised = {"CgroupVersion": "1", "CpuCfsQuota": True, "SecurityOptions": ["name=rootless"]}
     fake = service(podman_with(**promised))
@@ -69,7 +69,7 @@ def test_limits_that_rootless_podman_claims_on_cgroup_v1_are_not_believed(servic
 
 
 def test_the_error_names_the_user_s_own_service_before_root_s(
-    service: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch
+    service: Callable[..., FakeEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, other = service(lambda request: b""), service(lambda request: b"")
     refuse(monkeypatch, other.path)
@@ -79,7 +79,7 @@ def test_the_error_names_the_user_s_own_service_before_root_s(
 
 
 def test_a_user_refused_by_root_s_service_is_told_to_start_his_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: Callable[..., Fake]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: Callable[..., FakeEngine]
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     refuse(monkeypatch, "/run/podman/podman.sock")
@@ -105,7 +105,11 @@ def refuse(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
 
 @pytest.mark.parametrize("keeps_ids", [True, False])
 def test_containers_that_keep_the_caller_s_id_are_created_one_at_a_time(
-    service: Callable[..., Fake], spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeps_ids: bool
+    service: Callable[..., FakeEngine],
+    spec: SandboxSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    keeps_ids: bool,
 ) -> None:
     """Podman's look-up of ids is not safe in threads: two at once got each other's, or none."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

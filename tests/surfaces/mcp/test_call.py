@@ -12,7 +12,7 @@ from mcp import MCPError
 from tests.surfaces.mcp.test_server import Desk
 from tests.surfaces.mcp.test_server import desk as desk
 from tests.surfaces.mcp.test_server import shared as shared
-from tests.surfaces.mcp_client import ERAS, GONE, client, text
+from tests.surfaces.mcp_client import ERAS, UNTIL_NO_SLEEP_IS_LEFT, client, text
 
 ASKED = "sudo true; touch ran"
 
@@ -128,7 +128,7 @@ async def test_a_cancelled_call_leaves_no_process(desk: Desk, tool: str) -> None
         await begun.wait()
         tasks.cancel_scope.cancel()
     with anyio.fail_after(120):
-        await desk.call(GONE, tool)
+        await desk.call(UNTIL_NO_SLEEP_IS_LEFT, tool)
 
 
 async def test_several_calls_run_at_once(desk: Desk) -> None:

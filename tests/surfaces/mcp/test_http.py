@@ -18,7 +18,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from tests.surfaces.mcp_client import COMMAND, ERAS, GONE, Person, sessions
+from tests.surfaces.mcp_client import COMMAND, ERAS, UNTIL_NO_SLEEP_IS_LEFT, Person, sessions
 
 from belljar.errors import UsageError
 from belljar.surfaces.mcp.http import parse_address
@@ -159,7 +159,7 @@ async def test_a_cancelled_call_leaves_no_process(workspace: Path, era: str) -> 
                 await begun.wait()
                 tasks.cancel_scope.cancel()
             with anyio.fail_after(120):
-                await mcp.call_tool("Bash", {"command": GONE})
+                await mcp.call_tool("Bash", {"command": UNTIL_NO_SLEEP_IS_LEFT})
 
 
 async def test_the_server_ends_its_sandbox_and_never_prints_a_given_token(workspace: Path) -> None:

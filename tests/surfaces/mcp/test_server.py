@@ -13,7 +13,7 @@ import anyio
 import mcp_types as types
 import pytest
 from mcp import Client, MCPError
-from tests.surfaces.mcp_client import ERAS, GONE, Person, client, sessions, text
+from tests.surfaces.mcp_client import ERAS, UNTIL_NO_SLEEP_IS_LEFT, Person, client, sessions, text
 
 from belljar import Session
 from belljar.surfaces.cli.parser import parse
@@ -106,7 +106,7 @@ async def test_a_background_shell_is_started_read_and_ended(desk: Desk) -> None:
     assert shell in text(await desk.mcp.call_tool("ListShells", {}))
     assert not (await desk.mcp.call_tool("KillShell", {"shell_id": shell})).is_error
     with anyio.fail_after(120):
-        await desk.call(GONE)
+        await desk.call(UNTIL_NO_SLEEP_IS_LEFT)
 
 
 async def test_a_denied_command_says_why_and_does_not_run(desk: Desk) -> None:
