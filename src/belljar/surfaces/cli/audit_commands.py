@@ -10,7 +10,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from belljar import resources
@@ -60,23 +59,16 @@ def _readable() -> Iterator[None]:
 
 
 def _records(follow: bool) -> Iterator[dict[str, Any]]:
-    where = resources.state_path()
-    last = 0
+    where, last = resources.state_path(), 0
     for record in reader.records(where):
         last = record["seq"]
         yield record
     while follow:
         time.sleep(_POLL_SECONDS)
-        for record in _newer(where, last):
-            last = record["seq"]
-            yield record
-
-
-def _newer(where: Path, last: int) -> Iterator[dict[str, Any]]:
-    """The records after `last`: in the current file, and in one that was rotated since the last look."""
-    for line in reader.lines_of(*reader.files(where)[-2:]):
-        if line.record is not None and line.record["seq"] > last:
-            yield line.record
+        for line in reader.lines_of(*reader.files(where)[-2:]):  # one may have been rotated since the last look
+            if line.record is not None and line.record["seq"] > last:
+                last = line.record["seq"]
+                yield line.record
 
 
 def _matches(record: dict[str, Any], args: Namespace, since: datetime | None) -> bool:

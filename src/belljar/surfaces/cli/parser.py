@@ -20,6 +20,9 @@ AUDITED = ("verdict", "approval", "start", "end", "network", "allow", "apply", "
 COMMAND = "one argument: bash text; `-- CMD…`: argument vector"
 SESSION = "a session's id or name; `belljar ps` lists them"
 SHELL = "a background shell; `belljar shells` lists them"
+IN_SESSION = ("--session", "ID", "run in this session (see `belljar session start`)")
+POLICY = ("--policy", "P", "default, strict, ci, permissive, literal or a file")
+YES = ("--yes", "answer yes where the policy would ask")
 CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
 
 
@@ -138,23 +141,23 @@ def _work(commands: Commands) -> None:
     )
     add_sandbox_options(run)
     _command_options(run)
-    _session(run)
+    run.takes(*IN_SESSION, type=named)
     run.flag("-i --interactive", "pass stdin to the command (the default)")
     tty = run.add_mutually_exclusive_group()
     tty.add_argument("-t", "--tty", action="store_true", default=None,
                      help="give it a terminal (default: if stdin, stdout and stderr are one)")  # fmt: skip
     tty.add_argument("-T", "--no-tty", dest="tty", action="store_false", default=None, help="give it no terminal")
-    _yes(run)
+    run.flag(*YES)
     run.takes("--report", "FILE", "write verdict, cause, timing and resources as JSON")
     run.takes("command", "CMD", COMMAND, nargs="...")
     shell = commands.add("shell", "cli.safe_mode:shell",
                          "safe mode: a prompt in the sandbox; without a terminal, runs stdin's lines")  # fmt: skip
     add_sandbox_options(shell)
-    _session(shell)
+    shell.takes(*IN_SESSION, type=named)
     shell.takes("--timeout", "SECONDS", "kill a command after this long", type=seconds)
     check = commands.add("check", "cli.policy_commands:check", "show the policy's verdict on a command; nothing runs",
                          epilog=CHECK_STATUSES)  # fmt: skip
-    _policy(check)
+    check.takes(*POLICY, default="default")
     check.flag("--explain", "show the effects that the policy found")
     check.takes("command", "CMD", COMMAND, nargs="*")
 
@@ -176,9 +179,9 @@ def _sessions(commands: Commands) -> None:
     background = commands.add("start", "cli.session_commands:background",
                               "start a background shell in a session and print its id")  # fmt: skip
     background.takes("--session", "ID", SESSION, type=named, required=True)
-    _policy(background)
+    background.takes(*POLICY, default="default")
     background.flag("-t --tty", "give it a terminal, to `belljar attach` to")
-    _yes(background)
+    background.flag(*YES)
     _command_options(background)
     background.takes("command", "CMD", COMMAND, nargs="...")
     shells = commands.add("shells", "cli.session_commands:shells", "list background shells")
@@ -232,8 +235,8 @@ def _tools(commands: Commands) -> None:
     tools.add_argument("--format", choices=("anthropic", "openai", "mcp"), help="print schemas in this form")
     call = commands.add("call", "cli.tool_commands:call", "make one tool call and print its result")
     add_sandbox_options(call)
-    _session(call)
-    _yes(call)
+    call.takes(*IN_SESSION, type=named)
+    call.flag(*YES)
     call.takes("tool", "TOOL", "one that `belljar tools` lists")
     parameters = """parameters: '{"command": "ls"}', or command=ls timeout=5000"""
     call.takes("parameters", "JSON|NAME=VALUE", parameters, nargs="*")
@@ -284,12 +287,12 @@ def _upkeep(commands: Commands) -> None:
     show = policy.add("show", "cli.policy_commands:show", "show a policy's rules and what each decides")
     show.takes("name", "NAME", "a shipped policy, or a file")
     why = policy.add("explain", "cli.policy_commands:explain", "show how a command is read: entries, effects, rules")
-    _policy(why)
+    why.takes(*POLICY, default="default")
     why.takes("command", "CMD", COMMAND, nargs="*")
     test = policy.add("test", "cli.policy_commands:test", "judge the commands of files against what they expect")
     lines = """a policy or knowledge file (.toml), or lines of {"command": …, "expect": "allow"}"""
     test.takes("files", "FILE", lines, nargs="+")
-    _policy(test)
+    test.takes(*POLICY, default="default")
 
 
 def _about(commands: Commands) -> None:
@@ -314,18 +317,6 @@ GROUPS = (
     Group("upkeep", ("images", "doctor", "prune", "audit", "network", "policy"), _upkeep),
     Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),
 )  # fmt: skip
-
-
-def _session(parser: Parser) -> None:
-    parser.takes("--session", "ID", "run in this session (see `belljar session start`)", type=named)
-
-
-def _policy(parser: Parser) -> None:
-    parser.takes("--policy", "P", "default, strict, ci, permissive, literal or a file", default="default")
-
-
-def _yes(parser: Parser) -> None:
-    parser.flag("--yes", "answer yes where the policy would ask")
 
 
 def _command_options(parser: Parser) -> None:

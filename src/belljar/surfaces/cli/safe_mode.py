@@ -182,7 +182,7 @@ class SafeMode:
         """Run a command and show its output. If that fails (a broken pipe), the command ends with the session."""
         with self._during(Phase.RUNNING):
             if self._lending is not None:
-                self._lending.tell_size()  # before the command can ask for it
+                self._lending.send_size()  # before the command can ask for it
             future = self.portal.start_task_soon(self._run, text)
             future.add_done_callback(lambda _: self._post(None))
             while (question := self._follow()) is not None:

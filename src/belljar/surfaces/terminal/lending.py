@@ -40,8 +40,8 @@ class Lending:
     @contextmanager
     def lent(self) -> Iterator[None]:
         """Within this block keys go to the program."""
-        before = signal.signal(signal.SIGWINCH, lambda *_: self.tell_size())
-        self.tell_size()
+        before = signal.signal(signal.SIGWINCH, lambda *_: self.send_size())
+        self.send_size()
         try:
             with self._terminal.raw():
                 self._returned.clear()
@@ -65,6 +65,6 @@ class Lending:
         finally:
             self._returned.set()
 
-    def tell_size(self) -> None:
-        """Tell the program the terminal's size, before anything that is started on the loop later."""
+    def send_size(self) -> None:
+        """Send the program the terminal's size, before anything that is started on the loop later."""
         self._loop.call_soon_threadsafe(self._program.resize, *self._terminal.size)
