@@ -133,10 +133,10 @@ def _end(report: Report, head: Head | None, unread: list[Line], where: Path) -> 
     if unread and (len(unread) > 1 or unread[0].raw.endswith(b"\n") or head is None or report.seq < head.seq):
         return report._blame("edited", unread[0], _ALTERED)
     report.torn += [f"{each}: a writer was stopped in the middle of this line" for each in unread]
+    if head is None and report.seq > 0:
+        return report._blame("missing", str(where / HEAD), "the head of the chain is gone")
     if head is None:
-        return (
-            report if report.seq == 0 else report._blame("missing", str(where / HEAD), "the head of the chain is gone")
-        )
+        return report
     if report.seq < head.seq:
         return report._blame("truncated", last, f"it ends at record {report.seq} of {head.seq}")
     if report.seq == head.seq and report.hash != head.hash:

@@ -155,9 +155,8 @@ def _access_control(about: Description) -> Check:
         return Check(name, True, "selinux, enforcing", fix)
     if about.access_control_gap:
         detail = f"unconfined: {about.access_control_gap}; the other protections do not need it"
-        return Check(
-            name, True, detail, "for AppArmor beside them use Docker, or disable the profile /etc/apparmor.d/crun"
-        )
+        fix = "for AppArmor beside them use Docker, or disable the profile /etc/apparmor.d/crun"
+        return Check(name, True, detail, fix)
     return Check(name, True, about.access_control or "none; the other protections do not need it")
 
 

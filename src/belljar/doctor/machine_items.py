@@ -154,9 +154,8 @@ def user_namespaces() -> Check:
     if os.geteuid() == 0 or not (restricted or forbidden):
         return Check(name, True, "available")
     setting = "apparmor_restrict_unprivileged_userns=0" if restricted else "unprivileged_userns_clone=1"
-    return Check(
-        name, True, "restricted for ordinary users: a rootless engine may not start", f"`sudo sysctl kernel.{setting}`"
-    )
+    detail = "restricted for ordinary users: a rootless engine may not start"
+    return Check(name, True, detail, f"`sudo sysctl kernel.{setting}`")
 
 
 def crash_handler() -> Check:

@@ -13,7 +13,6 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from belljar import user_namespace
 from belljar.errors import ImageInvalid
@@ -34,9 +33,9 @@ def unpack_for_caller(stream: Metered, target: Path, allowance: Allowance) -> No
             while data := stream.read(CHUNK):
                 child.stdin.write(data)
         answer = child.stdout.read()
-    result: dict[str, Any] = (
-        json.loads(answer) if child.returncode == 0 else {"error": "the archive cannot be unpacked"}
-    )
+    if child.returncode:
+        raise ImageInvalid("the archive cannot be unpacked")
+    result = json.loads(answer)
     if "error" in result:
         raise ImageInvalid(result["error"])
     for name, left in result.items():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from belljar.errors import UsageError
 from belljar.staged.area import StagedArea
 from belljar.staged.change import Change, Entry
-from belljar.staged.diff import Sides, lines_of, named_hunks, quoted
+from belljar.staged.diff import Sides, lines_of, named_hunks, names, quoted
 from belljar.staged.layers import Layers, flattened, same_contents
 from belljar.workspace.beneath import Folder
 
@@ -23,25 +25,26 @@ def compared(one: StagedArea, other: StagedArea) -> str:
         )
 
 
-Side = tuple[Folder | None, Entry | None]
-"""The folder that holds a session's file or link, and its entry; None if it has none."""
+class Side(NamedTuple):
+    """A session's file or link, and the folder that holds it; None if it has none."""
+
+    folder: Folder | None
+    entry: Entry | None
 
 
 def _side(layers: Layers, path: str, change: Change | None) -> Side:
     entry = layers.below(path) if change is None else change.after
     folder = layers.lower if change is None else layers.holder(path)
-    return folder, None if entry is None or entry.kind == "directory" else entry
+    return Side(folder, None if entry is None or entry.kind == "directory" else entry)
 
 
 def _one(path: str, one: Side, other: Side) -> str:
-    old, new = lines_of(one[0], path, one[1]), lines_of(other[0], path, other[1])
+    old, new = lines_of(one.folder, path, one.entry), lines_of(other.folder, path, other.entry)
     by_lines = old is not None and new is not None
-    if (old == new and bool(one[1]) == bool(other[1])) if by_lines else _same(path, one, other):
+    if (old == new and bool(one.entry) == bool(other.entry)) if by_lines else _same(path, one, other):
         return ""
     head = f"diff --git {quoted(f'a/{path}')} {quoted(f'b/{path}')}\n"
-    left, right = (
-        quoted(f"{side}/{path}") if there else "/dev/null" for side, there in (("a", one[1]), ("b", other[1]))
-    )
+    left, right = names(path, one.entry, other.entry)
     if old is None or new is None or any(b"\0" in line for line in old + new):
         return f"{head}Binary files {left} and {right} differ\n"
     return head + "".join(named_hunks(left, right, Sides(old, new)))
@@ -49,6 +52,6 @@ def _one(path: str, one: Side, other: Side) -> str:
 
 def _same(path: str, one: Side, other: Side) -> bool:
     """Whether two entries that cannot be compared line by line are the same."""
-    if one[0] is None or other[0] is None or one[1] is None or other[1] is None or one[1].kind != other[1].kind:
+    if not (one.folder and other.folder and one.entry and other.entry and one.entry.kind == other.entry.kind):
         return False
-    return one[1].kind != "file" or same_contents(one[0], other[0], path)
+    return one.entry.kind != "file" or same_contents(one.folder, other.folder, path)

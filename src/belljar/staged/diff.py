@@ -91,11 +91,14 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def _hunks(change: Change, sides: Sides) -> Iterator[str]:
-    old_name = _name("a", change.path) if change.before else "/dev/null"
-    new_name = _name("b", change.path) if change.after else "/dev/null"
     if sides.old == sides.new and change.kind == "modified":
         yield "# extended attributes differ\n"
-    yield from named_hunks(old_name, new_name, sides)
+    yield from named_hunks(*names(change.path, change.before, change.after), sides)
+
+
+def names(path: str, before: Entry | None, after: Entry | None) -> tuple[str, str]:
+    """Of both sides, as a diff shows them."""
+    return _name("a", path) if before else "/dev/null", _name("b", path) if after else "/dev/null"
 
 
 def named_hunks(old: str, new: str, sides: Sides) -> Iterator[str]:

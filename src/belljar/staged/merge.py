@@ -160,18 +160,12 @@ def merge_conflicts(
     contents, digests, overlapping = {}, {}, {}
     with Folder.at(area.path) as own:
         for change in changes:
-            holder = layers.holder(change.path)
+            holder, base = layers.holder(change.path), _base(own, change.path)
             theirs = lines_of(holder, change.path, change.after)
             ours = lines_of(layers.lower, change.path, change.before)
-            base = _base(own, change.path)
-            if (
-                change.kind != "modified"
-                or change.binary
-                or theirs is None
-                or holder is None
-                or ours is None
-                or base is None
-            ):
+            if change.kind != "modified" or change.binary:
+                continue
+            if holder is None or base is None or theirs is None or ours is None:
                 continue
             result = merged(split_lines(base), ours, theirs)
             if result is None:

@@ -72,12 +72,8 @@ class Survey:
         above, _, name = path.rpartition("/")
         if name in MARKS:
             self._marks.setdefault(name, set()).add(above)
-        if (
-            mode & 0o111
-            and stat.S_ISREG(mode)
-            and len(self._privileged) < _MOST_NAMED
-            and self._is_privileged(path, mode)
-        ):
+        runs = mode & 0o111 and stat.S_ISREG(mode)
+        if runs and len(self._privileged) < _MOST_NAMED and self._is_privileged(path, mode):
             self._privileged.append(path)
 
     def _is_privileged(self, path: str, mode: int) -> bool:

@@ -28,7 +28,6 @@ def config(args: Namespace) -> int:
     rows = [(name, setting.value, setting.described_source) for name, setting in found.items()]
     facts = {name: vars(setting) for name, setting in found.items()}
     console.answer_table(args, facts, rows, "SETTING", "VALUE", "FROM")
-    files = [
-        f"{path}: {'read' if path.exists() else 'not there'}" for path in (settings.OPERATOR, settings.user_file())
-    ]
+    paths = (settings.OPERATOR, settings.user_file())
+    files = [f"{path}: {'read' if path.exists() else 'not there'}" for path in paths]
     return 0 if args.json else console.answer(args, None, *files, f"known settings: {', '.join(settings.SETTABLE)}")

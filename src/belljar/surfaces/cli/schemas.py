@@ -19,12 +19,8 @@ def _or_none(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(description: str, fields: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
-        "description": description,
-        "type": "object",
-        "properties": fields | (optional or {}),
-        "required": list(fields),
-    }
+    properties = fields | (optional or {})
+    return {"description": description, "type": "object", "properties": properties, "required": list(fields)}
 
 
 def _list(description: str, items: dict[str, Any]) -> dict[str, Any]:

@@ -100,11 +100,8 @@ async def logs(args: Namespace) -> int:
             chunks += [chunk] if args.json else []
         if args.json:
             out, err = b"".join(c.stdout_bytes for c in chunks), b"".join(c.stderr_bytes for c in chunks)
-            output = {"stdout": decode(out), "stderr": decode(err)}
-            known = masking.Known(shell.command)
-            console.document(
-                {**_described(shell, box), **known.hide(output), **console.encoded(stdout=out, stderr=err)}
-            )
+            output = masking.Known(shell.command).hide({"stdout": decode(out), "stderr": decode(err)})
+            console.document({**_described(shell, box), **output, **console.encoded(stdout=out, stderr=err)})
     await sink.close()
     return 0
 

@@ -63,9 +63,7 @@ def _stat(args: Namespace, review: Review) -> int:
     """Like `git diff --stat` without the histogram. Directories are left out."""
     files = [change for change in _selected(args, review) if change.members or not change.is_directory]
     counts = [(change, *lines_counted(review.show(change).text)) for change in files]
-    facts = [
-        {"path": change.path, "kind": change.kind, "added": plus, "removed": minus} for change, plus, minus in counts
-    ]
+    facts = [{"path": c.path, "kind": c.kind, "added": plus, "removed": minus} for c, plus, minus in counts]
     _note_if_none(args, files)
     width = max((len(quoted(change.path)) for change in files), default=0)
     lines = [f"{change.mark} {quoted(change.path):<{width}}  +{plus} −{minus}" for change, plus, minus in counts]
