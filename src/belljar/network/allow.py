@@ -66,12 +66,12 @@ def in_url(host: str | Address) -> str:
 
 def _address(text: str) -> Address:
     try:
-        found = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text)
     except ValueError as error:
         raise BadHost(f"{text!r} is not an address") from error
-    if isinstance(found, ipaddress.IPv6Address) and found.scope_id:
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id:
         raise BadHost(f"{text!r} has a zone")
-    return found
+    return address
 
 
 @record
@@ -81,36 +81,32 @@ class Pattern:
     """A name, `*.name` or `*`."""
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None = None
     ports: tuple[tuple[int, int], ...] = WEB_PORTS
-    plain: bool = False
-    """Whether connections may use any protocol: the door does not look at their bytes."""
-    at: frozenset[Address] = frozenset()
+    any_protocol: bool = False
+    """Whether the door passes connections on without looking at their bytes."""
+    private: frozenset[Address] = frozenset()
     """Private addresses that this name may resolve to."""
 
-    def port_fits(self, port: int) -> bool:
-        return any(first <= port <= last for first, last in self.ports)
-
     def fits(self, host: str | Address, port: int) -> bool:
-        if not self.port_fits(port):
+        if not any(first <= port <= last for first, last in self.ports):
             return False
-        if self.network is not None:
-            return not isinstance(host, str) and host in self.network
-        if not isinstance(host, str) or self.name is None:
-            return False
-        if self.name.startswith("*"):
-            return host.endswith(self.name[1:])
-        return host == self.name
+        if isinstance(host, str):
+            return self.name is not None and _name_fits(host, self.name)
+        return self.network is not None and host in self.network
 
     def within(self, other: Pattern) -> bool:
         """Whether `other` allows everything that this pattern allows."""
         if not all(any(a <= first and last <= b for a, b in other.ports) for first, last in self.ports):
             return False
-        if (self.plain and not other.plain) or not self.at <= other.at:
+        if (self.any_protocol and not other.any_protocol) or not self.private <= other.private:
             return False
         if self.network is not None or other.network is not None:
             mine, theirs = self.network, other.network
             return mine is not None and theirs is not None and mine.version == theirs.version and mine.subnet_of(theirs)  # type: ignore[arg-type]
-        name, wider = self.name or "", other.name or ""
-        return name == wider or (wider.startswith("*") and name.removeprefix("*").endswith(wider[1:]))
+        return _name_fits(self.name or "", other.name or "")
+
+
+def _name_fits(name: str, wider: str) -> bool:
+    return name == wider or (wider.startswith("*") and name.removeprefix("*").endswith(wider[1:]))
 
 
 def pattern(text: str) -> Pattern:
@@ -125,37 +121,37 @@ def pattern(text: str) -> Pattern:
         raise UsageError(f"{raw!r} is not a host: leave out the scheme, user and path")
     rest, equals, numbers = rest.partition("=")
     if equals:
-        return replace(pattern(("tcp://" if plain else "") + rest), text=raw, at=_addresses(numbers, raw))
+        return replace(pattern(("tcp://" if plain else "") + rest), text=raw, private=_addresses(numbers, raw))
     host, ports = _split_port(rest, raw)
     if "/" in host or host.startswith("["):
-        return Pattern(raw, network=_network(host, raw), ports=ports, plain=plain)
+        return Pattern(raw, network=_network(host, raw), ports=ports, any_protocol=plain)
     if host == "*":
-        return Pattern(raw, name="*", ports=ports, plain=plain)
+        return Pattern(raw, name="*", ports=ports, any_protocol=plain)
     wild, base = host.startswith("*."), host.removeprefix("*.")
     if "*" in base:
-        raise UsageError(f"{raw!r}: a star stands only for everything in front of a name, as in '*.example.net'")
+        raise UsageError(f"{raw!r}: a star may only be the whole first label, as in '*.example.net'")
     try:
-        found = host_of(base)
+        name = host_of(base)
     except BadHost as error:
         raise UsageError(f"{raw!r} is not a host: {error}") from error
-    if not isinstance(found, str):
+    if not isinstance(name, str):
         if wild:
             raise UsageError(f"{raw!r}: an address has no names below it")
-        return Pattern(raw, network=ipaddress.ip_network(found), ports=ports, plain=plain)
-    if wild and "." not in found:
+        return Pattern(raw, network=ipaddress.ip_network(name), ports=ports, any_protocol=plain)
+    if wild and "." not in name:
         raise UsageError(f"{raw!r} is too wide: name at least two labels after the star")
-    return Pattern(raw, name=("*." if wild else "") + found, ports=ports, plain=plain)
+    return Pattern(raw, name=("*." if wild else "") + name, ports=ports, any_protocol=plain)
 
 
 def _addresses(text: str, raw: str) -> frozenset[Address]:
     try:
-        found = [host_of(each) for each in text.split(",")]
+        hosts = [host_of(each) for each in text.split(",")]
     except BadHost as error:
         raise UsageError(f"{raw!r}: {error}") from error
-    numbers = frozenset(each for each in found if not isinstance(each, str))
-    if len(numbers) != len(found):
-        raise UsageError(f"{raw!r}: behind the = stand addresses, as in 'registry.example=10.0.0.5'")
-    return numbers
+    addresses = frozenset(each for each in hosts if not isinstance(each, str))
+    if len(addresses) != len(hosts):
+        raise UsageError(f"{raw!r}: write addresses after the =, as in 'registry.example=10.0.0.5'")
+    return addresses
 
 
 def _network(host: str, raw: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -253,7 +249,7 @@ class Allow:
     def allows_address(self, name: str, address: Address, port: int) -> bool:
         """Whether an address is allowed even if it is private: by itself, or for this name."""
         return any(
-            each.fits(address, port) if each.network is not None else address in each.at and each.fits(name, port)
+            each.fits(address, port) if each.network is not None else address in each.private and each.fits(name, port)
             for each in self.patterns
         )
 

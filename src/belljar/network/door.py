@@ -50,13 +50,13 @@ VISITS_KEPT = 10_000  # each command takes its own into its result when it ends
 
 @record
 class Target:
-    """An allowed host. `by_name`: it was allowed by its name, not its address. `plain`: see `Pattern`."""
+    """An allowed host. `by_name`: it was allowed by its name, not its address. `any_protocol`: as in `Pattern`."""
 
     host: str
     port: int
     addresses: tuple[Address, ...]
     by_name: bool
-    plain: bool
+    any_protocol: bool
 
 
 class Door:
@@ -123,10 +123,10 @@ class Door:
         rule = self.allow.rule_for(name, port)
         if rule is None and not await self._is_approved(name, port):
             raise Refused(self._advice(name, port))
-        plain = rule is not None and rule.plain
+        any_protocol = rule is not None and rule.any_protocol
         if not isinstance(name, str):
-            return Target(str(name), port, (name,), by_name=False, plain=plain)
-        return Target(name, port, await self._addresses(name, port), by_name=True, plain=plain)
+            return Target(str(name), port, (name,), by_name=False, any_protocol=any_protocol)
+        return Target(name, port, await self._addresses(name, port), by_name=True, any_protocol=any_protocol)
 
     @staticmethod
     def _advice(host: str | Address, port: int) -> str:
@@ -236,11 +236,11 @@ class Door:
     async def tunnel(
         self, client: ByteStream, target: Target, upstream: ByteStream, visit: Visit, first: bytes
     ) -> None:
-        """Pass bytes both ways. The first ones tell the protocol: TLS and HTTP must name the allowed host. If headers
-        are set for the host, we are the TLS server ourselves."""
+        """Pass bytes both ways. TLS and HTTP, which the first bytes show, must name the allowed host. If headers are
+        set for the host, we are the TLS server ourselves."""
         meter = self.meter(visit)
         adds_headers = bool(self.allow.headers.get(target.host))
-        if target.plain or not (target.by_name or adds_headers):
+        if target.any_protocol or not (target.by_name or adds_headers):
             await tunnel(client, upstream, meter, first)
             return
         server_first = b""
@@ -311,6 +311,6 @@ class Door:
         if headers and not tls and not self.allow.names_port(host_of(target.host), target.port):
             raise Refused(
                 f"the headers set for {target.host} are sent over https only; use https, "
-                f"or tell the person in charge: `{target.host}:{target.port}` would allow them in clear"
+                f"or tell the person in charge: `{target.host}:{target.port}` would allow them without TLS"
             )
         return headers

@@ -62,7 +62,7 @@ class HelloGuard(PartlyRead):
             elif kind in (tls.HANDSHAKE, tls.ENCRYPTED):
                 self._hellos_over = True
             else:
-                raise Refused(f"{self._name}: only TLS may be spoken there")
+                raise Refused(f"{self._name}: only TLS is allowed there")
         return data
 
     async def _at_least(self, data: bytes, length: int) -> bytes:

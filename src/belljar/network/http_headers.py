@@ -55,7 +55,7 @@ def request_headers(request: h11.Request, host: str, port: int, tls: bool, added
 def answer_headers(headers: Iterable[tuple[bytes, bytes]], secrets: Iterable[str], switching: bool) -> Headers:
     headers = list(headers)
     if switching and _upgrade(headers) != b"websocket":
-        raise h11.RemoteProtocolError("it changes to a protocol that nobody asked for")
+        raise h11.RemoteProtocolError("the server switches to a protocol that was not requested")
     dropped = _PER_HOP - {b"host"} | _named_in_connection(headers)
     kept = [(n, masked(v, secrets)) for n, v in headers if n not in dropped]
     return kept + (_WEBSOCKET if switching else [])

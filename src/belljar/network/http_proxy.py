@@ -119,9 +119,7 @@ class HttpProxy:
         try:
             if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 answer = h11.Response(status_code=error.status, headers=headers, reason=b"Refused by belljar")
-                await self._client.send(
-                    (self._http.send(answer) or b"") + (self._http.send(h11.Data(data=body)) or b"")
-                )
+                await self._send(answer, h11.Data(data=body))
                 await self._wait_until_read()
         except (h11.LocalProtocolError, *GONE):
             pass
@@ -170,7 +168,7 @@ class HttpProxy:
             added = self._door.headers_for(target, self._tls)
             headers = request_headers(request, target.host, port, self._tls, added)
             if request.method.upper() in (b"TRACE", b"TRACK") and added:
-                raise Refused("TRACE would bring back headers that must stay outside", status=405)
+                raise Refused("TRACE would return headers that must not enter the sandbox", status=405)
             upstream = await self._connected(target, visit)
             new_request = h11.Request(method=request.method, target=path, headers=headers, http_version=b"1.1")
             await self._exchange(upstream, new_request, visit, added)
@@ -178,7 +176,7 @@ class HttpProxy:
     def _destination(self, request: h11.Request) -> tuple[str, int, bytes]:
         if self._tunnel_to is not None:
             if not request.target.startswith(b"/") and request.target != b"*":
-                raise Refused("only paths may be asked for here", status=400)
+                raise Refused("in a tunnel only a path may be requested", status=400)
             return self._tunnel_to.host, self._tunnel_to.port, request.target
         match = _ABSOLUTE.fullmatch(request.target)
         if match is None:
@@ -188,14 +186,14 @@ class HttpProxy:
 
     async def _connected(self, target: Target, visit: Visit) -> Upstream:
         """The connection of the last request if it can be used again, else a new one."""
-        kept = self._upstream
-        if kept is not None and kept.target == target and kept.is_idle:
-            visit.address = kept.address
-            kept.http.start_next_cycle()
-            return kept
-        if kept is not None:
+        last = self._upstream
+        if last is not None and last.target == target and last.is_idle:
+            visit.address = last.address
+            last.http.start_next_cycle()
+            return last
+        if last is not None:
             self._upstream = None
-            await kept.stream.aclose()
+            await last.stream.aclose()
         dialled, self._dialled = self._dialled, None
         stream = dialled or await self._door.dial(target, visit)
         self._upstream = Upstream(target, await self._with_tls(target, stream) if self._tls else stream, visit.address)
@@ -280,8 +278,8 @@ class HttpProxy:
             else:
                 raise anyio.EndOfStream
 
-    async def _send(self, event: h11.Event) -> None:
-        if data := self._http.send(event):
+    async def _send(self, *events: h11.Event) -> None:
+        if data := b"".join(self._http.send(event) or b"" for event in events):
             await self._client.send(data)
 
     async def _tunnel_on(self, upstream: Upstream, meter: Meter) -> None:

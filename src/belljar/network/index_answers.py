@@ -53,10 +53,10 @@ def addresses_of(host: str, port: int) -> list[Address]:
 
 
 def _checked_connection(address: tuple[str, int], *rest: Any, **options: Any) -> socket.socket:
-    found = addresses_of(*address)
-    if not found or any(refusal(each) for each in found):
+    addresses = addresses_of(*address)
+    if not addresses or any(refusal(each) for each in addresses):
         raise OSError(f"{address[0]} is not public")
-    connection = socket.create_connection((str(found[0]), address[1]), *rest, **options)
+    connection = socket.create_connection((str(addresses[0]), address[1]), *rest, **options)
     _shut_down_later(connection.dup())  # a copy: TLS detaches the socket from `connection`
     return connection
 

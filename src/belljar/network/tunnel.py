@@ -122,7 +122,7 @@ async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> t
                 hello = reader.feed(data)
             except NotTLS as error:
                 raise Refused(
-                    f"{shown}: only TLS may be spoken there ({error}); allow 'tcp://{name}:443' for more"
+                    f"{shown}: only TLS is allowed there ({error}); allow 'tcp://{name}:443' for other protocols"
                 ) from error
             if hello is not None:
                 break
@@ -133,8 +133,8 @@ async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> t
         if hello.hides_name:
             raise Refused(f"{shown}: the client hides the server's name (ECH); switch that off")
         if name is not None and hello.name != name:
-            asked = f"{hello.name!r}" if hello.name else "no name"
-            raise Refused(f"{name} was asked for, but the TLS handshake names {asked}")
+            other = repr(hello.name) if hello.name else "no host"
+            raise Refused(f"{name} was requested, but the TLS handshake names {other}")
         return hello, bytes(reader.data)
     raise Refused(f"{shown}: no TLS handshake came")
 
