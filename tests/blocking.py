@@ -1,8 +1,8 @@
-"""Notices code of Belljar that makes the event loop wait.
+"""Finds code of Belljar that blocks the event loop.
 
-Calls that may take as long as somebody else likes are wrapped: sleeping, sockets in blocking mode, waiting for another
-process or thread. Made on a running loop from Belljar's own code they raise. Local files and short locks are not among
-them: a look at a directory or a line for the audit trail costs less than the hop to a thread.
+Calls that may wait without a bound are wrapped: sleep, sockets in blocking mode, waiting for a process or a thread.
+They raise if Belljar's own code makes them on a running loop. Local files and short locks are not wrapped: reading a
+directory or writing a line costs less than the switch to a thread.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _still_runs(waited: Any, *_: Any, **__: Any) -> bool:
     return waited.poll() is None
 
 
-# Where, what, and when a call of it can wait.
+# Owner, name, and whether a call with these arguments can wait.
 CALLS: list[tuple[Any, str, Callable[..., bool]]] = [
     (time, "sleep", _always),
     *[
@@ -100,7 +100,7 @@ def _guarded(original: Callable[..., Any], name: str, waits: Callable[..., bool]
 
 
 def _belljar_line() -> str | None:
-    """Where Belljar's code is in this turn of the loop, if it is at all."""
+    """The line of Belljar's code that runs in this turn of the loop, or None."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename != LOOP:
         if frame.f_code.co_filename.startswith(PACKAGE):

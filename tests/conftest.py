@@ -1,4 +1,4 @@
-"""What the tests share. Every run has a run directory of its own, to know its sandboxes from a sibling's."""
+"""Fixtures for all tests. Each run has its own run directory, so that it knows its sandboxes from those of others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OWNER_UID = 1000
 REMOVAL_SECONDS = 120  # a container that has ended removes itself, which takes the engine a moment
-# A socket's path may have 107 bytes, so the run directory's must be short; pytest's temporary ones are not.
+# A socket's path has at most 107 bytes. pytest's temporary directories are too long for that.
 _RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None))
 _STATE = Path(tempfile.mkdtemp(prefix="bj-state-"))  # not in /run, which has no room for volumes on a small machine
 
@@ -35,33 +35,33 @@ pytest_plugins = ["tests.needs", "tests.order"]
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
-        # pytest's own is shared by all runs, and it stumbles over what a killed one left nested a thousand deep.
+        # pytest's default is shared by all runs, and pytest cannot delete a deep tree that a killed run left there.
         config.option.basetemp = tempfile.mkdtemp(prefix="bj-")
         removal = ["rm", "-rf", "--one-file-system", config.option.basetemp]
         config.add_cleanup(lambda: subprocess.run(removal, check=False))
-    # A job in the background of a script ignores Ctrl+C, and so would every program that the tests start.
+    # A background job of a script ignores Ctrl+C, and programs that the tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A thousand connections at once need more descriptors than an ordinary user's shell has.
+    # Some tests open a thousand connections, more than an ordinary user's soft limit allows.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # Images are made once, not for every run.
+    # Images are shared by all runs: to build them takes minutes.
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     os.environ.setdefault("BELLJAR_IMAGES", f"{home}/belljar/images")
     os.environ["BELLJAR_RUN"] = str(_RUN)
     os.environ["XDG_STATE_HOME"] = str(_STATE)
     os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
-    os.environ.pop("PYTHONUNBUFFERED", None)  # it hides a line that was not flushed
+    os.environ.pop("PYTHONUNBUFFERED", None)  # it would hide that a line was not flushed
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of collected tests stay for the whole run: nobody who looks for garbage need look at them again."""
+    """Keep the garbage collector from visiting thousands of collected tests again and again."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """A failure is shown when it happens: a run that is cut short says what had failed."""
+    """Print each failure at once, so that a run that is cut short shows it too."""
     if report.failed:
         print(f"\n{report.nodeid} failed ({report.when}):\n{report.longreprtext}", file=sys.__stderr__, flush=True)
 
@@ -78,7 +78,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _environment_is_restored() -> Iterator[None]:
-    """`--engine` and its like set one, also where a test calls the command line's `main` in this process."""
+    """Options such as `--engine` set variables, also where a test calls `main` in this process."""
     before = dict(os.environ)
     yield
     if os.environ != before:
@@ -108,13 +108,13 @@ def base_image(engine: DockerEngine) -> str:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """Owned by an unprivileged user, as a person's checkout is."""
+    """A workspace of an unprivileged user, like a person's checkout."""
     return _workspace_of(tmp_path, OWNER_UID)
 
 
 @pytest.fixture
 def root_workspace(tmp_path: Path) -> Path:
-    """Owned by whoever runs the tests: root in CI, the case that needs an id-mapped mount."""
+    """A workspace of the user who runs the tests. In CI that is root, which needs an id-mapped mount."""
     return _workspace_of(tmp_path, os.geteuid())
 
 
@@ -128,7 +128,7 @@ def _workspace_of(parent: Path, uid: int) -> Path:
 
 @pytest.fixture(scope="session")
 def docker_client() -> Iterator[Any]:
-    """For looking at containers from outside; what is under test goes through Belljar."""
+    """Looks at containers from outside. The code under test goes through Belljar."""
     import docker
 
     client = docker.from_env()
@@ -145,7 +145,7 @@ class Neighbour:
 
 @pytest.fixture(scope="session")
 def neighbour(base_image: str) -> Iterator[Neighbour]:
-    """A web server in a container next door, which a sandbox must not be able to reach."""
+    """A web server in another container, which no sandbox may reach."""
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 

@@ -1,4 +1,4 @@
-"""Debian trees made with mmdebstrap from this machine's mirror, and commands that have one as their root."""
+"""Make Debian trees with mmdebstrap from this machine's mirror, and run commands with such a tree as root."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Names, certificates and pip's own settings: with them a tree reaches the package indexes that this machine reaches.
+# Copied into the tree, so that it reaches the same package indexes as this machine.
 SETTINGS = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 PASSED_ON = ("PIP_CERT", "PIP_DEFAULT_TIMEOUT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -18,7 +18,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 def bootstrap(tree: Path, suite: str, packages: Sequence[str], *options: str) -> None:
     include = f"--include={','.join(packages)}"
-    # A mirror that is a few days behind has a sid whose date has passed.
+    # The release file of sid is out of date on a mirror that is some days behind.
     command = ["mmdebstrap", "-q", '--aptopt=Acquire::Check-Valid-Until "false"', include, *options, suite, tree]
     subprocess.run([*command, f"deb {mirror()} {suite} main"], check=True)
     for name in SETTINGS:
@@ -29,7 +29,7 @@ def bootstrap(tree: Path, suite: str, packages: Sequence[str], *options: str) ->
 
 
 def mirror() -> str:
-    """The one that this machine's apt uses for Debian's main archive."""
+    """The mirror of Debian's main archive that this machine's apt uses."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Identifier: Packages", "Component: main"]
     listed = subprocess.run([*command, "Origin: Debian"], capture_output=True, text=True).stdout.split()
     uris = [uri for uri in listed if "security" not in uri]
@@ -39,7 +39,7 @@ def mirror() -> str:
 
 
 def copy_checkout(target: Path) -> None:
-    """What git knows, as it is in the work tree."""
+    """Copy the files that git knows or would add, as they are in the work tree."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -55,11 +55,11 @@ def copy_checkout(target: Path) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """How a tree is entered: mount namespace always; what is shared with this machine, and as whom."""
+    """How to enter a tree, always in its own mount namespace."""
 
     tree: Path
     binds: Sequence[Path] = ()
-    """Under the same path inside and outside."""
+    """Mounted under the same path inside."""
     sees_processes: bool = False
     become: str = ""
 
@@ -79,7 +79,7 @@ class Entry:
             f"mkdir -p '{tree}/run/lock' '{tree}/run/outside'",
             *(_bind_mount(tree, path) for path in self.binds),
         ]
-        # A plain chroot would not do: the kernel makes no user namespaces, and so no id-mapped mounts, in one.
+        # pivot_root, since in a chroot the kernel refuses user namespaces and so id-mapped mounts.
         enter = f'umount -l /run/outside; cd / && exec {self.become} bash -c "$INSIDE"'
         return "\n".join(
             [*mounts, f"export INSIDE={quoted(command)}", f"cd '{tree}'", "pivot_root . run/outside",

@@ -1,4 +1,4 @@
-"""This process's descriptors, by where they lead: a bare count changes with whatever else is collected meanwhile."""
+"""Open descriptors of this process by path. A mere count changes with whatever is garbage-collected meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def open_paths(start: str) -> list[str]:
-    """Where the open descriptors lead whose path begins with `start`."""
+    """The paths of open descriptors that begin with `start`."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""A fake engine: it can break, lie and be old in every way, and the real one cannot be made to."""
+"""A fake engine that fails, lies or is old, as the real one cannot be made to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REAL = "/var/run/docker.sock"
 
 
 class FakeEngine:
-    """Listens like an engine; `answer(request) -> bytes | None` says what comes back, None is silence."""
+    """Listens like an engine. `answer(request)` returns the bytes to send, or None for silence."""
 
     def __init__(self, answer: Callable[[bytes], bytes | None], byte_by_byte: bool = False) -> None:
         self.directory = tempfile.mkdtemp(prefix="belljar-fake-")
@@ -89,7 +89,7 @@ def reply(status: int, body: Any) -> bytes:
 
 
 def real_answer(request: bytes) -> bytes:
-    """What the real engine says."""
+    """Pass the request to the real engine and return its answer."""
     head, _, body = request.partition(b"\r\n\r\n")
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection")]
     with socket.socket(socket.AF_UNIX) as engine:
@@ -99,12 +99,12 @@ def real_answer(request: bytes) -> bytes:
 
 
 def broken_at(at: bytes, how: Callable[[bytes], bytes | None]) -> Callable[[bytes], bytes | None]:
-    """Honest until a request has `at` in its first line."""
+    """Answer requests with `at` in their first line by `how`, and all others as the real engine."""
     return lambda request: how(request) if at in request.partition(b"\r\n")[0] else real_answer(request)
 
 
 def json_of(answer: bytes) -> Any:
-    """The JSON of an answer, which may come in chunks."""
+    """The JSON body of an answer, chunked or not."""
     head, _, content = answer.partition(b"\r\n\r\n")
     if b"chunked" in head.lower():
         whole = b""

@@ -1,8 +1,8 @@
-"""The README's two commands where nothing is installed: `make fresh`, or `python3 -m tests.fresh root user newest`.
+"""The README's two commands on a bare system: `make fresh`, or `python3 -m tests.fresh root user newest`.
 
-A bare Debian tree (python3, make, ca-certificates) is made with mmdebstrap for each case and entered in mount
-and process namespaces of its own. Root gets no engine and must find a way; a user is given this machine's Docker
-socket, as a member of its group, and a home whose path is the same on both sides, since the engine mounts by path.
+For each case mmdebstrap makes a Debian tree (python3, make, ca-certificates), entered in mount and process namespaces
+of its own. Root gets no engine and must use `oci`. The user gets this machine's Docker socket, as a member of its
+group, and a home with the same path inside and outside, since the engine mounts by path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.debian_tree import PASSED_ON, PATH, ROOT, Entry, bootstrap, copy_chec
 
 USER = 4242
 SOCKET = Path("/run/docker.sock")
-BARE = ["python3", "make", "ca-certificates"]  # the last for this machine's own certificates
+BARE = ["python3", "make", "ca-certificates"]  # ca-certificates: for this machine's own authorities
 QUICK_TESTS = "tests/session/test_result.py tests/link/test_frames.py tests/test_blocking.py tests/engines/oci"
 
 
@@ -36,7 +36,7 @@ class Case:
 
 CASES = {
     "root": Case("root", "bookworm"),
-    # A user cannot install: what `make` told them to ask an administrator for is there.
+    # A user cannot install packages, so python3-venv, which `make` asks for, is there already.
     "user": Case("user", "bookworm", user=True, packages=("python3-venv",)),
     "newest": Case("newest", "sid", packages=("python3.14",), python="python3.14"),
 }
@@ -46,7 +46,7 @@ class Tree:
     def __init__(self, case: Case, place: Path) -> None:
         self.case, self.place = case, place
         self.root = place / "tree"
-        self.shared = place / "shared"  # under the same path inside and outside
+        self.shared = place / "shared"  # has the same path inside
         self.checkout = self.shared / "a check out"
 
     def make(self) -> None:
@@ -76,7 +76,7 @@ class Tree:
         if not self.case.user:
             return Entry(self.root, [self.shared])
         become = f"setpriv --reuid {USER} --regid {USER} --groups {SOCKET.stat().st_gid}"
-        # The engine next door names processes by their numbers out here, so its user must see the same ones.
+        # The engine outside names processes by their outside numbers, so its user must see those.
         return Entry(self.root, [self.shared, SOCKET], sees_processes=True, become=become)
 
 
@@ -109,7 +109,7 @@ def passes(case: Case) -> bool:
 
 
 def _package(tree: Tree) -> str:
-    """Wheel and source distribution, each installed where there is no checkout, as a user of the package would."""
+    """Install wheel and source distribution with pipx, outside of the checkout."""
     return f"""
         .venv/bin/python -m hatchling build -t sdist -t wheel -d '{tree.shared}/dist' >/dev/null
         {tree.case.python} -m venv "$HOME/pipx" && "$HOME/pipx/bin/pip" install -q --only-binary :all: pipx
@@ -128,7 +128,7 @@ def _version() -> str:
 
 
 def _engine(case: Case) -> dict[str, str]:
-    # A second Docker daemon in this network namespace would take the first one's bridge away.
+    # A second Docker daemon in this network namespace would delete the first one's bridge.
     return {} if case.user else {"BELLJAR_ENGINE": "oci"}
 
 

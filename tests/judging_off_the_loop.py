@@ -1,6 +1,6 @@
-"""Judging may start a parser and take a second: nothing of ours may do it on an event loop.
+"""Fails tests in which Belljar judges a command on the event loop: that may start a parser and take a second.
 
-Import `_judging_stays_off_the_event_loop` into a conftest to have every test below it watched.
+Import `_judging_stays_off_the_event_loop` into a conftest to check every test of its folder.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ def _judging_stays_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def watched(*args: Any, **options: Any) -> Any:
         frame = sys._getframe(1)
         caller = frame.f_globals.get("__name__", "")
-        # Plain functions block, and say so: `risk`, and whatever loads a policy of a user's own.
+        # These are documented to block: `risk`, and loading a user's own policy.
         plain = frame.f_code.co_name == "risk" or caller == "belljar.policy.examples"
         if caller.startswith("belljar.") and not plain and _on_a_loop():
             raise AssertionError(f"{caller} judges on the event loop")

@@ -1,8 +1,8 @@
-"""What a test needs of the machine, and what happens where that is missing.
+"""Skips tests whose needs this machine does not meet.
 
-`@pytest.mark.engine`, `daemon`, `docker`, `bridge`, `oci`, `root`, `idmap`, `dockerd` say what a test needs; a fixture
-that needs it counts too. Where it is missing the test is not run, and the summary says how many were not, and why. By
-hand: `-m 'not engine'`.
+A test states its needs with `@pytest.mark.engine`, `daemon`, `docker`, `bridge`, `oci`, `root`, `idmap` or `dockerd`,
+or by a fixture that has them. The summary counts what was not run, by reason. To leave tests out by hand:
+`-m 'not engine'`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIXTURES = {
 
 OCI_FIXTURES = {"host", "engine", "user", "workspace", "base_image"}
 
-# Folders, modules and tests that start sandboxes without such a fixture.
+# Folders, modules and tests (by prefix) that start sandboxes without one of these fixtures.
 ENGINE_PLACES = (
     "tests/abuse/",
     "tests/attacks/",
@@ -96,7 +96,7 @@ ENGINE_PLACES = (
 
 
 def daemon() -> DockerEngine:
-    """Docker; Podman where there is none, or where BELLJAR_ENGINE names it."""
+    """Docker, or Podman if there is no Docker or BELLJAR_ENGINE names it."""
     from belljar.engines import docker, podman
     from belljar.errors import EngineUnavailable
 
@@ -157,7 +157,7 @@ def _not_root() -> str | None:
 
 
 def _no_idmap() -> str | None:
-    """Only root's own workspaces need it."""
+    """Only root's own workspaces need id-mapped mounts."""
     if os.geteuid() != 0:
         return None
     from belljar.workspace import idmap
@@ -196,7 +196,7 @@ NEEDS: dict[str, tuple[str, Callable[[], str | None]]] = {
 
 @cache
 def reason_missing(need: str) -> str | None:
-    """Why the machine does not have it; None where it does."""
+    """Why the machine does not meet the need, or None if it does."""
     return NEEDS[need][1]()
 
 
@@ -223,7 +223,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 
 
 def _own(item: pytest.Item, fixture: str) -> bool:
-    """Whether a module or folder has an engine of its own under that name: the contract's, or oci's."""
+    """Whether the test gets its `engine` from its own module or folder (the contract, oci) and not from the top."""
     known = item._fixtureinfo.name2fixturedefs.get(fixture, ())
     return fixture == "engine" and bool(known) and known[-1].baseid not in ("", "tests")
 

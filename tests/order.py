@@ -1,10 +1,10 @@
-"""The longest files first: one that starts last would leave the other workers with nothing to do."""
+"""Starts the longest files first, so that no worker is left with a long file while the others have nothing to do."""
 
 from __future__ import annotations
 
 import pytest
 
-# By what they took side by side, the longest first.
+# Longest first, as measured in a parallel run.
 LONGEST = [
     "tests/surfaces/cli/test_staged_commands.py",
     "tests/abuse/test_host_death.py",

@@ -1,4 +1,4 @@
-"""A real account with subordinate ids and control groups, and what it takes to run our tests as that user."""
+"""A real account with subordinate ids and control groups, to run our tests as an ordinary user."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from belljar.engines.oci import cgroups
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CONTRACT_TOOLS = ("useradd", "newuidmap", "nsenter", "unshare", "setpriv", "runc")
-# Our Python, its packages and this checkout may be in a home that is closed to others. In a mount namespace of the
-# run's own, open directories stand in for such homes.
+# Our Python, its packages and this checkout may be in a home that other users cannot enter. In its own mount namespace
+# the run replaces such a home by an open directory with only the needed parts bound into it.
 BIND_CLOSED_HOMES = """
 set -e
 held=$1; shift
@@ -27,7 +27,7 @@ show() {
     mountpoint -q "$1" || mount -t tmpfs -o mode=755 none "$1"
     mkdir -p "$2"; mount --rbind "$held/$2" "$2"
 }
-each() {  # all are kept before one home is hidden: several may be in it
+each() {  # keep all before hiding a home: several may be in the same one
     step=$1; shift
     while [ "$1" != -- ]; do "$step" "$1" "$2"; shift 2; done
 }
@@ -76,7 +76,7 @@ class OrdinaryUser:
 
     @staticmethod
     def _closed_directories() -> Iterator[tuple[str, str]]:
-        """Directories that are needed, each with the one above it that lets nobody else in."""
+        """Pairs of a directory above that others cannot enter, and the needed directory below it."""
         for needed in dict.fromkeys(map(os.path.realpath, (sys.base_prefix, sys.prefix, CHECKOUT))):
             above = [*reversed(Path(needed).parents), Path(needed)]
             closed = next((path for path in above if not path.stat().st_mode & 0o001), None)
@@ -88,7 +88,7 @@ def reason_to_skip() -> str | None:
     if os.geteuid() != 0:
         return "only root can make an account"
     if cgroups.version() == "2":
-        return "version 2 of control groups needs a systemd of his own: `make vm-test PLATFORMS=oci-rootless`"
+        return "control groups version 2 need a systemd of the user's own: `make vm-test PLATFORMS=oci-rootless`"
     missing = [name for name in CONTRACT_TOOLS if shutil.which(name) is None]
     return f"{', '.join(missing)} not installed" if missing else None
 
@@ -110,7 +110,7 @@ def ordinary_user() -> Iterator[OrdinaryUser]:
 
 
 def _give_subordinate_ids(name: str) -> None:
-    """Where useradd has not: it gives none to accounts of some kinds, or by its settings."""
+    """Unless useradd did, which depends on its settings and the kind of account."""
     for kind in ("uid", "gid"):
         if f"{name}:" not in Path(f"/etc/sub{kind}").read_text():
             first = 0x20000000 + os.getpid() * 65536

@@ -1,4 +1,4 @@
-"""Whose files a test's are."""
+"""Owners of test files, and directories that may become very deep."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ OWNER = 1000
 
 
 def give(path: Path, uid: int = OWNER) -> None:
-    """To an unprivileged user, if root runs the tests; else it is an unprivileged user's already."""
+    """Give the path to an unprivileged user. Without root it belongs to one already."""
     if os.geteuid() == 0:
         os.chown(path, uid, uid)
 
 
 @contextmanager
 def deep_directory() -> Iterator[Path]:
-    """To be dug as deep as one likes. What a killed run leaves in pytest's own directories pytest must remove one day,
-    and a tree that is deeper than Python can follow fails that later run."""
+    """A temporary directory for very deep trees. pytest's own would not do: a later run of pytest must delete what a
+    killed run left there, and fails on trees that are too deep for Python."""
     path = Path(tempfile.mkdtemp(prefix="belljar-deep-"))
     try:
         yield path

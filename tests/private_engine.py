@@ -1,4 +1,4 @@
-"""A Docker daemon of a test's own, so that nobody else is hurt."""
+"""A Docker daemon for one test, which may kill it without harm to others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class PrivateEngine:
-    """A daemon with its own everything, and no image yet. Needs root, dockerd and unshare (the mark `dockerd`)."""
+    """A daemon with its own directories and no images. Needs root, dockerd and unshare (the mark `dockerd`)."""
 
     def __init__(self, place: Path, *options: str) -> None:
         self.place, self._options = place, options
@@ -21,12 +21,12 @@ class PrivateEngine:
         self._daemon: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        # Its containerd died with it, but where nobody reaps zombies a new daemon would wait for that one to answer.
+        # Without these files a new daemon does not wait for the old containerd, which may still be there as a zombie.
         for name in ("pid", "exec/containerd/containerd.pid"):
             (self.place / name).unlink(missing_ok=True)
         options = ["--data-root", f"{self.place}/data", "--exec-root", f"{self.place}/exec", "-H", self.host,
                    "--pidfile", f"{self.place}/pid", "--bridge=none", "--iptables=false", *self._options]  # fmt: skip
-        # In a network namespace of its own: a daemon without a bridge deletes the interface docker0, whosever it is.
+        # In its own network namespace: a daemon without a bridge deletes any interface docker0 that it finds.
         command = ["unshare", "--net", "dockerd", *options]
         self._daemon = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         deadline = time.monotonic() + 120
@@ -50,7 +50,7 @@ class PrivateEngine:
             self._daemon.terminate()
             self._daemon.wait(30)
         self._log.close()
-        for process in self._leftover_processes():  # the keepers of containers whose engine was killed
+        for process in self._leftover_processes():  # shims of containers whose daemon was killed
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]

@@ -1,7 +1,7 @@
-"""Real projects with their own suites: inside at the defaults each gives the result that it gives outside.
+"""`make projects`: the suites of real projects give the same result inside a default sandbox as outside.
 
-`make projects`. One of Python, one of C, one of Node, fetched with this machine's own clients; where one cannot be, its
-test is not run and says why. Not part of `make test`: it takes a minute, and the image `dev`.
+One project of Python, one of C and one of Node are fetched with this machine's own clients. A project that cannot be
+fetched is skipped with the reason. Not part of `make test`: it takes a minute, and the image `dev`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from belljar.images import catalog
 @dataclass(frozen=True)
 class Project:
     fetch: Callable[[Path], Path]
-    """Gives the unpacked source."""
+    """Fetches the source into the given directory and returns where it was unpacked."""
     command: str
     outcome: str
-    """What in the output tells the result; numbers of seconds and the like left out."""
+    """Matches the parts of the output that must be equal, without times."""
 
 
 def _sdist(at: Path) -> Path:
@@ -39,7 +39,7 @@ def _sdist(at: Path) -> Path:
 
 
 def _debian_source(at: Path) -> Path:
-    """With lists of our own: this machine's apt need not know of sources, and is left as it is."""
+    """With package lists of our own, since this machine's apt may have no source packages."""
     (at / "lists").mkdir()
     (at / "sources").write_text(f"deb-src {mirror()} stable main\n")
     places = {"Dir::Etc::SourceList": at / "sources", "Dir::Etc::SourceParts": "/dev/null",
@@ -53,7 +53,7 @@ def _debian_source(at: Path) -> Path:
 def _npm_package(at: Path) -> Path:
     _client("npm", "pack", "--silent", "minimist", cwd=at)
     source = _unpacked(at, "minimist-*.tgz")
-    (source / "package.json").unlink()  # else npm wants everything that its authors use
+    (source / "package.json").unlink()  # else npm installs everything that its authors use
     _client("npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "tape@5", cwd=source)
     return source
 
@@ -99,6 +99,6 @@ async def test_a_projects_own_suite_has_the_same_result_inside(kind: str, image:
     assert native.returncode == 0, native.stdout[-2000:] + native.stderr[-2000:]
     result = await belljar.run(project.command, workspace=str(inside), image=image)
     assert (result.cause, result.exit_code) == ("exited", 0), result.output[-2000:]
-    found = sorted(re.findall(project.outcome, result.stdout))  # `make -j` has them in any order
+    found = sorted(re.findall(project.outcome, result.stdout))  # `make -j` prints them in any order
     assert found
     assert found == sorted(re.findall(project.outcome, native.stdout))

@@ -1,7 +1,7 @@
-"""A terminal recording as a picture: `python -m tests.recording` runs the staged story and writes staged.svg.
+"""`python -m tests.recording` runs the commands of the staged example and draws them into staged.svg.
 
-No service and no font is needed: the commands run on a pseudo-terminal, what they print becomes lines of text, and an
-SVG that any browser draws is written. Colours are told by a line's first character, as a diff's are.
+The commands run on a pseudo-terminal; each line that they print becomes a text of the SVG. The first character of a
+line chooses its colour, as in a diff. No service and no font is needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)|\r")
 
 
 def record(place: Path) -> list[str]:
-    """What a person sees who types the story, line by line."""
+    """The lines that a person sees who types these commands."""
     for name, text in FILES.items():
         (place / name).write_text(text)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(place)]

@@ -1,6 +1,7 @@
-"""Other runtimes than runc: those on PATH, or Debian's, which `python -m tests.runtimes` unpacks beside the system.
+"""Runtimes other than runc: from PATH, or unpacked from Debian packages by `python -m tests.runtimes`.
 
-crun is of this machine's own release; gVisor's runsc comes from the first that has it, by this machine's apt settings.
+Nothing is installed into the system. crun is of this machine's release; gVisor's runsc is of the first release that
+has it. Both come by this machine's apt settings.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def fetch() -> None:
 
 
 def _fetch(name: str, settings: list[str], *packages: str) -> None:
-    """The program gets a script that finds its libraries: those that no other program here may need."""
+    """Unpack the packages, and write a script that starts the program with its own libraries."""
     tree = _directory() / name
     tree.mkdir(exist_ok=True)
     if settings:

@@ -1,9 +1,9 @@
-"""Hours of use: mixed work from several sessions at once, and what it leaves behind, minute by minute.
+"""Long mixed work in several sessions at once, with a line of figures each minute.
 
     make soak                                an hour
     python -m tests.soak --minutes 3
 
-Memory and descriptors of this process must stay flat, and at the end no container, mount or directory may be left.
+Memory and descriptors of this process must stay flat. At the end no container, mount or directory may be left.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ from belljar.engines.spec import LABEL
 from belljar.sandbox.rundir import run_root
 
 WORKERS = 4
-SETTLE = 20.0  # seconds that the engine gets at the end to remove what has ended
-FLAT_MEMORY, FLAT_DESCRIPTORS = (
-    48 << 20,
-    16,
-)  # how much more at the end than after the first minute still counts as flat
+SETTLE = 20.0  # seconds for the engine to remove what has ended
+# The growth since the first minute that still counts as flat.
+FLAT_MEMORY, FLAT_DESCRIPTORS = 48 << 20, 16
 
 
 class Soak:
@@ -86,7 +84,7 @@ class Soak:
 
     async def sample(self) -> None:
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what the C library keeps for later use is not in use
+        ctypes.CDLL(None).malloc_trim(0)  # memory that the C library only keeps for later does not count
         minutes, commands = (time.monotonic() - self.began) / 60, sum(self.done.values())
         row = (minutes, resident(), len(os.listdir("/proc/self/fd")), len(await self.sandboxes()), commands)
         self.rows.append(row)
@@ -113,7 +111,7 @@ def resident() -> int:
         return int(memory.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-# What is done, each with its own proof.
+# The tasks. Each checks its own result.
 
 
 async def _command(soak: Soak, box: belljar.Session, rng: random.Random) -> None:

@@ -1,8 +1,8 @@
 """`make vm-test`, or `python -m tests.vm [SUITE] [PLATFORM…]`: a part of the suite on control groups version 2.
 
-A disk is made once (minutes), the machine boots, and on each platform `belljar doctor`, the smoke test (smoke.py) and
-the tests that the table names are run. The minutes of each are printed. Needs root, mmdebstrap, QEMU and a Docker that
-has the base image, which `make` takes care of. VM=/some/dir: where disks are kept (4 GB each).
+A disk is made once, which takes minutes. Then the machine boots, and each platform runs `belljar doctor`, the smoke
+test (smoke.py) and the tests that PLATFORMS names. The minutes of each step are printed. Needs root, mmdebstrap, QEMU
+and a Docker with the base image; `make` sees to the image. VM=/some/dir says where disks are kept (4 GB each).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _install_programs() -> None:
 
 
 def _failed_steps(machine: Machine, names: list[str]) -> dict[str, list[str]]:
-    """What failed on each platform. What every platform gets comes first, what takes longest last."""
+    """The steps that failed on each platform. The longest step comes last, for all platforms."""
     failed: dict[str, list[str]] = {name: [] for name in names}
     for step in ("engine", "doctor", "smoke", "tests"):
         for name in names:
@@ -110,7 +110,7 @@ def _passes(machine: Machine, name: str, step: str, command: str) -> bool:
 def _settings(platform: Platform) -> str:
     slow = "export BELLJAR_PATIENCE=" + ("1" if has_kvm() else "30")
     engine = f"export BELLJAR_ENGINE={platform.engine} BELLJAR_TEST_ENGINES={platform.engine}"
-    # Debian 13's /tmp is half of the machine's memory: too little for what the tests of a platform leave there.
+    # Debian 13's /tmp is in memory and too small for these tests.
     return f"{SESSION}; {slow}; {engine}; export PYTHONDONTWRITEBYTECODE=1 TMPDIR=/var/tmp"
 
 

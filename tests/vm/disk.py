@@ -1,7 +1,7 @@
-"""The machine's disk: a Debian tree with engines, the base image in each engine's store, and Belljar's environment.
+"""The virtual machine's disk: Debian with engines, the base image in each engine's store, and Belljar's environment.
 
-Everything is prepared on this machine, where it costs seconds; in the emulated one it would cost minutes. The disk is
-kept and used again as long as what it was made of is the same. The sources are not on it: each run brings its own.
+The disk is prepared on this machine, since everything is much slower in an emulated one. It is used again as long as
+its inputs stay the same. Belljar's sources are not on it: each run copies its own.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tests.debian_tree import PASSED_ON, PATH, ROOT, Entry, bootstrap, copy_chec
 
 CHECKOUT = "/srv/belljar"
 USERS = ("docker", "alone")
-"""One in the group docker, one with nothing but its own engines."""
+"""One user in the group docker, one with only its own rootless engines."""
 PACKAGES = (
     "systemd-sysv", "udev", "dbus-user-session", "libpam-systemd", "linux-image-cloud-amd64", "initramfs-tools",
     "apparmor", "openssh-server", "iproute2", "iptables", "nftables", "procps", "ca-certificates",
     "docker.io", "docker-cli", "podman", "runc", "crun", "netavark", "aardvark-dns", "uidmap", "passt",
     "fuse-overlayfs", "python3", "python3-venv", "make", "git", "mmdebstrap",
 )  # fmt: skip
-# AppArmor's profiles for programs that are not there take an emulated processor minutes to compile at boot.
+# Other AppArmor profiles are deleted: an emulated processor takes minutes to compile them at boot.
 PROFILES = {"runc", "crun", "podman", "buildah", "passt", "usr.bin.passt", "usr.bin.pasta"}
 MASKED = ("systemd-networkd-wait-online.service", "apt-daily.timer", "apt-daily-upgrade.timer", "man-db.timer",
           "e2scrub_all.timer", "fstrim.timer", "podman-auto-update.timer", "dpkg-db-backup.timer")  # fmt: skip
 BYTES = 10 * 2**30
 IMPORT = f"env BELLJAR_ENGINE=oci {CHECKOUT}/.venv/bin/belljar images import --name $IMAGE /srv/base.tar"
-# `systemctl` is not there to ask for these: engines that run only to be given an image.
+# There is no systemd in the tree, so engines are started by hand to load the image.
 LOAD = {
     "docker": "unshare --net dockerd --bridge=none --iptables=false --ip6tables=false >/tmp/dockerd.log 2>&1 & "
     "until docker version >/dev/null 2>&1; do kill -0 $! || { tail /tmp/dockerd.log; exit 1; }; sleep 0.2; done; "
@@ -56,7 +56,7 @@ class Disk:
         return (self.place / "done").exists()
 
     def make(self) -> None:
-        _remove(self.place)  # what is left of a build that failed
+        _remove(self.place)  # a build that failed may have left it
         self.place.mkdir(parents=True, mode=0o700)
         tree = self.place / "tree"
         bootstrap(tree, self.suite, PACKAGES, "--variant=important")
@@ -116,14 +116,14 @@ class Disk:
 
 
 def _as_alone(command: str) -> str:
-    # Podman keeps in mind where it was first run: it must be where systemd will make it.
+    # Podman stores its first runtime directory, so it must be the one that systemd will make.
     runtime = "RUN=/run/user/$(id -u tester-alone); mkdir -p /run/user; install -d -m 700 -o tester-alone $RUN"
     settings = "env HOME=/home/tester-alone XDG_RUNTIME_DIR=$RUN"
     return f"{runtime}; setpriv --reuid tester-alone --regid users --clear-groups {settings} {command}"
 
 
 def _remove(path: Path) -> None:
-    """Never into what may still be mounted there."""
+    """Delete, but not through mounts that may still be there."""
     subprocess.run(["rm", "-rf", "--one-file-system", path], check=True)
 
 

@@ -1,4 +1,4 @@
-"""The machine itself: boots, takes commands over ssh, ends. Without KVM its processor is emulated: slow, but real."""
+"""The virtual machine: it boots, runs commands over ssh and ends. Without KVM the processor is emulated and slow."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.debian_tree import ROOT
 from tests.vm.disk import CHECKOUT, Disk
 
 BOOT_SECONDS = 900
-# A processor without cmpxchg16b: with newer models Linux 6.12 was seen to panic under QEMU 7.2's emulation.
+# Without cmpxchg16b: with newer processor models Linux 6.12 panicked under QEMU 7.2's emulation.
 EMULATED = ["-accel", "tcg,thread=multi", "-cpu", "Nehalem,-cx16"]
-# On a busy machine an emulated timer can miss the check that the kernel makes of it at boot, and the kernel panics.
+# no_timer_check: on a busy machine the emulated timer can fail the kernel's check at boot, and the kernel panics.
 KERNEL = "root=/dev/vda rw console=ttyS0 panic=-1 no_timer_check"
 NATIVE = ["-accel", "kvm", "-cpu", "host"]
 
@@ -25,7 +25,7 @@ class Machine:
         self.disk = disk
         self.console = disk.place / "console"
         self._port = _free_port()
-        # What it writes is thrown away with it: each run starts from the same disk.
+        # -snapshot: what it writes is thrown away, so each run starts from the same disk.
         self._process = subprocess.Popen(
             ["qemu-system-x86_64", *(NATIVE if has_kvm() else EMULATED), "-machine", "q35", "-snapshot",
              "-smp", str(processors), "-m", memory, "-display", "none", "-no-reboot", "-monitor", "none",
@@ -61,7 +61,7 @@ class Machine:
         return done.returncode
 
     def _ssh(self) -> list[str]:
-        """One connection a user is kept open: a new one takes seconds of emulated cryptography."""
+        """One connection per user is kept open: a new one takes seconds on an emulated processor."""
         settings = {
             "StrictHostKeyChecking": "no", "UserKnownHostsFile": "/dev/null", "BatchMode": "yes",
             "ConnectTimeout": "30", "ControlMaster": "auto", "ControlPersist": "60",
@@ -71,7 +71,7 @@ class Machine:
         return ["ssh", "-q", "-i", str(self.disk.key), "-p", str(self._port), *options]
 
     def bring_sources(self) -> None:
-        """What git knows and the compiled init, over what is on the disk."""
+        """Copy the files that git tracks and the compiled init over those on the disk."""
         listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
         names = [name for name in listed.splitlines() if (ROOT / name).exists()]
         init = [f"share/belljar/{path.name}" for path in Path(sys.prefix, "share/belljar").glob("belljar-init-*")]
@@ -87,14 +87,14 @@ class Machine:
             *init,
         ]
         packed = subprocess.run(pack, cwd=ROOT, check=True, capture_output=True).stdout
-        # Whatever is not compiled here is compiled anew, at seconds apiece, in every process.
+        # Compile once: else every process compiles each module again, which takes seconds.
         compiled = f"cd {CHECKOUT} && tar -x && .venv/bin/python -m compileall -q src tests"
         if self.run("root", compiled, stdin=packed):
             raise RuntimeError("the sources did not get into the machine")
 
 
 def has_kvm() -> bool:
-    """The device alone says little: a kernel may offer one that runs only guests made for it."""
+    """Check the processor too: a kernel may offer /dev/kvm only for special guests."""
     flags = Path("/proc/cpuinfo").read_text().split()
     return os.access("/dev/kvm", os.W_OK) and bool({"vmx", "svm"} & set(flags))
 

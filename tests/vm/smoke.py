@@ -1,7 +1,7 @@
-"""What a user does in the first ten minutes, on whatever engine BELLJAR_ENGINE names: few processes, no second engine.
+"""What a user does in the first ten minutes, with the engine that BELLJAR_ENGINE names.
 
-`make vm-test` runs it on every platform; natively: `python -m pytest tests/vm/smoke.py`. No test of it asks for a
-deadline that an emulated processor could miss.
+`make vm-test` runs this on every platform; by hand: `python -m pytest tests/vm/smoke.py`. All timeouts are long enough
+for an emulated processor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAR = 600
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The caller's own, as a checkout is."""
+    """A directory of the caller, like a checkout."""
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "existing").write_text("one\n")
     return tmp_path / "project"
@@ -40,14 +40,14 @@ async def test_a_throwaway_works_on_the_callers_files(project: Path) -> None:
     assert (made.st_uid, made.st_gid) == (os.getuid(), os.getgid())
 
 
-async def test_the_walls_stand(box: belljar.Session) -> None:
+async def test_commands_have_no_capabilities_and_no_network(box: belljar.Session) -> None:
     seen = await box.run("grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status; ls /sys/class/net", timeout=FAR)
     assert seen.stdout.split() == ["CapEff:", "0" * 16, "NoNewPrivs:", "1", "Seccomp:", "2", "lo"]
     root = await box.run("findmnt -no OPTIONS /", timeout=FAR)
     assert "ro" in root.stdout.strip().split(",")
 
 
-async def test_limits_are_in_force_and_what_was_used_is_told(project: Path) -> None:
+async def test_limits_are_in_force_and_usage_is_reported(project: Path) -> None:
     limits = belljar.Limits(memory="96m", pids=40)
     async with belljar.Session(workspace=str(project), policy="permissive", limits=limits) as box:
         result = await box.run(["python3", "-c", "x = bytearray(10**9)"], timeout=FAR)
@@ -68,7 +68,7 @@ async def test_a_session_keeps_its_state_and_leaves_no_process(box: belljar.Sess
     assert (late.cause, late.stdout) == ("timeout", "begun\n")
 
 
-async def test_a_background_shell_and_the_persistent_one(box: belljar.Session) -> None:
+async def test_background_and_persistent_shells_work(box: belljar.Session) -> None:
     shell = await box.start("echo tick; read line; echo tock $line")
     await shell.write(b"two\n")
     assert (await shell.wait()).stdout == "tick\ntock two\n"
@@ -77,7 +77,7 @@ async def test_a_background_shell_and_the_persistent_one(box: belljar.Session) -
     assert "42 in /tmp" in (await tools.call("Bash", {"command": 'echo "$((v+1)) in $PWD"'})).text
 
 
-async def test_a_pool_hands_out_fresh_ones(project: Path) -> None:
+async def test_a_pool_hands_out_sandboxes(project: Path) -> None:
     async with belljar.Pool(workspace=str(project), size=6) as pool:
         for number in range(7):
             async with pool.session() as box:
