@@ -27,7 +27,6 @@ import hashlib
 import json
 import logging
 import os
-import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -35,6 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 from belljar import resources
@@ -136,7 +136,7 @@ class Audit:
         self.where = where or resources.state_dir()
         self.required = required
         self._rotate_at, self._keep = rotate_at, keep
-        self._thread_lock = threading.Lock()
+        self._thread_lock = Lock()
         self._head_fd = self._fd = self._file = -1
         self._pid = 0
         """The process that opened these descriptors."""
@@ -158,17 +158,14 @@ class Audit:
         self._notes.append(Note(os.getpid(), time.time(), kind, fields))
         if not self._rung:
             self._rung = True
-            self._ring()
+            if self._bell is None:
+                self._bell = SimpleQueue()
+                Thread(target=self._write_notes, args=(self._bell,), name="belljar-audit", daemon=True).start()
+            self._bell.put(True)
 
     def flush(self) -> None:
         """Write all queued records, and wait for those that the thread is writing."""
         self._put()
-
-    def _ring(self) -> None:
-        if self._bell is None:
-            self._bell = SimpleQueue()
-            threading.Thread(target=self._write_notes, args=(self._bell,), name="belljar-audit", daemon=True).start()
-        self._bell.put(True)
 
     def _write_notes(self, bell: SimpleQueue[bool]) -> None:
         while bell.get():
@@ -181,7 +178,7 @@ class Audit:
 
     def _after_fork(self) -> None:
         """The child has no writer thread, and the parent's may have held the lock."""
-        self._thread_lock, self._bell, self._rung = threading.Lock(), None, False
+        self._thread_lock, self._bell, self._rung = Lock(), None, False
 
     def _put(self, *last: Note) -> None:
         """Write the queued records and `last`, which is never queued, so that its caller gets the error."""

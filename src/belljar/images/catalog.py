@@ -127,7 +127,8 @@ def build(store: ImageStore, name: str, progress: Progress = quiet, *, force: bo
     with resources.locked(resources.cache_dir() / f"{name}.lock"):  # build it only once
         if force or store.image(wanted) is None:
             with repeating(progress) as report:
-                _build(store, name, wanted, report)
+                make = _build_on_parent if _registry_answers(store) else _import_bootstrapped
+                make(store, name, wanted, report)
     store.image_tag(wanted, f"belljar/{name}:latest")
     progress(1.0, f"{wanted} is ready")
     return wanted
@@ -149,13 +150,6 @@ def _described(found: StoredImage) -> Iterator[Image]:
     for other in found.names:
         if other not in ours:
             yield Image(other, other, found.size, found.created, False)
-
-
-def _build(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
-    if _registry_answers(store):
-        _build_on_parent(store, name, wanted, progress)
-    else:
-        _import_bootstrapped(store, name, wanted, progress)
 
 
 def _build_on_parent(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:

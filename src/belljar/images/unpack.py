@@ -267,7 +267,8 @@ class _Layer:
         descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
         try:
             while data := content.read(CHUNK):
-                self._spend(len(data))
+                self._allowance.take_bytes(len(data))
+                self._look(len(data))
                 write_all(descriptor, data)
             if self._privileged:
                 os.fchown(descriptor, _id(member.uid), _id(member.gid))
@@ -316,10 +317,6 @@ class _Layer:
     def _take_entry(self) -> None:
         self._allowance.take_entry()
         self._look(ENTRY_BYTES)
-
-    def _spend(self, count: int) -> None:
-        self._allowance.take_bytes(count)
-        self._look(count)
 
     def _look(self, written: int) -> None:
         self._until_look -= written

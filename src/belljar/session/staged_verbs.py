@@ -160,7 +160,7 @@ class StagedVerbs(Verbs):
         if box._persistent is not None:
             box._persistent.kill()
         if staging.can_remount(self._box.sandbox.engine):
-            await to_thread.run_sync(area.thaw, target)
+            await to_thread.run_sync(area.go_back, target)
             await self._remount(area)
         else:
             await self.discard()

@@ -241,20 +241,14 @@ class StagedArea:
             own.rename(made.name, "upper")
             remove_tree(own, gone)
 
-    def thaw(self, point: Point) -> None:
-        """Go back to a checkpoint and drop what came after it. The overlay must be remounted."""
-        self._go_back(point.layers, self._until(point))
-
-    def empty(self) -> None:
-        """Drop all changes and checkpoints. No sandbox may have the overlay mounted."""
-        self._go_back([], [])
-
-    def _go_back(self, layers: Sequence[str], points: Sequence[Point]) -> None:
+    def go_back(self, point: Point | None = None) -> None:
+        """Drop what came after a checkpoint, or (None) all changes and checkpoints. The overlay must be remounted."""
+        layers, points = (point.layers, self._until(point)) if point else ([], [])
         upper = self.path / "upper"
         status = upper.stat()
         gone = self.path / f".{secrets.token_hex(4)}.gone"
         upper.rename(gone)
-        self._note_points(points, layers=list(layers))
+        self._note_points(points, layers=layers)
         self._new_upper(status)
         user_namespace.remove_tree(gone)
         forget_layers(self.path.parent)

@@ -147,7 +147,7 @@ class Review:
             except UsageError:  # the workspace is gone
                 found = []
             if self.area.can_undo and not self.area.is_cut_off and self.area.is_in_place:
-                self.area.empty()
+                self.area.go_back()
             else:
                 self.area.remove()
         return found

@@ -45,7 +45,7 @@ class Suggestion:
 class Completions:
     def __init__(self, portal: BlockingPortal, box: Session) -> None:
         self._portal, self._box = portal, box
-        self._programs: list[str] | None = None
+        self._programs: list[str] = []
 
     def suggest(self, line: str) -> tuple[str, list[Suggestion]]:
         """The word before the cursor, and suggestions for it."""
@@ -63,15 +63,11 @@ class Completions:
 
     async def _names(self, before: list[str], word: str) -> list[str]:
         if not before and "/" not in word:
-            return [name for name in await self._all_programs() if name.startswith(word)]
+            self._programs = self._programs or await self._inside(_PROGRAMS)
+            return [name for name in self._programs if name.startswith(word)]
         if before[:1] == ["git"] and (names := await self._of_git(before[1:], word)):
             return names
         return await self._inside(_FILES, word)
-
-    async def _all_programs(self) -> list[str]:
-        if self._programs is None:
-            self._programs = await self._inside(_PROGRAMS)
-        return self._programs
 
     async def _of_git(self, before: list[str], word: str) -> list[str]:
         if not before:

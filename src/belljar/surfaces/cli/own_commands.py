@@ -121,10 +121,6 @@ def _undo(mode: SafeMode, _: list[str]) -> None:
     console.note(f"the files are as they were {point.name}")
 
 
-def _quit(mode: SafeMode, _: list[str]) -> None:
-    mode.leave()
-
-
 def _call(mode: SafeMode, method: str, *arguments: Any) -> Any:
     return mode.portal.call(getattr(mode.box, method), *arguments)
 
@@ -140,5 +136,5 @@ COMMANDS = {
     ":apply": OwnCommand(_apply, ":apply [--merge] [PATH…]", "write changes to the workspace", staged=True),
     ":discard": OwnCommand(_discard, ":discard [PATH…]", "drop changes", staged=True),
     ":undo": OwnCommand(_undo, ":undo", "go back to before the last risky command", staged=True),
-    ":quit": OwnCommand(_quit, ":quit", "leave (so do exit and Ctrl+D)"),
+    ":quit": OwnCommand(lambda mode, _: mode.leave(), ":quit", "leave (so do exit and Ctrl+D)"),
 }

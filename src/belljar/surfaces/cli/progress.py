@@ -47,19 +47,19 @@ GIVE_UP_SECONDS = 3.0  # after a signal that ends us; the last output of a kille
 def run_and_show(args: Namespace, early: EarlyLaunch | None, gate: SignalGate, streams: Streams) -> int:
     log.configure(verbose=args.verbose)
     report = ci_report.Report(args)
-    staged = early is not None and args.changes == "staged"
+    staged = early.id if early is not None and args.changes == "staged" else None
     try:
         status, left = anyio.run(_run, args, report, early, gate, streams)
     except Exception as raised:
-        if staged and early is not None:
-            _conclude_staged(early.id, ask=False)
+        if staged:
+            _conclude_staged(staged, ask=False)
         error = console.cause_of(raised)
         if isinstance(error, BelljarError):
             report.failed(error)
             _print_document(args, error.as_dict())
         raise error from None
-    if staged and early is not None and not left:
-        _conclude_staged(early.id, ask=not args.json)
+    if staged and not left:
+        _conclude_staged(staged, ask=not args.json)
     return status
 
 

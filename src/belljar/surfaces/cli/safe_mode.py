@@ -183,7 +183,8 @@ class SafeMode:
         with self._during(Phase.RUNNING):
             if self._lending is not None:
                 self._lending.send_size()  # before the command can ask for it
-            future = self.portal.start_task_soon(self._run, text)
+            run = partial(self.box.persistent.run, text, timeout=self._args.timeout, on_output=self._post)
+            future = self.portal.start_task_soon(run)
             future.add_done_callback(lambda _: self._post(None))
             while (question := self._follow()) is not None:
                 self._answer(*question)
@@ -206,9 +207,6 @@ class SafeMode:
             lending = self._lending
             return {"stdout": Drawing(lambda: lending.size, lending.reply)}
         return {name: render.Screen() for name, fd in _FDS.items() if os.isatty(fd)}
-
-    async def _run(self, text: str) -> ShellResult:
-        return await self.box.persistent.run(text, timeout=self._args.timeout, on_output=self._post)
 
     def _post(self, event: Output | Question | None) -> None:
         """Called on the session's thread, which waits here while the terminal is not read."""

@@ -67,7 +67,8 @@ def load(workspace: str | None = None) -> dict[str, Setting]:
     if not isinstance(enforced, dict):
         raise UsageError(f"{OPERATOR}: {ENFORCE} is not a table")
     user = user_file()
-    mine = {} if workspace is not None and _is_below(user, workspace) else _read(user)
+    inside = workspace is not None and Path(os.path.realpath(user)).is_relative_to(os.path.realpath(workspace))
+    mine = {} if inside else _read(user)
     found = _checked(operator, OPERATOR, ENFORCE) | _checked(mine, user)
     for name, value in enforced.items():
         listed = value if isinstance(value, list) and value and name in LISTABLE else [value]
@@ -185,7 +186,11 @@ def enforce(args: argparse.Namespace, settings: dict[str, Setting]) -> None:
     for name, setting in settings.items():
         if not setting.enforced or not hasattr(args, name):
             continue
-        if not _allowed(name, getattr(args, name), setting.bound):
+        try:
+            allowed = _within(name, getattr(args, name), setting.bound)
+        except limits.LimitsError as error:
+            raise UsageError(f"--{error}") from None
+        if not allowed:
             must = "must be" if _amount(name, setting.bound[0]) is None else "may be at most"
             raise UsageError(f"--{name} {must} {_either(setting.bound)} on this machine ({OPERATOR} enforces it)")
     network = settings.get("network")
@@ -197,14 +202,3 @@ def enforce(args: argparse.Namespace, settings: dict[str, Setting]) -> None:
 
 def _either(choices: tuple[str, ...]) -> str:
     return " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
-
-
-def _allowed(name: str, value: Any, bound: tuple[str, ...]) -> bool:
-    try:
-        return _within(name, value, bound)
-    except limits.LimitsError as error:
-        raise UsageError(f"--{error}") from None
-
-
-def _is_below(path: Path, workspace: str) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(workspace))
