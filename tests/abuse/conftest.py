@@ -1,8 +1,7 @@
-"""Hostile commands, and the oracle that follows each: nothing of them is felt outside.
+"""A sandbox for hostile commands, and checks after each test that nothing outside was harmed.
 
-The policy says yes to all: what is tested is what happens when it was fooled. `make test` runs each scenario at a size
-that fits into minutes; BELLJAR_ABUSE=full runs the long ones at full length
-(with `-o faulthandler_timeout=0`, or the watch over hanging tests ends them).
+The policy allows everything here, as if it had been deceived. `make test` runs each scenario at a small size;
+BELLJAR_ABUSE=full runs it at full length (add `-o faulthandler_timeout=0`, or the watchdog ends it).
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from belljar.sandbox.rundir import run_root
 from belljar.session.result import Cause
 
 FULL = os.environ.get("BELLJAR_ABUSE") == "full"
-# Seconds. Nothing takes this long, not even on a machine that others load: what does has hung.
+# Seconds. Nothing takes this long even on a busy machine: what does has hung.
 PROMPT = 120.0
-FLAT = 64 << 20  # bytes of memory that a Python process may keep for itself
+FLAT = 64 << 20  # bytes that a Python process may keep after use
 OURS = ("/.belljar-", "bash --noprofile --norc ")
 LIMITS = belljar.Limits(memory="128m", pids=64, cpus=1)
 
 
 def number(everyday: int, full: int) -> int:
-    """How often: the everyday number, or the full one by hand."""
+    """How many times to repeat: few in `make test`, all with BELLJAR_ABUSE=full."""
     count = full if FULL else everyday
     print(f"{count} of {full}")
     return count
@@ -65,7 +64,7 @@ class Victim:
         return f"/workspace/{path.name}"
 
     async def run(self, command: str | list[str], **options: Any) -> belljar.Result:
-        """Whatever the command does, its result comes within its timeout and a moment."""
+        """Run the command, and fail if its result does not come soon after its timeout."""
         options.setdefault("timeout", 15)
         options.setdefault("grace", 0.5)
         with anyio.fail_after(options["timeout"] + options["grace"] + PROMPT):
@@ -76,7 +75,7 @@ class Victim:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What this process holds of the host."""
+    """The host's resources that this process holds."""
 
     descriptors: int
     memory: int
@@ -110,20 +109,20 @@ async def sandbox(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> 
     workspace = tmp_path_factory.mktemp("abused")
     options: dict[str, Any] = {"policy": "permissive", "approve": lambda verdict: True}
     async with belljar.Session(workspace, limits=LIMITS, **options) as box:
-        await box.run("echo warm > /tmp/up && rm /tmp/up")  # the policy's parser, which stays
+        await box.run("echo warm > /tmp/up && rm /tmp/up")  # starts the policy's parser, which stays
         yield Victim(box, workspace)
 
 
 @pytest.fixture(scope="package")
 async def bystander(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[belljar.Session]:
-    """Another session, which has nothing to do with it."""
+    """Another session, which must not be affected."""
     async with belljar.Session(tmp_path_factory.mktemp("bystander")) as box:
         yield box
 
 
 @pytest.fixture
 async def victim(sandbox: Victim, bystander: belljar.Session, engine: DockerEngine) -> AsyncIterator[Victim]:
-    """The sandbox, and the oracle after the scenario."""
+    """The sandbox. After the test: it is usable, and nothing is left or harmed."""
     assert (await sandbox.box.run("echo ready", timeout=PROMPT)).ok
     before = await to_thread.run_sync(Footprint.now, engine)
     watching = asyncio.create_task(_keep_working(bystander))
@@ -142,7 +141,7 @@ async def victim(sandbox: Victim, bystander: belljar.Session, engine: DockerEngi
 
 
 async def _keep_working(bystander: belljar.Session) -> None:
-    """The other session's commands go on meanwhile, promptly."""
+    """Run commands in the other session meanwhile; none may be delayed for long."""
     while True:
         with anyio.fail_after(PROMPT):
             assert (await bystander.run("echo on")).stdout == "on\n"
@@ -150,14 +149,14 @@ async def _keep_working(bystander: belljar.Session) -> None:
 
 
 async def warmed_up(workspace: Path, engine: DockerEngine) -> Footprint:
-    """What is held before a scenario, with all that stays for the process's life: the engine's client, the parser."""
+    """What is held before a test, after everything that stays for good was made: the engine's client, the parser."""
     await to_thread.run_sync(lambda: engines.connect().describe())
     await belljar.run("echo warm > /tmp/up; rm /tmp/up", workspace)
     return await to_thread.run_sync(Footprint.now, engine)
 
 
 async def nothing_left(engine: DockerEngine, before: Footprint) -> None:
-    """No container, mount, directory, descriptor or memory more than before, once what ends has ended."""
+    """Wait until there are no more containers, mounts, directories, descriptors and memory than before."""
     deadline = time.monotonic() + PROMPT
     while grown := (await to_thread.run_sync(Footprint.now, engine)).grew_from(before):
         assert time.monotonic() < deadline, f"left behind: {grown}"
@@ -165,7 +164,7 @@ async def nothing_left(engine: DockerEngine, before: Footprint) -> None:
 
 
 async def no_process_left(box: belljar.Session) -> None:
-    """Only PID 1, its keepers and the shells that wait for work; killed processes get a moment to be gone."""
+    """Wait until only PID 1, its keepers and preforked shells are left."""
     deadline = time.monotonic() + PROMPT
     while left := [line for pid in _processes(box) if not (line := _command_line(pid)).startswith(OURS)]:
         assert time.monotonic() < deadline, f"processes left in the sandbox: {left}"
@@ -183,7 +182,7 @@ def _command_line(pid: str) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
-        return ""  # gone, or gone on as another: look again
+        return ""  # it has ended, or is another program by now
 
 
 def well_formed(result: belljar.Result) -> None:
@@ -198,6 +197,6 @@ def well_formed(result: belljar.Result) -> None:
 
 
 def sweep(workspace: Path) -> None:
-    """Python's own rmtree gives up on very deep trees."""
+    """Empty the workspace with `rm`: Python's rmtree fails on very deep trees."""
     subprocess.run(["rm", "-rf", *(entry.path for entry in os.scandir(workspace))], check=True)
     assert not os.listdir(workspace)

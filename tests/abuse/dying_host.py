@@ -1,11 +1,10 @@
-"""A host process that dies: forks children that open a session, run commands, close it, and die at a given step.
+"""Forks host processes that open a session, run commands and close it, and kill themselves at a given step.
 
     python -m tests.abuse.dying_host WORKSPACE            prints how many steps there are
-    python -m tests.abuse.dying_host WORKSPACE STEP…      one child for each; prints their pids
+    python -m tests.abuse.dying_host WORKSPACE STEP…      forks a child for each step; prints their pids
 
-A step is a call of one of Belljar's own functions (the policy's aside, which touch nothing), in whatever thread. The
-child kills itself there with SIGKILL: no
-handler, no clean-up. Forked, because to import everything anew would take longer than all the rest.
+A step is a call of one of Belljar's functions, in any thread; the policy's do not count, since they change nothing.
+The child ends with SIGKILL there, so no handler runs. It is forked, since importing everything again takes too long.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ AT_ONCE = 4
 
 
 class Countdown:
-    """Counts Belljar's calls; at `last`, the end."""
+    """Counts calls of Belljar's functions, and kills this process at call number `last`."""
 
     def __init__(self, last: int) -> None:
         self.count, self._last = 0, last

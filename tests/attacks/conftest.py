@@ -1,4 +1,4 @@
-"""A sandbox to attack from inside, as the public API makes it. The policy says yes to all: the wall is tested."""
+"""A sandbox to attack from inside, made by the public API. The policy allows everything: the container is tested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import belljar
 
-# Small, so that an attack on them is over soon.
+# Small, so that attacks on them end soon.
 LIMITS = belljar.Limits(memory="512m", cpus=1, pids=256, fsize="1g", tmp="128m", home="64m", shm="64m")
 
 
@@ -36,7 +36,7 @@ class Attacker:
 
 @pytest.fixture(scope="package")
 async def sandbox(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Attacker]:
-    """In a workspace of whoever runs the tests: root's in CI, so through an idmapped mount."""
+    """With a workspace of the user who runs the tests. In CI that is root: an id-mapped mount."""
     workspace = tmp_path_factory.mktemp("attacked")
     async with belljar.Session(
         workspace=workspace, policy="permissive", limits=LIMITS, approve=lambda verdict: True
@@ -46,7 +46,7 @@ async def sandbox(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 async def attacker(sandbox: Attacker) -> Attacker:
-    """One attack that does get through must not be taken for many."""
+    """Open the sandbox again if the last attack broke it, so that only one test fails."""
     if not sandbox.box.is_open:
         await sandbox.box.close()
         await sandbox.box.open()

@@ -1,6 +1,6 @@
-"""Runs inside a sandbox, with nothing but the standard library: makes forbidden calls and prints what came back.
+"""Runs inside a sandbox with only the standard library: makes forbidden calls and prints their results.
 
-Each answer is an errno, 0 for a call that succeeded, or "killed".
+Each result is an errno, 0 for success, or "killed".
 """
 
 import ctypes
@@ -129,7 +129,7 @@ def call(number, arguments):
 
 
 def in_a_child(action):
-    """For calls that end the process, or that would leave us with a second one."""
+    """In a child, since the call may kill the process or fork."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -162,7 +162,7 @@ def sockets():
 
 
 def other_architectures():
-    """A call by x32's numbers (bit 30), and one through the 32-bit gate: `mov eax, 20; int 0x80; ret`."""
+    """A call with an x32 number (bit 30), and a 32-bit call: `mov eax, 20; int 0x80; ret`."""
     if not X86:
         return {}
     import mmap
@@ -176,7 +176,7 @@ def other_architectures():
 
 
 def set_id():
-    """Every way to a set-uid or set-gid file."""
+    """Every call that could make a set-uid or set-gid file."""
     path = b"/workspace/set-id"
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o755))
     with_mode = os.O_CREAT | os.O_WRONLY | os.O_EXCL
@@ -213,7 +213,7 @@ def enosys():
 
 
 def huge_pages():
-    """Whether or not the machine has any."""
+    """Refused whether or not the machine has any."""
     pick = 0 if X86 else 1
     return {
         "mmap": call((9, 222)[pick], [0, 2 << 20, 3, 0x22 | 0x40000, -1, 0]),
@@ -223,13 +223,13 @@ def huge_pages():
 
 
 def filter_of_calls():
-    """What a filter's program is looked for with: EFAULT where there are filters."""
+    """Try to add a seccomp filter without a program. EFAULT would mean that filters can be added."""
     number = 157 if X86 else 167
     return {"prctl": call(number, [22, 2, 0]), "upper_bits": call(number, [UPPER | 22, 2, 0])}
 
 
 def everyday():
-    """What must go on working."""
+    """Everyday calls, which must work."""
     import fcntl
     import subprocess
     import tempfile

@@ -1,4 +1,4 @@
-"""`make bench`: every speed and memory claim, as ratios against baselines of the same run."""
+"""`make bench`: measures every claim about speed and memory against a baseline of the same run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line, as a person starts it."""
+"""The command line as a separate process."""
 
 from __future__ import annotations
 

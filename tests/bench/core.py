@@ -1,4 +1,4 @@
-"""A command in a running sandbox, against native bash and docker-py's exec_run, alternating in one run."""
+"""A command in a running sandbox, compared with native bash and docker-py's exec_run in turns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def warm_command(box: Session) -> list[Row]:
         spell, within = divmod(number, ROUNDS // EXEC_ROUNDS)
         if within == 0:
             execs.append(timed(lambda: container.exec_run(["bash", "-c", "echo hi"])))
-        if spell % 2:  # by turns, since the engine is still busy with the end of an exec when the next one begins
+        if spell % 2:  # change the order: the engine is still busy with the last exec when the next command begins
             theirs.append(timed(native))
         ours.append(await warm(box))
         if not spell % 2:
@@ -149,7 +149,7 @@ def memory() -> int:
 
 
 async def sixteen_at_once(boxes: list[Session]) -> list[Row]:
-    """16 commands at a time over 4 sessions, against 16 threads that each run native bash."""
+    """16 commands at a time in 4 sessions, compared with 16 threads that run native bash."""
     per_round, rounds, ours, theirs = 16, 6, 0.0, 0.0
     for _ in range(rounds):
         begun = time.perf_counter()

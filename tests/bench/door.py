@@ -1,4 +1,4 @@
-"""The network door: a server of this machine, reached from a sandbox through the proxy, and directly."""
+"""The network proxy: a server of this machine, reached from a sandbox through the proxy, and directly."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def _inside(box: Session, port: int, what: str, count: int) -> list[float]
 
 
 async def _both(box: Session, port: int, what: str, count: int, rounds: int) -> tuple[list[float], list[float]]:
-    """In the sandbox and on this machine, alternating."""
+    """In the sandbox and on this machine, in turns."""
     ours, theirs = list[float](), list[float]()
     for _ in range(rounds):
         ours += await _inside(box, port, what, count)
@@ -130,7 +130,7 @@ async def _own(*argv: str) -> bytes:
 
 
 async def _memory(directory: Path) -> Row:
-    """What a process that has a session grows by, at most, when it has a door that is busy."""
+    """The most by which a process with a session grows when its proxy is busy."""
     without, idle, busy = json.loads(await _own("-m", "tests.bench.door", str(directory)))
     more = f"{(busy - without) / 1024:.1f} MB"
     return Row("memory of the proxy, at most", more, f"idle {(idle - without) / 1024:.1f} MB", "", "<= 30 MB",

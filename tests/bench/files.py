@@ -1,4 +1,4 @@
-"""Files in and out of a sandbox, and a port of it on this machine."""
+"""Copying files in and out of a sandbox, and forwarding one of its ports."""
 
 from __future__ import annotations
 

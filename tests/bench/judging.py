@@ -1,4 +1,4 @@
-"""How long a verdict takes: plain commands, parsed ones, and a hundred kilobytes of anything."""
+"""The time of a verdict: for plain commands, parsed ones, and texts of a hundred kilobytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine without a daemon, next to `docker run` and to the Docker engine, alternating in one run."""
+"""The engine `oci`, compared with `docker run` and the Docker engine in turns."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ async def starts(workspace: Path, oci: Host, docker: Host, image: str) -> list[R
 async def warm(workspace: Path, oci: Host, docker: Host) -> list[Row]:
     ours, theirs = [], []
     async with Session(workspace, host=oci) as box, Session(workspace, host=docker) as other:
-        for turn in range(200):  # by turns: whoever is second runs beside the first one's next shell being started
+        for turn in range(
+            200
+        ):  # change the order: the second command runs while the first sandbox preforks its next shell
             pair = [(box, ours), (other, theirs)]
             for each, times in pair if turn % 2 else reversed(pair):
                 await one(lambda each=each: checked(each), times)

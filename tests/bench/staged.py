@@ -1,4 +1,4 @@
-"""Staged workspaces: what keeping changes aside costs, next to the same session that writes straight through."""
+"""Staged workspaces, compared with the same session without staging."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AS_OWNER = ("--reuid=1000", "--regid=1000", "--clear-groups")
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/tmp"}
 COMMANDS = {
     "git status": "git -c safe.directory='*' status --porcelain",
-    "tar of the tree": "tar -cf - src | cat > /dev/null",  # to /dev/null itself tar would read no file
+    "tar of the tree": "tar -cf - src | cat > /dev/null",  # tar reads no file if its output is /dev/null itself
     "python start": "python3 -m unittest -q tiny 2>/dev/null",
 }
 
@@ -60,7 +60,7 @@ async def opening(workspace: Path) -> list[Row]:
 
 
 def overlayfs_alone(workspace: Path, directory: Path) -> dict[str, str]:
-    """What a plain overlay costs the same commands, without Belljar: what is left to gain lies above that."""
+    """The same commands on a plain overlay without Belljar: the cost that we cannot avoid."""
     if os.geteuid() != 0:
         return dict.fromkeys(COMMANDS, "")
     upper, work, merged = (directory / f"alone-{name}" for name in ("upper", "work", "merged"))
@@ -94,7 +94,7 @@ def _cpu() -> float:
 
 
 def _ratios(ours: list[float], theirs: list[float], our_cpu: list[float], their_cpu: list[float]) -> str:
-    """By the clock, and by processor time: that one says the same on a machine that does other things as well."""
+    """Ratios of wall-clock time and of processor time; the latter does not change on a busy machine."""
     return f"{p50(ours) / p50(theirs):.2f} (cpu {p50(our_cpu) / p50(their_cpu):.2f})"
 
 

@@ -1,4 +1,4 @@
-"""Figures and how they are shown. A figure is a ratio to a baseline of the same run wherever there is one."""
+"""Rows of figures and the table that shows them. Where there is a baseline, it is of the same run."""
 
 from __future__ import annotations
 

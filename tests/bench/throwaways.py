@@ -1,4 +1,4 @@
-"""Time to interactive, as the public ComputeSDK benchmark has it (create → first command done), and growth."""
+"""Time to interactive as in the public ComputeSDK benchmark (create → first command done), and growth."""
 
 from __future__ import annotations
 

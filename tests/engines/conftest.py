@@ -1,4 +1,4 @@
-"""A spec as engines get it."""
+"""A sandbox spec, as engines get it."""
 
 from __future__ import annotations
 

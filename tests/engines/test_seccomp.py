@@ -153,8 +153,8 @@ async def test_the_host_s_huge_pages_cannot_be_taken(base_image: str, root_works
     assert len(answers) == 3
 
 
-async def test_seccomp_and_socket_filters_cannot_be_made(base_image: str, root_workspace: Path) -> None:
-    """As where the kernel has none: who would like one goes on without."""
+async def test_a_command_cannot_add_a_seccomp_filter(base_image: str, root_workspace: Path) -> None:
+    """EINVAL, as on a kernel without filters: programs then go on without one."""
     assert set((await probe(root_workspace, "filter_of_calls")).values()) == {EINVAL}
 
 

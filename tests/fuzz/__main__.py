@@ -1,16 +1,16 @@
-"""`make fuzz`: the policy and the frame parsers of both sides, at length. Every `make test` fuzzes them briefly.
+"""`make fuzz`: the policy and the frame parsers of host and init. Every `make test` fuzzes them briefly.
 
     make fuzz FUZZ='[MINUTES] [TARGET …]'        (default: 10 minutes for each of them)
 
     raw      any bytes get a verdict
-    scripts  so do scripts that a grammar makes
+    scripts  scripts made by a grammar get a verdict
     plain    plain commands get the same verdict without the parser
-    frames   the host's decoder
-    init     the init's, in C, with sanitizers
-    link     the host's whole side of a link, against a hostile init in a process of its own; prints by how much the
-             host grew and its longest stall, and fails where either is more than it may be
+    frames   the host's frame decoder
+    init     the init's frame parser, in C, with sanitizers
+    link     the host's side of a link against a hostile init in another process; prints how much the host grew and
+             its longest stall, and fails if either is too much
 
-What is found stops the run; libFuzzer leaves the input in a file here and says its name.
+The first finding stops the run; libFuzzer saves the input in a file here and prints its name.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ from tests.fuzz import host
 ROOT = Path(__file__).resolve().parents[2]
 INIT = ROOT / "sandbox-images" / "init"
 GUIDED = ("raw", "scripts", "plain", "frames")
-LIMITS = ["-rss_limit_mb=1500", "-timeout=30", "-max_len=4096"]  # a verdict's own two seconds are processor time
+LIMITS = [
+    "-rss_limit_mb=1500",
+    "-timeout=30",
+    "-max_len=4096",
+]  # seconds by the clock: a verdict has its own bound
 SEEDS = 500
 
 
 def seeds(target: str) -> list[bytes]:
-    """What to begin with: commands of the corpus where they are taken as they stand, else choices at random."""
+    """Inputs to begin with: commands of the corpus for `raw`, else random bytes."""
     if target != "raw":
         return [random.randbytes(random.randrange(20, 600)) for _ in range(SEEDS)]
     lines = [line for path in (ROOT / "tests/policy/corpus").glob("*.jsonl") for line in path.read_text().splitlines()]

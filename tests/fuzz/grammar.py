@@ -1,6 +1,6 @@
-"""Scripts made by a grammar: the fuzzer's bytes are the choices, so its mutations are other scripts, not noise.
+"""Makes scripts by a grammar. The fuzzer's bytes choose, so a mutation is another script and not noise.
 
-The text is only ever judged. Nothing here runs it.
+The scripts are only judged, never run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SUBSTITUTIONS = ["$(<s>)", "`<s>`", "<(<s>)", ">(<s>)", '"$(<s>)"', "$(< <w>)"]
 
 
 class Script:
-    """Builds one script from a FuzzedDataProvider. When its bytes are used up every choice is the first one."""
+    """Makes one script from a FuzzedDataProvider. Without bytes left it takes the first of all choices."""
 
     def __init__(self, data: Any, programs: Sequence[str]) -> None:
         self.data, self.programs = data, programs

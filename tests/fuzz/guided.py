@@ -1,4 +1,4 @@
-"""One target under atheris, in a process of its own: libFuzzer ends the process it runs in.
+"""Runs one target under atheris, in its own process, since libFuzzer ends the process.
 
 python -m tests.fuzz.guided TARGET [options of libFuzzer] [CORPUS]
 """

@@ -1,8 +1,8 @@
-"""The host's side of the link against a hostile init in a process of its own: what it costs, whether anything waits.
+"""The host's side of the link against a hostile init in another process.
 
-Each round is one link on which a caller does everything that callers do, while the init does its worst. Two things are
-measured: by how much this process grows, and how long the event loop was ever kept from its other callers (without the
-time in which the machine had no processor for us).
+Each round is one link. The caller uses everything that a link offers, while the init misbehaves. Two things are
+measured: how much this process grows, and the longest time for which one callback blocked the event loop (without the
+time in which the process waited for a processor).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Findings:
     ends: Counter[str] = field(default_factory=Counter)
     """Why the links were lost."""
     errors: list[str] = field(default_factory=list)
-    """What went wrong on the event loop itself."""
+    """Exceptions that reached the event loop."""
 
     @property
     def growth(self) -> int:
@@ -68,8 +68,8 @@ def run_delay() -> float:
 
 @contextlib.contextmanager
 def watched_loop(findings: Findings) -> Iterator[None]:
-    """Every callback of the loop is timed: by the processor's time that it took, or, where it waited in the kernel, by
-    the clock. That the machine had no processor for us is nobody's stall."""
+    """Time every callback of the loop: in processor time, or by the clock if it slept in the kernel. Time spent waiting
+    for a processor does not count."""
     plain = asyncio.events.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
@@ -90,7 +90,7 @@ def watched_loop(findings: Findings) -> Iterator[None]:
 
 
 async def everything(link: Link) -> None:
-    """What callers do with a link, all at once, until it is lost or the init loses interest."""
+    """Use the link in all ways at once, until it is lost or the round is over."""
     tasks: list[asyncio.Task[object]] = []
 
     def later(work: object) -> None:
@@ -102,7 +102,7 @@ async def everything(link: Link) -> None:
         plain = link.spawn([b"true"], flags=Flag.SHELL)
         Collector(plain, 1 << 20)
         paced = link.spawn([b"true"], flags=Flag.SHELL, paced=True)
-        Run(Collector(paced, 1 << 20), paced.started)  # nobody takes its events
+        Run(Collector(paced, 1 << 20), paced.started)  # its events are never read
         shell = link.spawn([b"cat"], flags=Flag.STDIN | Flag.BACKGROUND)
         bash = Bash(link, {}, None, lambda stream, data: None)
         later(bash.begin("echo", None, 1.0))
@@ -151,7 +151,7 @@ async def rounds(count: int, listener: socket.socket, findings: Findings) -> Non
 
 @contextlib.contextmanager
 def hostile_init(count: int, seed: int) -> Iterator[socket.socket]:
-    """A socket that it calls, made before the loop is watched."""
+    """Start the hostile init, and yield the socket that it connects to."""
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
         path = f"{directory}/s"
         listener.bind(path)
@@ -174,7 +174,7 @@ def fuzz(count: int, seed: int, findings: Findings | None = None) -> Findings:
 
 
 def at_length(seconds: float) -> None:
-    """By hand: until the time is over; says what it saw, and fails where a bound was broken."""
+    """Fuzz for so long, print the figures, and fail if a bound was broken."""
     findings, seed, until = Findings(), time.time_ns() % (1 << 32), time.monotonic() + seconds
     while time.monotonic() < until:
         fuzz(100, seed, findings)

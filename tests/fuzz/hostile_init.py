@@ -1,8 +1,8 @@
-"""A process that speaks as an init and means harm: `python -m tests.fuzz.hostile_init SOCKET SEED ROUNDS`.
+"""An init that attacks the host: `python -m tests.fuzz.hostile_init SOCKET SEED ROUNDS`.
 
-Each round is one connection, and one seed chooses what is done in it: rubbish, well-formed frames in the wrong state,
-answers to no question, descriptors of every kind, floods of tiny frames, counts and lengths out of bounds. It reads
-what the host says, since only with the ids in it anything but rubbish can be said.
+Each round is one connection. Its seed chooses the attack: random bytes, valid frames in the wrong state, answers
+without a question, descriptors of every kind, floods of tiny frames, counts and lengths out of bounds. The init reads
+the host's frames, since valid frames need the ids of commands.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADER = struct.Struct("<IBBHQ")
 TO = {name: row[0] for name, row in WIRE["to"].items()}
 FROM = {name: row[0] for name, row in WIRE["from"].items()}
 LONGEST = WIRE["sizes"]["from_init_max"]
-SECONDS = 0.25  # of harm in one round
+SECONDS = 0.25  # length of one round
 
 
 def frame(kind: str | int, id: int = 0, payload: bytes = b"", stream: int = 0, zero: int = 0) -> bytes:
@@ -51,7 +51,7 @@ class Init:
         self.connection.sendall(data[sent:])
 
     def listen(self) -> None:
-        """Whatever the host said by now; ids are what is of use."""
+        """Read the host's frames so far, and remember the ids in them."""
         while select.select([self.connection], [], [], 0)[0]:
             data = self.connection.recv(1 << 16)
             if not data:
@@ -81,10 +81,10 @@ class Init:
     def greet(self) -> None:
         self.send(frame("welcome", 0, struct.pack("<IIQII", WIRE["version"], 1, self.random.getrandbits(64), 0, 7)))
 
-    # What keeps to the rules, and costs the host as much as they allow.
+    # Attacks within the protocol, as costly for the host as it allows.
 
     def _within_credit(self, most: int) -> list[tuple[int, int, int]]:
-        """(id, stream, bytes) that may be sent now."""
+        """The (id, stream, bytes) that the host's credit allows now."""
         found = []
         for (id, stream), credit in self.credit.items():
             length = min(most, credit - self.sent.get((id, stream), 0))
@@ -94,7 +94,7 @@ class Init:
         return found
 
     def tiny_within_credit(self) -> None:
-        """Byte by byte, and never two of one stream in a row."""
+        """Frames of one byte, with the streams in turns."""
         allowed = self._within_credit(2000)
         for _ in range(2000):
             parts = [frame("output", id, bytes(8) + b"\0", stream) for id, stream, length in allowed if length > 0]
@@ -108,17 +108,17 @@ class Init:
             self.send(frame("output", id, bytes(8 + length), stream))
 
     def text_within_credit(self) -> None:
-        """A report that never ends, on the control stream."""
+        """An endless text, also on the control stream."""
         for id, stream, length in self._within_credit(WIRE["sizes"]["chunk"]):
             self.send(frame("output", id, bytes(8) + b"s" * length, stream))
 
-    # What does not.
+    # Attacks that break the protocol.
 
     def rubbish(self) -> None:
         self.send(self.random.randbytes(self.random.randrange(1, 5000)))
 
     def any_frame(self) -> None:
-        """Every kind, in whatever state its command is."""
+        """A frame of any kind, whatever the state of its command."""
         name, (_, least, most) = self.random.choice(list(WIRE["from"].items()))
         most = LONGEST if most == "max" else most
         length = self.random.choice([least, least, most, self.random.randrange(least, min(most, 4096) + 1)])
@@ -176,7 +176,7 @@ class Init:
         self.send(frame(self.random.choice(["pong", "error"]), self.random.choice(self.ids), bytes(8)) * 500)
 
     def pipes(self) -> None:
-        """Descriptors of every kind, as pipes of a stream or with nothing at all."""
+        """Descriptors of every kind, with a pipe frame or without one."""
         descriptors = [self._descriptor() for _ in range(self.random.choice([1, 1, 4, 40]))]
         id, stream = self.random.choice(self.ids), self.random.randrange(4)
         offset = struct.pack("<Q", self.random.choice([0, 0, 0, 1 << 40]))
@@ -228,7 +228,7 @@ class Init:
         favourite = self.random.choice(acts)
         while time.monotonic() < self.until:
             self.listen()
-            time.sleep(0.0005)  # nothing may be left to do
+            time.sleep(0.0005)  # an attack may have nothing to send
             act = favourite if self.random.random() < 0.8 else self.random.choice(acts)
             act()
 

@@ -1,4 +1,4 @@
-"""The parser of each kind of frame that an init sends."""
+"""The parser for each kind of frame that an init sends."""
 
 from belljar.link import frames
 from belljar.link.frames import From

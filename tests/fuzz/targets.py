@@ -1,7 +1,7 @@
-"""What is fuzzed, and what may never come of it. Each target takes bytes and raises where it finds something.
+"""The fuzz targets. Each takes bytes and raises if it finds a fault.
 
-A verdict is owed to any text: no exception (a fault that `judge` turns into a denial is a finding here), no more than
-SECONDS of processor time, never an allowance for what is not bash. Memory is bounded from outside, by libFuzzer.
+Every text gets a verdict: without an exception (also none that `judge` would turn into a denial), within SECONDS of
+processor time, and never `allow` for a text that is not bash. libFuzzer bounds the memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ assert parser.shfmt(), "without its parser the policy denies nearly everything"
 
 
 class Faults(logging.Handler):
-    """Lets out the exception that `judge` would make a denial of."""
+    """Raises the exception that `judge` would turn into a denial."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[1]:
@@ -77,7 +77,7 @@ def scripts(data: bytes) -> None:
 
 
 def plain(data: bytes) -> None:
-    """A command of plain words: the verdict without the parser is the verdict with it."""
+    """A command of plain words gets the same verdict with and without the parser."""
     text = _some_plain(atheris.FuzzedDataProvider(data))
     if plain_words(text.strip(" \t\n")) is None:
         return
@@ -101,7 +101,7 @@ def _some_plain(data: Any) -> str:
 
 
 def frames(data: bytes) -> None:
-    """Nothing but a FrameError comes of it, no byte is made up, and where the stream was cut makes no difference."""
+    """Only FrameError is raised, no byte is invented, and the result does not depend on how the stream was cut."""
     given = atheris.FuzzedDataProvider(data)
     step = given.ConsumeIntInRange(1, 64)
     stream = given.ConsumeBytes(len(data))
@@ -128,7 +128,7 @@ def _decoded(stream: bytes, step: int) -> list[Frame] | None:
 
 
 def _output(found: list[Frame]) -> list[tuple[object, ...]]:
-    """The frames, with the parts of an output that came in parts put together."""
+    """The frames, with the parts of each output joined."""
     joined: list[tuple[object, ...]] = [frame for frame in found if frame[0] != From.OUTPUT]
     streams = sorted({frame[1:3] for frame in found if frame[0] == From.OUTPUT})
     parts = [(place, b"".join(f[3] for f in found if f[0] == From.OUTPUT and f[1:3] == place)) for place in streams]

@@ -1,4 +1,4 @@
-"""Image archives made by hand, well-formed and not."""
+"""Makes valid and invalid image archives."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def docker_save(path: Path, layers: list[bytes], names: list[str], **more: Any) 
 
 
 def oci_layout(path: Path, layers: list[bytes], name: str = "tools:2") -> Path:
-    """A directory, with compressed layers as registries have them."""
+    """An OCI layout directory with compressed layers, as registries have them."""
     blobs = path / "blobs" / "sha256"
     blobs.mkdir(parents=True)
 

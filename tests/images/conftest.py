@@ -1,4 +1,4 @@
-"""A store, archives and recipes that a test may change."""
+"""An image store, archives and recipes for one test."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def unpacked(tmp_path: Path, data: bytes, allowance: Allowance | None = None) ->
 
 @pytest.fixture
 def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the recipes that a test may change, and a cache of its own."""
+    """A copy of the recipes, and a separate cache."""
     copy = tmp_path / "sandbox-images"
     shutil.copytree(resources.directory("sandbox-images"), copy)
     monkeypatch.setattr(catalog.resources, "directory", lambda name: copy)
@@ -49,7 +49,7 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 class Registry(DockerEngine):
-    """The real engine, on a machine where a registry would answer or not."""
+    """The real engine, with a registry that answers or not."""
 
     answers = True
     asked = 0
@@ -71,7 +71,7 @@ def registry(engine: DockerEngine) -> Registry:
 
 @pytest.fixture
 def tiny(recipes: Path, base_image: str, monkeypatch: pytest.MonkeyPatch, docker_client: Any) -> Iterator[str]:
-    """A recipe on top of base that needs no network; nobody else who runs these tests now has its name."""
+    """A recipe on top of base that needs no network, with a name that no other run has."""
     name = f"tiny{os.getpid()}"
     (recipes / name).mkdir()
     (recipes / name / "packages").write_text("# none\n")
@@ -83,5 +83,5 @@ def tiny(recipes: Path, base_image: str, monkeypatch: pytest.MonkeyPatch, docker
 
 
 def disk_bytes(store: Store) -> int:
-    """What all layers take together; images share them."""
+    """The size of all layers; images may share them."""
     return sum(store._layer_size(path.name) for path in store._layers.glob("*"))

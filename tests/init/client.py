@@ -1,4 +1,4 @@
-"""A second, independent speaker of the link protocol: blocking sockets, no code of belljar's own."""
+"""A second client of the link protocol, with blocking sockets and none of Belljar's code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 WIRE = tomllib.loads((Path(__file__).resolve().parents[2] / "sandbox-images/init/wire.toml").read_text())
 VERSION: int = WIRE["version"]
-BRIDGE_USER = "65533:65533"  # not the commands' user, who is hung up on
+BRIDGE_USER = "65533:65533"  # the init closes connections of the commands' user
 
 
 def _codes(table: str, *names: str) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ class End:
 
 @dataclass
 class Run:
-    """What became of one command."""
+    """What the init reported about one command."""
 
     id: int
     pid: int | None = None
@@ -142,7 +142,7 @@ class Connection:
         return Welcome._make(struct.unpack("<IIQII", self.wait_for(WELCOME)[3]))
 
     def next(self) -> tuple[int, int, int, bytes]:
-        """The next frame, noted in `runs` too."""
+        """The next frame, which is also recorded in `runs`."""
         self._fill(HEADER.size)
         length, kind, stream, zero, id = HEADER.unpack_from(self._buffer)
         assert zero == 0

@@ -1,4 +1,4 @@
-"""Boxes for the tests of PID 1: real containers, and only there. The init never runs loose on this machine."""
+"""Containers for the tests of PID 1. The init never runs directly on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def init() -> Path:
-    """What is under test. `BELLJAR_INIT=sanitize pytest tests/init` takes one that dies of undefined behaviour."""
+    """The init under test. With BELLJAR_INIT=sanitize it traps on undefined behaviour."""
     build = [sys.executable, str(ROOT / "sandbox-images/init/build.py"), os.environ.get("BELLJAR_INIT", "host")]
     return Path(subprocess.run(build, check=True, capture_output=True, text=True).stdout.split(":")[0])
 
@@ -37,7 +37,7 @@ def make_box(image: str, init: Path) -> Iterator[Callable[..., Box]]:
     directories: list[Path] = []
 
     def make(**options: object) -> Box:
-        directory = Path(tempfile.mkdtemp(prefix="bj-init-", dir="/tmp"))  # a socket's path may not be long
+        directory = Path(tempfile.mkdtemp(prefix="bj-init-", dir="/tmp"))  # a socket's path must be short
         directory.chmod(0o755)
         directories.append(directory)
         boxes.append(Box(image, options.pop("init", init), directory, **options))  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ def make_box(image: str, init: Path) -> Iterator[Callable[..., Box]]:
 
 @pytest.fixture(scope="module")
 def shared_box(image: str, init: Path) -> Iterator[Box]:
-    """One box for all tests of a module that leave it as they found it."""
+    """One box for all tests of a module that do not change it."""
     directory = Path(tempfile.mkdtemp(prefix="bj-init-", dir="/tmp"))
     directory.chmod(0o755)
     box = Box(image, init, directory, lease=60_000)
@@ -70,7 +70,7 @@ def link(shared_box: Box) -> Iterator[Connection]:
 
 @pytest.fixture(scope="session")
 def no_landlock(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """Options for a box on a kernel that cannot keep commands apart."""
+    """Docker options that make the kernel seem to have no Landlock."""
     from belljar.engines import seccomp
 
     profile = json.loads(seccomp.profile_text())

@@ -1,4 +1,4 @@
-"""A link whose init is the test."""
+"""A link to a socket on which the test plays the init."""
 
 import socket
 import struct
@@ -16,7 +16,7 @@ from belljar.link.transport import SocketTransport
 
 
 def block_the_loop(seconds: float) -> None:
-    """Nothing else of the loop runs meanwhile."""
+    """Block the event loop: no other callback runs meanwhile."""
     time.sleep(seconds)
 
 
@@ -39,7 +39,7 @@ class Pair:
         return self.alive
 
     async def answer_ping(self) -> None:
-        """Once it is asked."""
+        """Wait for the ping, then answer it."""
         while From.PONG not in self.link._questions:
             await anyio.lowlevel.checkpoint()
         self.say(From.PONG, 0, bytes(8))

@@ -42,7 +42,7 @@ def free_port() -> int:
 
 @dataclass
 class Names:
-    """A resolver of our own: names to addresses, changeable between two questions."""
+    """A resolver with a table that a test may change between two lookups."""
 
     known: dict[str, list[str]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class RunningDoor:
         return await anyio.connect_tcp("127.0.0.1", self.port)
 
     async def say(self, *parts: bytes, until: int = 1 << 20) -> bytes:
-        """Send, and read all that is answered until the door hangs up."""
+        """Send the parts, and return all that comes back until the connection is closed."""
         heard = b""
         async with await self.dial() as stream:
             for part in parts:
@@ -118,7 +118,7 @@ def open_door(relay_program: Path) -> OpenDoor:
                     process.kill()
                 with anyio.CancelScope(shield=True):
                     await process.wait()
-                    with suppress(OSError):  # else Python 3.11.2 speaks of a pipe that nobody asked about
+                    with suppress(OSError):  # else Python 3.11.2 warns about an unclosed pipe
                         await process.stdin.wait_closed()
 
     return opening
@@ -128,7 +128,7 @@ def open_door(relay_program: Path) -> OpenDoor:
 async def server(
     handle: Callable[[SocketStream], Awaitable[None]], port: int = 0, host: str = "127.0.0.1"
 ) -> AsyncIterator[int]:
-    """A TCP server on loopback; its port."""
+    """Run a TCP server on loopback, and yield its port."""
 
     async def one(stream: SocketStream) -> None:
         async with stream:
@@ -154,7 +154,7 @@ LOCAL = {"api.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
 
 
 async def web(stream: SocketStream) -> None:
-    """Answers each request with what it was."""
+    """Answer each request with the request itself, `|` for line ends."""
     data = b""
     while True:
         while b"\r\n\r\n" not in data:
@@ -206,7 +206,7 @@ def connect(port: int) -> bytes:
 
 @pytest.fixture
 def to_443(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Port 443 of any address is this port of loopback: a test may not listen on 443."""
+    """Redirects connections to port 443 to `["port"]`, since a test may not listen on 443."""
     where: dict[str, int] = {}
     real = anyio.connect_tcp
 
@@ -222,7 +222,7 @@ ALLOW = ("api.test", "127.0.0.1:443")
 
 @pytest.fixture(scope="module")
 def world() -> Authority:
-    """Who signs the servers of these tests."""
+    """The authority that signs the test servers' certificates."""
     return Authority()
 
 
@@ -306,5 +306,5 @@ def greeting_port() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def fetch(greeting_port: int) -> str:
-    """A command that fetches something from this machine, by number: a name would not be let in there."""
+    """A command that fetches from this machine by address: a name that resolves to loopback is refused."""
     return f"curl -s --noproxy '' http://127.0.0.1:{greeting_port}/?token=s3cretvalue"

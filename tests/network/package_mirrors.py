@@ -1,4 +1,4 @@
-"""Package registries of our own, as plain files: one package called `hellodoor` for each client."""
+"""Local package registries as plain files, each with one package called `hellodoor`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "hellodoor"
 
 
 def lay_out(root: Path, url: str) -> None:
-    """Below `root`, which is served at `url`."""
+    """Write the registries below `root`, which is served at `url`."""
     for make in (_pypi, _npm, _crates, _goproxy, _debian):
         for path, content in make(url).items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def lay_out(root: Path, url: str) -> None:
 
 
 def unpack_pip(target: Path) -> None:
-    """The pip that comes with Python, for an image without one: `PYTHONPATH=… python3 -m pip`."""
+    """Unpack the pip that comes with Python, for an image without pip: `PYTHONPATH=… python3 -m pip`."""
     places = (Path(sysconfig.get_path("stdlib"), "ensurepip", "_bundled"), Path("/usr/share/python-wheels"))  # Debian's
     wheels = [path for place in places for path in place.glob("pip-*.whl")]
     if not wheels:

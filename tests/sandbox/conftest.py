@@ -1,3 +1,3 @@
-"""The workspace of the tools' tests serves these too."""
+"""These tests use the workspace of the tools' tests."""
 
 from tests.tools.conftest import place as place

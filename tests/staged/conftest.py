@@ -1,4 +1,4 @@
-"""A real overlay over a real directory: what a sandbox would change is changed here by the test, in the merged view."""
+"""A real overlay over a directory. Tests write to the merged view, as a sandbox would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from belljar.workspace.idmap import unmount
 
 
 class Stage:
-    """`merged` is what a sandbox sees; `host` is the workspace itself."""
+    """`merged` is the view of a sandbox, `host` the workspace itself."""
 
     def __init__(self, host: Path, merged: Path, root: Path) -> None:
         self.host, self.merged = host, merged

@@ -1,4 +1,4 @@
-"""What an ordinary user does with a staged session; run as one by test_unprivileged.py. Prints what it saw."""
+"""Uses a staged session and prints what it saw as JSON; test_unprivileged.py runs it as an ordinary user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.prefix = sys.argv[2]  # where the init was built, whichever Python another user may run
+sys.prefix = sys.argv[2]  # where the init was built: this may be another Python
 
 import anyio  # noqa: E402
 
@@ -32,7 +32,7 @@ def modes(workspace: Path) -> dict[str, str]:
 
 
 async def in_shut_directories(workspace: Path) -> dict[str, Any]:
-    """Which their owner may open, write to and shut again."""
+    """Changes in read-only directories, which their owner can make writable."""
     seen: dict[str, Any] = {}
     for name in ("shut", "opened"):
         (workspace / name).mkdir()

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a process of its own."""
+"""Runs the command line as a separate process, as a user would."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = [sys.executable, "-m", "belljar"]
-LONGEST = 180  # seconds: more than a busy machine needs
+LONGEST = 180  # seconds, enough for a busy machine
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Answer:
 
     @property
     def complaint(self) -> str:
-        """The one line that an error is."""
+        """The single line of an error message."""
         (line,) = self.stderr.splitlines()
         assert line.startswith("belljar: ")
         assert "Traceback" not in self.stderr
@@ -55,7 +55,7 @@ def belljar(
 
 
 class Started(subprocess.Popen[bytes]):
-    """Left with an exception it is killed, or leaving would wait for what the test gave up on."""
+    """Kills the process if its `with` block raises: else leaving the block would wait for it."""
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         if kind is not None:

@@ -1,4 +1,4 @@
-"""The SDK's own client, talking to a real `belljar mcp` in a process of its own."""
+"""The MCP SDK's client, connected to a real `belljar mcp` process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mcp import Client, StdioServerParameters
 COMMAND = [sys.executable, "-m", "belljar", "mcp"]
 PASSED = ("BELLJAR", "COVERAGE", "DOCKER", "PYTHON", "XDG")
 ERAS = ["auto", "legacy"]
-"""`auto` settles on 2026-07-28, where a server may not send requests; `legacy` shakes hands as up to 2025-11-25."""
+"""Protocol versions: `auto` is 2026-07-28, in which a server may not send requests; `legacy` is 2025-11-25."""
 
 UNTIL_NO_SLEEP_IS_LEFT = "while grep -qa 'sleep.100[1]' /proc/[0-9]*/cmdline 2>/dev/null; do :; done"
-"""Ends when no `sleep 1001` is left."""
+"""A command that ends when no `sleep 1001` is left."""
 
 
 def client(workspace: Path, *options: str, era: str = "auto", **more: Any) -> Client:
@@ -31,7 +31,7 @@ def text(result: types.CallToolResult) -> str:
 
 
 class Person:
-    """Who is asked: gives the answer that was set, and remembers the questions."""
+    """Answers questions as it was set to, and records them."""
 
     def __init__(self) -> None:
         self.questions: list[str] = []

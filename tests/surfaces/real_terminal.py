@@ -1,4 +1,4 @@
-"""A real pseudo-terminal, driven as a person would."""
+"""A real pseudo-terminal, used as a person would use it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Terminal:
         if self.pid == 0:
             if cwd is not None:
                 os.chdir(cwd)
-            # Nothing answers a cursor position request here.
+            # This terminal does not answer a cursor position request.
             settings = environment(**{"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **env})
             os.execvpe(str(argv[0]), [str(word) for word in argv], settings)
         self.resize(rows, cols)
@@ -39,7 +39,7 @@ class Terminal:
 
     @classmethod
     def host_shell(cls, workspace: Path) -> Self:
-        """A person's own bash, in which `belljar` is the command."""
+        """A bash of the host in which `belljar` is defined."""
         shell = cls("bash", "--norc", "--noediting", cwd=workspace, PS1="host> ", TERM="dumb")
         shell.until("host> ")
         shell.type(f'belljar() {{ {sys.executable} -m belljar "$@"; }}\n')
@@ -53,12 +53,12 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def line(self, text: str) -> None:
-        """At safe mode's prompt."""
+        """Wait for safe mode's prompt, then type the line."""
         self.until("$")
         self.type(text + "\r")
 
     def until(self, text: str) -> str:
-        """Everything up to `text`, which must come."""
+        """Read until `text` appears, and return what came before it."""
         end = time.monotonic() + PATIENCE
         while text.encode() not in self._seen:
             ready, _, _ = select.select([self.fd], [], [], max(0.0, end - time.monotonic()))
@@ -68,7 +68,7 @@ class Terminal:
         return before.decode("utf-8", "replace")
 
     def insist(self, keys: str, text: str) -> None:
-        """Type until `text` comes, as a person does: a key that is typed between two programs meets neither."""
+        """Type the keys again until `text` appears: keys typed while one program hands over to another are lost."""
         end = time.monotonic() + PATIENCE
         with suppress(OSError):  # the other end is closed
             while text.encode() not in self._seen and time.monotonic() < end:
@@ -86,7 +86,7 @@ class Terminal:
         return termios.tcgetattr(self.fd)
 
     def rest(self) -> str:
-        """What is still printed until the program ends."""
+        """Read until the program ends."""
         while True:
             try:
                 data = os.read(self.fd, 65536)

@@ -1,4 +1,4 @@
-"""One sandbox per test module: each family is tested on the real thing, and starting it costs once."""
+"""One real sandbox per test module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWNER = 1000
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workspace: a project with a directory, and a link that leads out of it."""
+    """A workspace with a subdirectory and a link that leads out."""
     path = tmp_path_factory.mktemp("workspace")
     path.chmod(0o755)
     (path / "sub").mkdir()

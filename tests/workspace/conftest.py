@@ -1,4 +1,4 @@
-"""Directories with repositories in them."""
+"""Workspaces with git repositories."""
 
 from __future__ import annotations
 

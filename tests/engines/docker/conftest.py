@@ -1,4 +1,4 @@
-"""An engine that answers what a test says, and a spec in Docker's words."""
+"""A socket that answers what a test wants, and a spec in Docker's format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def said(status: int, body: object) -> bytes:
 
 @pytest.fixture
 def odd_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[bytes]]]:
-    """A socket that answers with the first of a list, and then hangs up."""
+    """A socket that answers each request with the first of a list, and hangs up."""
     monkeypatch.setenv("BELLJAR_PATIENCE", "0.05")
     answers: list[bytes] = []
     path = tmp_path / "odd.sock"

@@ -1,4 +1,4 @@
-"""The engine without a daemon, as root."""
+"""The engine `oci`, which has no daemon, run by root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of whoever runs the tests do not count."""
+"""Ignores the settings of the user who runs the tests."""
 
 import os
 
