@@ -162,7 +162,7 @@ def test_a_missing_parser_denies_what_needs_it(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_killed_parser_denies_and_the_next_command_is_judged_again() -> None:
     parser.warm()
-    for child in parser._parser._waiting:
+    for child in parser._parser._spare:
         child.kill()
         child.wait()
     assert POLICY.judge("ls | head # parser was killed").decision == "allow"

@@ -48,7 +48,7 @@ def test_no_regular_expression_backtracks_without_end(unit: str) -> None:
     slow, text = [], unit * (LENGTH // len(unit)) + "!"
     for pattern in patterns():
         began = time.process_time()
-        list(expressions.found(pattern, text))
+        list(expressions.find_all(pattern, text))
         expressions.fullmatch(pattern, text)
         if time.process_time() - began > 0.5:
             slow.append(pattern)
@@ -63,7 +63,7 @@ SOURCES = sorted(Path(policy.__file__).parent.glob("*.py"))
 def used_patterns() -> set[tuple[str, str]]:
     """The expressions that the policy hands to Python's own engine, which nothing can stop, each with the method.
 
-    Those that are put together at run time hold escaped text, or are bounded by `quoting.bounded`."""
+    Those that are put together at run time hold escaped text, or are bounded by `quoting.is_affordable`."""
     found, everything = set(), "".join(path.read_text() for path in SOURCES)
     for path in SOURCES:
         names = dict(vars(importlib.import_module(f"belljar.policy.{path.stem}")))

@@ -48,16 +48,16 @@ def test_a_forked_child_parses_with_processes_of_its_own() -> None:
 def test_no_zombie_is_left() -> None:
     for number in range(5):
         POLICY.judge(f"echo {number} | cat")
-    waiting = {child.pid for child in parser._parser._waiting}
-    for pid in waiting:
+    spare = {child.pid for child in parser._parser._spare}
+    for pid in spare:
         with open(f"/proc/{pid}/stat") as stat:
             assert stat.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_a_waiting_parser_process_has_memory_and_cpu_limits() -> None:
+def test_a_spare_parser_process_has_memory_and_cpu_limits() -> None:
     import resource
 
     parser.warm()
-    child = parser._parser._waiting[0]
+    child = parser._parser._spare[0]
     assert resource.prlimit(child.pid, resource.RLIMIT_DATA)[0] == 600 << 20
     assert resource.prlimit(child.pid, resource.RLIMIT_CPU)[0] == 2

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from belljar.policy.marks import ANY, ATOM, STAR, UNKNOWN
+from belljar.policy.marks import ANY, ATOM, BRACKET, STAR, UNKNOWN
 from belljar.policy.paths import classify, could_match, resolve
 
 CASES = {
@@ -37,6 +37,13 @@ CASES = {
     f"/workspace/{STAR}": "workspace_root",
     f"/workspace/{STAR}.pyc": "workspace",
     f"/{ANY}{ANY}{ANY}/sh{ANY}dow": "secret",
+    f"/etc/{BRACKET}s]hadow": "secret",
+    f"/etc/{BRACKET}!x]hadow": "secret",
+    f"/etc/{BRACKET}^x]hadow": "secret",
+    f"/etc/{BRACKET}{BRACKET}:lower:]]hadow": "secret",
+    f"/etc/s{BRACKET}]h]adow": "secret",
+    f"/etc/{BRACKET}x]hadow": "system",
+    f"/workspace/{BRACKET}{BRACKET}:alnum:]]{STAR}": "workspace_root",
     f"/tmp/{ATOM}": "scratch",
     f"/workspace/{UNKNOWN}": "workspace",
     f"/{UNKNOWN}": "unknown",

@@ -2,7 +2,7 @@
 
     canonical text → parse → effects → rules → verdict
 
-It is a guard-rail that talks sense to an agent and an operator; the container is the wall. Nothing here runs a command.
+The policy prevents accidents and explains why; the container isolates. Nothing here runs a command.
 """
 
 from .approvals import Approvals

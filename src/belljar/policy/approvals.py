@@ -1,8 +1,8 @@
-"""Approvals: answers that a person gave, and what they cover.
+"""Approvals: what a person agreed to, and which later commands that covers.
 
-"Once" covers the very same command under the very same policy, by digest. "Session" covers commands whose every asked
-effect has the kind, path class and program of an effect that was approved; a question without effects (may this host be
-reached?) is alike to no other. A prefix of a text never covers anything.
+"once" covers the same command under the same policy (by digest). "session" also covers a command whose effects all have
+the kind, path class and program of effects that were approved, for the same rules. A question without effects (may this
+host be reached?) covers only itself.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ def _shapes(verdict: Verdict) -> frozenset[Shape]:
 
 @dataclass(slots=True, repr=False, eq=False)
 class Approvals:
-    """What somebody said yes to, for a while."""
+    """The approvals of one session."""
 
     digests: set[str] = field(default_factory=set)
     shapes: list[tuple[frozenset[str], frozenset[Shape]]] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Approvals:
             self.shapes.append((_asked(verdict), _shapes(verdict)))
 
     def covers(self, verdict: Verdict) -> bool:
-        """Whether a person already said yes to this. A denial is never covered."""
+        """Whether an approval covers this verdict. A denial is never covered."""
         if verdict.decision != "ask":
             return verdict.decision == "allow"
         if verdict.digest in self.digests:

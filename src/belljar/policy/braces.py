@@ -1,4 +1,4 @@
-"""Brace expansion, which comes before all others and works on the raw word."""
+"""Brace expansion. bash does it before all other expansions, on the raw word."""
 
 import re
 
@@ -49,7 +49,7 @@ def _expand(tokens: list[Token], depth: int = 0) -> list[list[Token]]:
 
 
 def _options(tokens: list[Token], start: int) -> tuple[list[list[Token]], int]:
-    """The alternatives of the brace at `start` and where it ends; none where it is no brace expansion."""
+    """The alternatives of the brace at `start`, and where it ends. No alternatives: it is no brace expansion."""
     depth = 0
     options: list[list[Token]] = []
     current: list[Token] = []
@@ -69,7 +69,7 @@ def _options(tokens: list[Token], start: int) -> tuple[list[list[Token]], int]:
 
 
 def _sequence(tokens: list[Token]) -> list[list[Token]]:
-    """`{1..9}`: the first, the last, and any between."""
+    """`{1..9}` becomes the first, the last, and one mark for all between."""
     text = "".join(token if isinstance(token, str) else " " for token in tokens)
     found = re.fullmatch(r"(-?\d{1,9}|[A-Za-z])\.\.(-?\d{1,9}|[A-Za-z])(?:\.\.-?\d{1,9})?", text)
     return [[found[1]], [found[2]], [ATOM]] if found else []

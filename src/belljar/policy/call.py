@@ -1,4 +1,4 @@
-"""One program call, as the program table sees it: its arguments, its input, and verbs for its effects."""
+"""One call of a program: its arguments, its standard input, and methods for the effects that it has."""
 
 import re
 from collections.abc import Callable
@@ -6,7 +6,19 @@ from dataclasses import dataclass, field
 
 from . import files
 from .machine import Machine
-from .marks import ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, show, solid, unglob
+from .marks import (
+    ENCODED,
+    FILE,
+    NETWORK,
+    SECRET,
+    SENSITIVE,
+    UNKNOWN,
+    drop_unset,
+    is_unseen,
+    plain_text,
+    show,
+    unglob,
+)
 from .shellstate import Feed, ShellState
 
 Handler = Callable[["Call"], str | None]
@@ -16,7 +28,7 @@ STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def program(names: str) -> Callable[[Handler], Handler]:
-    """Register the reader of these programs' arguments. It gives the abstract standard output (None: not known)."""
+    """Register the function that reads calls of these programs. It returns what they print (None: not known)."""
 
     def register(handler: Handler) -> Handler:
         PROGRAMS.update(dict.fromkeys(names.split(), handler))
@@ -27,14 +39,14 @@ def program(names: str) -> Callable[[Handler], Handler]:
 
 @dataclass(slots=True, repr=False, eq=False)
 class Options:
-    """What a program was given besides its operands."""
+    """A call's options, and in `rest` its operands."""
 
     flags: set[str] = field(default_factory=set)
     values: dict[str, list[str]] = field(default_factory=dict)
     rest: list[str] = field(default_factory=list)
 
     def has(self, *names: str) -> bool:
-        """A flag by any of its names; a long one may be abbreviated, as getopt_long allows."""
+        """Whether an option is given, by any of its names. A long one may be abbreviated, as getopt_long allows."""
         for name in names:
             if name in self.flags or name in self.values:
                 return True
@@ -43,7 +55,7 @@ class Options:
         return False
 
     def after_flag(self, words: list[str], args: list[str]) -> bool:
-        """Whether each of these operands comes right behind an option, so that it may be its value."""
+        """Whether each of these operands follows an option and so may be its value."""
         places = [args.index(word) for word in words if word in args]
         return all(place and args[place - 1].startswith("-") for place in places)
 
@@ -59,7 +71,7 @@ class Call:
 
     def __init__(self, machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> None:
         self.machine, self.name, self.args, self.state, self.feed = machine, name, args, state, feed
-        self.original = " ".join(map(solid, args))
+        self.original = " ".join(map(drop_unset, args))
 
     @property
     def stdin(self) -> str:
@@ -73,10 +85,10 @@ class Call:
         return Call.known(self.machine, name)
 
     def options(self, takes: str, posix: bool = False) -> Options:
-        """Parse arguments; `takes` names the options with a value: letters, and words for long ones."""
+        """Parse the arguments. `takes` names the options with a value: letters, and words for long ones."""
         found, wanted, index = Options(), set(takes.split()), 0
         while index < len(self.args):
-            arg = unglob(solid(self.args[index])) if self.args[index][:1] == "-" else self.args[index]
+            arg = plain_text(self.args[index]) if self.args[index][:1] == "-" else self.args[index]
             index += 1
             if arg == "--":
                 found.rest += self.args[index:]
@@ -96,7 +108,7 @@ class Call:
         return found
 
     def _cluster(self, letters: str, wanted: set[str], found: Options, index: int) -> int:
-        if letters in wanted and index < len(self.args):  # -name value, as find and java write it
+        if letters in wanted and index < len(self.args):  # `-name value`, as in find and java
             found.values.setdefault(letters, []).append(self.args[index])
             return index + 1
         for at, letter in enumerate(letters):
@@ -119,31 +131,35 @@ class Call:
         return self.stdin if path in _STDIN else files.read_path(self.machine, path, self.state)
 
     def script(self, path: str) -> str | None:
-        """The text of a script where this command feeds or wrote it."""
+        """The text of a script, if it is on standard input or this command wrote it."""
         return self.stdin if path in _STDIN else self.machine.read_file(path, self.state)
 
-    def named(self) -> str:
-        """What is in the files of this command that the arguments name."""
+    def named_files(self) -> str:
+        """The contents of the files that the arguments name and this command wrote."""
         words = [unglob(arg) for arg in self.args]
         paths = dict.fromkeys(word for arg in words for word in (arg, re.sub(r"^(--?[\w-]+=|-\w)", "", arg)))
         return "\n".join(self.machine.read_file(path, self.state) or "" for path in paths if path)
 
-    def handed(self) -> str:
-        """All the text a program is given: its arguments, its standard input, the files that it names."""
-        return "\n".join([*map(unglob, self.args), self.stdin, self.named()])
+    def given_text(self) -> str:
+        """All text that the program gets: arguments, standard input, and the files that the arguments name."""
+        return "\n".join([*map(unglob, self.args), self.stdin, self.named_files()])
 
-    def whole(self, path: str, *kinds: str) -> bool:
-        """Whether a path is all of a home or of the machine (or of such a place)."""
+    def is_whole_place(self, path: str, *kinds: str) -> bool:
+        """Whether a path is a whole home, the whole machine, or a place of these kinds."""
         _, kind, flags = self.locate(path)
         return kind in ("root", "home", *kinds) and "inner" not in flags and path != "-"
 
-    def take(self, path: str, *kinds: str) -> str:
-        """What is in a file, or in all of a place: there, something is private."""
-        return SENSITIVE if self.whole(path, *kinds) else self.read(path)
+    def read_all(self, path: str, *kinds: str) -> str:
+        """The contents of a path. A whole place (see above) holds something private."""
+        return SENSITIVE if self.is_whole_place(path, *kinds) else self.read(path)
+
+    def use_socket(self, path: str) -> None:
+        if "engine" in self.locate(path)[2]:
+            self.emit("kernel.engine")
 
     def serve(self, folder: str) -> None:
-        """Hand a directory to whoever connects."""
-        if self.whole(folder, "secret"):
+        """A server offers a directory to everyone who connects."""
+        if self.is_whole_place(folder, "secret"):
             self.emit("net.send", "whoever connects", "sensitive")
 
     def write(self, path: str, text: str = UNKNOWN, *flags: str) -> None:
@@ -160,40 +176,39 @@ class Call:
         return files.locate(path, self.state)
 
     def shell(self, text: str, args: list[str] | None = None, feed: Feed | None = None, same: bool = False) -> str:
-        """Run text as a script of its own (or, `same`, in this very shell)."""
-        state = self.state if same else self.state.spawned()
+        """Run text as a script in a new process, or in this shell (`same`)."""
+        state = self.state if same else self.state.new_process()
         if args:
             state.name, state.args = args[0], args[1:]
         return self.machine.run_text(text, state, feed or self.feed)
 
     def run(self, argv: list[str], feed: Feed | None = None, same: bool = False) -> str:
-        """Run an argument vector: what a wrapper does with its operands."""
+        """Run an argument vector, as wrappers do."""
         if not argv:
             return ""
-        state = self.state if same else self.state.spawned()
-        return self.machine.simple(list(argv), state, feed or self.feed)
+        state = self.state if same else self.state.new_process()
+        return self.machine.simple_command(list(argv), state, feed or self.feed)
 
     def send(self, text: str, target: str) -> None:
-        """Text leaves for a host. Credentials never may; loopback is this sandbox itself."""
-        host = re.match(r"(?i)(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", unglob(solid(target)))
-        if not (host and files.is_loopback(host[1])):
+        """Text is sent to a host. Loopback is this sandbox itself and does not count."""
+        if not files.is_loopback(files.host_of(target)):
             marks = (("secret", SECRET), ("sensitive", SENSITIVE), ("encoded", ENCODED))
             self.emit("net.send", show(target), *(name for name, mark in marks if mark in text))
 
     def unpack(self, folder: str) -> None:
-        """An archive is unpacked: into a system place it overwrites it."""
+        """An archive is unpacked; in a system directory that overwrites files."""
         kind, flags = self.locate(folder or ".")[1:]
         if kind in ("root", "system", "kernel", "exec_hook") or (kind == "home" and "inner" not in flags and folder):
             self.write(folder or ".", UNKNOWN, "extract")
 
     def load(self, path: str) -> None:
-        """Load code that is no script: a library, a module, an archive of classes."""
+        """Load code that is not a script: a library, a module, an archive of classes."""
         data = re.search(r"\.(json|ya?ml|csv|tsv|toml|txt|md|xml|html?|sql|db)$", path)
         if not data and NETWORK in (self.machine.read_file(path, self.state) or ""):
             self.emit("exec.network", path)
 
-    def guess(self, text: str) -> str:
-        """Run a text that may be a command: what is no bash was none."""
+    def shell_if_bash(self, text: str) -> str:
+        """Run a text that may be a command; if it is not bash, ignore it."""
         before = len(self.machine.effects)
         out = self.shell(text)
         for effect in list(self.machine.effects)[before:]:
@@ -202,41 +217,41 @@ class Call:
         return out
 
     def scan(self, language: str, code: str, argv: list[str]) -> str:
-        """Look through code of another language for effects; gives what it prints."""
+        """Search code of another language for effects. Returns what it prints."""
         from .code import scan
 
         return scan(self, language, code, argv)
 
     def run_code(self, language: str, words: list[str]) -> str:
-        """A script of another language: looked through where this command wrote it, else the project's own code."""
+        """Run a script of another language. Search its text if this command wrote it; else it is the project's code."""
         text, name = self.script(words[0]), words[0].rsplit("/", 1)[-1]
         if self.machine.knowledge.has_trait(name, "anywhere"):  # python manage.py
             return self.run([name, *words[1:]])
         if text is None:
             self.run_unseen(words[0])
             return FILE
-        if has(text, UNKNOWN) and not text.strip(UNKNOWN + "\n"):
+        if is_unseen(text):
             self.emit("exec.unseen", self.locate(words[0])[0])
         return self.scan(language, text, words[1:]) if text.strip(FILE + "\n") else FILE
 
     def run_unseen(self, path: str) -> None:
-        """Run a script that this command did not write. An interpreter prints what it cannot run."""
+        """Run a script that this command did not write. A file that is no script is printed in error messages."""
         full, kind, _ = self.locate(path)
         self.machine.emit("exec.script", full, kind, program=self.name)
         if kind == "secret":
             self.read(path)
 
     def run_file(self, path: str, args: list[str], same: bool = False) -> str:
-        """Run a script file: its text where this command wrote it, else the project's own code."""
+        """Run a script of a shell. Run its text if this command wrote it; else it is the project's code."""
         text = self.script(path)
         full = self.locate(path)[0]
         if text is None:
             self.run_unseen(path)
             return UNKNOWN
-        state = self.state if same else self.state.spawned()
+        state = self.state if same else self.state.new_process()
         if not same or args:
             state.name, state.args = path, args
         with self.machine.under(show(path)):
-            if text and has(text, UNKNOWN) and not text.strip(UNKNOWN + "\n "):
+            if is_unseen(text):
                 self.machine.emit("exec.unseen", full)
-            return self.machine.guarded(full, lambda: self.machine.run_text(text, state, self.feed))
+            return self.machine.limit_recursion(full, lambda: self.machine.run_text(text, state, self.feed))

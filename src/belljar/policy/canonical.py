@@ -1,7 +1,7 @@
-"""Canonical text: what is judged is what runs.
+"""Canonical text: the same text is judged and run.
 
-bash and a parser disagree on some bytes (a lone CR after a backslash hides a command), so a text either has one reading
-or is refused here, before anything looks at its meaning.
+bash and the parser read some bytes differently (a lone CR after a backslash hides a command). A text with such bytes is
+refused here.
 """
 
 from belljar.patterns import lazy_pattern
@@ -12,13 +12,13 @@ MAX_CHARS = 131_072  # MAX_ARG_STRLEN: a longer word could not be passed to bash
 _CONTROL = lazy_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\r]")
 _SURROGATE = lazy_pattern(r"[\ud800-\udfff]")
 _INVISIBLE = lazy_pattern(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u00ad\u180e]")
-_DIFFERENTLY = "which shells and parsers read differently"
+_AMBIGUOUS = "which shells and parsers read differently"
 _NAMES = {"\x00": "a NUL byte", "\r": "a lone carriage return", "\x1b": "an escape character"}
 
 
 @record
 class Canonical:
-    """`problem` is why the text cannot be judged at all; `invisible` says that it holds characters nobody sees."""
+    """`problem`: why the text is refused. `invisible`: it contains invisible characters."""
 
     text: str
     problem: str = ""
@@ -31,20 +31,20 @@ def canonical(command: object) -> Canonical:
     if len(command) > MAX_CHARS:
         return Canonical(command[:200], f"it is too large to judge ({len(command)} characters, {MAX_CHARS} at most)")
     if "\\\r\n" in command:
-        return Canonical(command.replace("\r", "�"), f"it contains a backslash before CR LF, {_DIFFERENTLY}")
+        return Canonical(command.replace("\r", "�"), f"it contains a backslash before CR LF, {_AMBIGUOUS}")
     text = command.replace("\r\n", "\n").strip(" \t\n")
     if _SURROGATE.search(text):
         return Canonical(text.encode("utf-8", "replace").decode(), "it contains an unpaired surrogate")
     if found := _CONTROL.search(text):
         what = _NAMES.get(found[0], f"the control character U+{ord(found[0]):04X}")
-        return Canonical(_CONTROL.sub("�", text), f"it contains {what}, {_DIFFERENTLY}")
+        return Canonical(_CONTROL.sub("�", text), f"it contains {what}, {_AMBIGUOUS}")
     if not text:
         return Canonical("", "the command is empty")
     return Canonical(text, invisible=_INVISIBLE.search(text) is not None)
 
 
 def canonical_argv(argv: list[object]) -> Canonical:
-    """The same for an argument vector: only what cannot be passed to exec, or be text, is refused."""
+    """The same for an argument vector. Refused is only what exec cannot take and what is not text."""
     import shlex
 
     if not argv or not all(isinstance(word, str) for word in argv):
@@ -60,7 +60,7 @@ def canonical_argv(argv: list[object]) -> Canonical:
     return Canonical(shlex.join(words), invisible=_INVISIBLE.search(joined) is not None)
 
 
-# -- the fast path: only characters that no shell gives a meaning to, and simply quoted words, need no parser
+# -- the fast path: characters without a meaning for the shell, and words in simple quotes, need no parser
 
 _WORD = lazy_pattern(r"""(?:[A-Za-z0-9_@%+:,./-]|=|'[^']*'|"[^"$`\\!]*")+""")
 _GAP = lazy_pattern(r"[ \t]+")
@@ -72,7 +72,7 @@ _RESERVED = lazy_pattern(
 
 
 def plain_words(text: str) -> list[str] | None:
-    """The words of a plain simple command, or None where the parser has to look."""
+    """The words of a plain simple command, or None if it needs the parser."""
     words: list[str] = []
     at, end = 0, len(text)
     while at < end:

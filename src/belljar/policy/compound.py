@@ -1,4 +1,4 @@
-"""Compound commands: conditions, loops, functions, declarations, as the interpreter walks them."""
+"""Compound commands: conditions, loops, functions, declarations."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -6,18 +6,19 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from .expand import evaluate, flat
-from .marks import ATOM, SELF, UNKNOWN, UNSET, known
+from .marks import ATOM, ENDLESS, UNKNOWN, UNSET, known
 from .parser import Node
 from .shellstate import Feed, ShellState
 
 if TYPE_CHECKING:
     from .machine import Machine
 
-MAX_LINES, MAX_COUNT = 200, 2  # that a loop reads, or counts: one round does what the other does
+MAX_LINES, MAX_COUNT = 200, 2  # rounds of a loop that reads lines, or that counts: all rounds do the same
 
 
 @contextmanager
 def branch(machine: "Machine", state: ShellState) -> Iterator[None]:
+    """Commands that may not run. The first pass keeps what they set, the second undoes it (see machine.py)."""
     before, functions = dict(state.env), dict(state.functions)
     yield
     if any(state.functions.get(name) is not body for name, body in functions.items()):
@@ -52,7 +53,7 @@ def _case(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
 
 def _while(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     cond, body, out, rounds, source = node.get("Cond") or [], node.get("Do") or [], "", 0, feed
-    _endless(machine, [] if SELF in feed.text else cond, body)
+    _check_endless(machine, [] if ENDLESS in feed.text else cond, body)
     reading = any("read" in str(stmt)[:600] for stmt in cond)
     while rounds < 2 or (reading and source.text and known(source.text) and rounds < MAX_LINES):
         machine.source, before = feed, dict(state.env)
@@ -64,19 +65,19 @@ def _while(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str
         if reading and not source.text:
             break
     for name in (name for name in state.env if rounds > 1 and not reading and state.env[name] != before.get(name)):
-        state.env[name] = ATOM if flat(state.env[name]).isdigit() else UNKNOWN  # it goes on like that
+        state.env[name] = ATOM if flat(state.env[name]).isdigit() else UNKNOWN  # and so on in later rounds
     return out
 
 
-def _endless(machine: "Machine", cond: list[Node], body: list[Node]) -> None:
-    """`while true; do something & done` starts processes without end."""
+def _check_endless(machine: "Machine", cond: list[Node], body: list[Node]) -> None:
+    """Emit `while true; do something & done`: it starts processes without end."""
     forever = not cond or re.search(r"'Value': '(true|:|1|false)'", str(cond)) is not None
     if forever and "'Background': True" in str(body) and not _waits(body):
         machine.emit("process.forkbomb", "endless loop of background processes")
 
 
 def _waits(node: object) -> bool:
-    """Whether something in the foreground of a loop's body waits."""
+    """Whether a command in the foreground of a loop waits or leaves the loop."""
     if isinstance(node, list):
         return any(_waits(item) for item in node)
     if not isinstance(node, dict) or node.get("Background"):
@@ -92,7 +93,7 @@ def _for(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     given = loop.get("Items") or loop.get("InPos")
     items = machine.expander(state).words(loop.get("Items") or []) if given else list(state.args)
     if len(items) > 16 and all(item.isdigit() for item in items):
-        items = [*items[:8], items[-1]]  # one number does what the other does
+        items = [*items[:8], items[-1]]  # the loop does the same for all numbers
     out, name = "", loop["Name"]["Value"]
     for item in items or [UNSET]:
         with nullcontext() if any(map(known, items)) else branch(machine, state):
@@ -104,7 +105,7 @@ def _for(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
 def _counting(machine: "Machine", loop: Node, body: list[Node], state: ShellState, feed: Feed) -> str:
     expander, out = machine.expander(state), ""
     evaluate(loop.get("Init"), expander)
-    _endless(machine, [], body) if not loop.get("Cond") else None
+    _check_endless(machine, [], body) if not loop.get("Cond") else None
     for _ in range(MAX_COUNT):
         evaluate(loop.get("Cond"), expander)
         out += machine.block(body, state, feed)
@@ -114,11 +115,11 @@ def _counting(machine: "Machine", loop: Node, body: list[Node], state: ShellStat
 
 def _function(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     chain = node["Body"].get("Cmd") or {}
-    if chain.get("Type") == "BinaryCmd":  # the parser takes all of `f() { …; } && …` for the body, bash the braces
+    if chain.get("Type") == "BinaryCmd":  # shfmt takes all of `f() { …; } && …` as the body, bash only the braces
         chain = {**chain, "X": {"Cmd": {**node, "Body": chain["X"]}}}
         return machine.statement({**node["Body"], "Cmd": chain}, state, feed)
-    with branch(machine, state) if machine.trail else nullcontext():  # in a function, perhaps after its return
-        for name in node.get("Names") or filter(None, [node.get("Name")]):  # zsh's `() …` has none
+    with branch(machine, state) if machine.trail else nullcontext():  # inside a function it may not run
+        for name in node.get("Names") or filter(None, [node.get("Name")]):  # zsh's `() …` has no name
             state.functions[name["Value"]] = node["Body"]
     return ""
 
@@ -150,12 +151,12 @@ def _declaration(machine: "Machine", node: Node, state: ShellState, feed: Feed) 
     for item in (item for item in args if item.get("Name")):
         before = state.env.get(name := item["Name"]["Value"], UNSET)
         machine.assign(item, state)
-        state.declared(variant, options, name, before, bool(item.get("Naked")))
-    return machine.simple([variant, *options], state, feed) if options or not args else ""
+        state.after_declaration(variant, options, name, before, bool(item.get("Naked")))
+    return machine.simple_command([variant, *options], state, feed) if options or not args else ""
 
 
 def _coprocess(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    """Before a simple command there is no name, whatever the parser says: it is the first word."""
+    """A name before a simple command, as shfmt reads it, is the command's first word for bash."""
     stmt, name = {**node["Stmt"], "Background": True}, node.get("Name")
     if name and (stmt.get("Cmd") or {"Type": "CallExpr"})["Type"] == "CallExpr":
         stmt["Cmd"] = {"Type": "CallExpr", "Args": [name, *((stmt.get("Cmd") or {}).get("Args") or [])]}
@@ -169,6 +170,5 @@ COMMANDS: dict[str, Callable[["Machine", Node, ShellState, Feed], str]] = {
         machine.statement(node["Stmt"], state, feed) if node.get("Stmt") else "",
     "IfClause": _if, "CaseClause": _case, "WhileClause": _while,
     "ForClause": _for, "FuncDecl": _function, "ArithmCmd": _arithmetic, "LetClause": _arithmetic, "TestClause": _test,
-    "DeclClause": _declaration,
-    "CoprocClause": _coprocess,
+    "DeclClause": _declaration, "CoprocClause": _coprocess,
 }  # fmt: skip

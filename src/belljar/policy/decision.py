@@ -1,4 +1,4 @@
-"""From effects to a decision: the rules that fire, the exceptions that hold, the strictest that is left."""
+"""From effects to a decision: find the rules that fire, apply the exceptions, take the strictest."""
 
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ class Decider:
                 causes = [effect for effect in effects if rule.matches(effect)]
                 if causes or rule.only_text:
                     found[rule.id] = self._finding(rule, causes, staged)
-        self._strangers(effects, found)
+        self._check_allowlist(effects, found)
         findings = tuple(sorted(found.values(), key=lambda one: (-ORDER[one.decision], -RISK[one.risk])))
         decision = max((one.decision for one in findings), key=ORDER.__getitem__, default="allow")
         risk = max([self.policy.default_risk, *(one.risk for one in findings)], key=RISK.__getitem__)
@@ -39,19 +39,19 @@ class Decider:
         return decision, risk, reason, findings
 
     def _relevant(self, kinds: frozenset[str]) -> tuple[Rule, ...]:
-        """The rules that could fire for effects of these kinds; most commands have the same few kinds."""
+        """The rules that can match effects of these kinds. Remembered: most commands have the same few kinds."""
         if kinds not in self._by_kinds:
             self._by_kinds.clear() if len(self._by_kinds) > _MAX_REMEMBERED else None
-            self._by_kinds[kinds] = tuple(rule for rule in self.policy.rules if rule.speaks_of(kinds))
+            self._by_kinds[kinds] = tuple(rule for rule in self.policy.rules if rule.may_match(kinds))
         return self._by_kinds[kinds]
 
     def _finding(self, rule: Rule, causes: list[Effect], staged: bool) -> Finding:
         decision = self.policy.decides(rule)
         if decision == "allow":
             return Finding(rule.id, decision, rule.risk, rule.reason)
-        if staged and causes and all(map(_taken_back, causes)):
-            told = f"{rule.reason} The changes of this session are staged: they can be taken back."
-            return Finding(rule.id, "allow", "high", told)
+        if staged and causes and all(map(_can_be_undone, causes)):
+            reason = f"{rule.reason} The changes of this session are staged: they can be taken back."
+            return Finding(rule.id, "allow", "high", reason)
         left, why = self._excepted(rule.id, causes)
         if why and not left:
             return Finding(rule.id, "allow", "critical", f"{_EXCEPTION} {why}")
@@ -60,7 +60,7 @@ class Decider:
         return Finding(rule.id, decision, "blocked" if decision == "deny" else rule.risk, reason)
 
     def _excepted(self, rule: str, causes: list[Effect]) -> tuple[list[Effect], str]:
-        """The effects that no exception covers, and the exception that covers one."""
+        """The effects that no exception covers, and the reason of an exception that covers one."""
         left, why = [], ""
         for effect in causes:
             allow = next((one for one in self.allows if one.covers(rule, effect)), None)
@@ -70,11 +70,11 @@ class Decider:
                 why = f"{allow.source}: {allow.reason}"
         return left, why
 
-    def _strangers(self, effects: tuple[Effect, ...], found: dict[str, Finding]) -> None:
+    def _check_allowlist(self, effects: tuple[Effect, ...], found: dict[str, Finding]) -> None:
         listed = self.policy.allow_programs
         runs = [one for one in effects if listed is not None and one.kind == "exec"]
-        strange = [one for one in runs if one.program.lower() not in (listed or ())]
-        left, why = self._excepted("allowlist", strange)
+        unlisted = [one for one in runs if one.program.lower() not in (listed or ())]
+        left, why = self._excepted("allowlist", unlisted)
         if left:
             names = ", ".join(sorted(listed or ()))
             name = show(min(one.program for one in left))
@@ -84,7 +84,7 @@ class Decider:
             found["allowlist"] = Finding("allowlist", "allow", "critical", f"{_EXCEPTION} {why}")
 
 
-def _taken_back(effect: Effect) -> bool:
-    """Whether a staged session undoes it: it changes the workspace, or discards work in it."""
+def _can_be_undone(effect: Effect) -> bool:
+    """Whether discarding staged changes undoes it: it changes files of the workspace."""
     changes = effect.kind in ("delete", "write", "chmod") and effect.path_class in ("workspace", "workspace_root")
     return effect.kind == "vcs.discard" or (changes and not effect.flags & {"later", "sudo"})

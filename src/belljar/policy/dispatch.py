@@ -1,4 +1,4 @@
-"""From the words of a simple command to what is known of the program."""
+"""Find what is known of a program, and read its arguments accordingly."""
 
 import re
 from itertools import zip_longest
@@ -11,7 +11,7 @@ from .knowledge import Entry, unversioned
 from .machine import Machine
 from .marks import ATOM, DISGUISED, ENCODED, FILE, HIDDEN, NETWORK, PRIVATE, SECRET, UNKNOWN
 
-from .marks import has, has_glob, known, solid, taints, unglob  # isort: skip
+from .marks import drop_unset, has, has_glob, known, plain_text, taints  # isort: skip
 from .paths import could_match, resolve
 from .reading import Reading
 from .roles_files import setuid
@@ -23,19 +23,19 @@ _FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
 def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) -> str:
     name, args = words[0], words[1:]
     if has_glob(name):
-        return _globbed(machine, name, args, state, feed)
-    made = _made(machine, name, state)
-    if made is not None and not _linked(name, state):
-        return _run_made(machine, name, made, args, state, feed)
+        return _named_by_pattern(machine, name, args, state, feed)
+    text = _written_program(machine, name, state)
+    if text is not None and not _link_target(name, state):
+        return _run_written(machine, name, text, args, state, feed)
     if not known(name):
-        return _unknown(machine, name, args, state, feed)
+        return _unknown_name(machine, name, args, state, feed)
     if args and name.startswith("/usr/bin/") and args[0].startswith("/usr/bin/"):  # $(which a || which b)
-        machine.simple(args, state.spawned(), feed)
+        machine.simple_command(args, state.new_process(), feed)
     return _program(machine, name, args, state, feed)
 
 
 def _program(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
-    base, last = program_name(_linked(name, state) or name, state.cwd), name.rsplit("/", 1)[-1]
+    base, last = program_name(_link_target(name, state) or name, state.cwd), name.rsplit("/", 1)[-1]
     if machine.knowledge.has_trait(last, "anywhere") or (base == "busybox" and Call.known(machine, last)):
         base = last
     elif "/" in base and _is_tool(machine, last):  # a copy of it: bin/solr, ./psql
@@ -48,53 +48,52 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
     machine.emit("exec", name, flags=quiet, program=base)
     if (handler or entries) and args in (["--version"], ["--help"]):
         return ATOM
-    _sweep(call)
+    _check_arguments(call)
     if handler is None and not any(entry.trusted for entry in entries):
-        stranger = _stranger(call)
-        return _read(call, entries) or stranger if entries else stranger
+        unknown = _undescribed(call)
+        return _read_entries(call, entries) or unknown
     if machine.knowledge.has_trait(base, "sends") and has("".join(args), PRIVATE):
         call.emit("net.send", "", "sensitive")
     if handler:
-        machine.note(f"{call.text()}  ←  built-in reader of {base}")
+        machine.record_reading(f"{call.text()}  ←  built-in reader of {base}")
     with machine.under(base):
         out = handler(call) if handler else None
-        read = _read(call, tuple(one for one in entries if one.when or not one.shipped) if handler else entries)
+        read = _read_entries(call, tuple(one for one in entries if one.when or not one.shipped) if handler else entries)
         if machine.knowledge.has_trait(base, "commands"):
-            _net(Call(machine, base, args, state, feed))
+            _commands_in_arguments(Call(machine, base, args, state, feed))
     out = out if handler else read
-    return _passed(feed, args) if out is None else out
+    return _unknown_output(feed, args) if out is None else out
 
 
 def is_program(machine: Machine, name: str, state: ShellState) -> bool:
-    """Whether what a function or an alias is called means a program as well, here or in a new process."""
+    """Whether the name of a function or alias is also that of a program, here or in a new process."""
     base, body = unversioned(program_name(name, state.cwd)), state.functions.get(name)
     exported = body is not None and body is state.inherited.get(name)
     known_one = Call.known(machine, base) or machine.knowledge.entries(base)
-    return bool(exported or known_one or "/" in name or _made(machine, name, state) is not None)
+    return bool(exported or known_one or "/" in name or _written_program(machine, name, state) is not None)
 
 
 def _is_tool(machine: Machine, name: str) -> bool:
-    """Whether it is a service's or a database's tool, not a word that a project's own script may be called by."""
+    """Whether it is a tool of a service or a database: a name that a script of a project would not have."""
     return any(one.destroys or one.stdin == "code:sql" for one in machine.knowledge.entries(name))
 
 
-def _read(call: Call, entries: tuple[Entry, ...]) -> str | None:
-    """By all entries. Whoever describes a tool of his house describes some verbs; the others stay a stranger's."""
-    out, strange = None, call.name not in PROGRAMS
+def _read_entries(call: Call, entries: tuple[Entry, ...]) -> str | None:
+    """Read a call by all entries. An operator's entry describes some verbs; the others count as unknown."""
+    out, undescribed = None, call.name not in PROGRAMS
     for entry in entries:
         reading = Reading(Call(call.machine, call.name, list(call.args), call.state, call.feed), entry)
         out = reading.run()
-        strange = strange and not entry.shipped and not reading.described
-    if strange and entries:
-        _nets(call)
+        undescribed = undescribed and not entry.shipped and not reading.described
+    if undescribed and entries:
+        _undescribed_effects(call)
     return out
 
 
-def _passed(feed: Feed, args: list[str]) -> str:
-    """What an unknown transformation leaves: not the text, but where it came from. With no input it is the project's
-    own code that spoke, or the host that it was told to ask."""
+def _unknown_output(feed: Feed, args: list[str]) -> str:
+    """After an unknown change only the marks of the input are left; without input it is a project's or host's text."""
     if not feed.text or feed.outside:
-        hosts = ["".join(one.groups("")) for one in expressions.found(named("foreign_host"), " ".join(args)[:4000])]
+        hosts = ["".join(one.groups("")) for one in expressions.find_all(named("foreign_host"), " ".join(args)[:4000])]
         return NETWORK if any(not is_loopback(host) for host in hosts) else FILE
     if feed.text.strip() and known(feed.text):
         return DISGUISED
@@ -102,79 +101,78 @@ def _passed(feed: Feed, args: list[str]) -> str:
 
 
 def program_name(name: str, cwd: str = "/workspace") -> str:
-    """`/bin/rm` is rm; `./rm` is the project's own program, whatever its name (unless the project is in /bin)."""
+    """`/bin/rm` is rm; `./rm` is a program of the project, whatever its name (unless the project is in /bin)."""
     full = resolve(name, cwd)
     if name.endswith(("/gradlew", "/mvnw")):  # a project's copy of the tool
         return name.rsplit("/", 1)[-1]
     return name.rsplit("/", 1)[-1] if "/" in name and expressions.fullmatch(named("bin"), full) else name
 
 
-def _linked(name: str, state: ShellState) -> str:
-    """The system program that a link or a copy made by this command stands for."""
+def _link_target(name: str, state: ShellState) -> str:
+    """The system program that this command linked or copied to this name."""
     full = resolve(name, state.cwd, state.links, state.home()) if "/" in name and state.links else ""
     return full if full and full != name and expressions.fullmatch(named("bin"), full) else ""
 
 
-def _sweep(call: Call) -> None:
-    """Whatever a program is for: an argument that names a credential, another process's root or the engine's socket."""
+def _check_arguments(call: Call) -> None:
+    """For any program: arguments that name a credential, a way out of the sandbox or the engine's socket."""
     knowledge = call.machine.knowledge
     if knowledge.has_trait(call.name, "text"):
         return
     for arg, following in zip_longest(call.args, call.args[1:], fillvalue=""):
-        mode = re.fullmatch(r"--(?:mode|chmod)(?:=(.*))?", solid(arg))
+        mode = re.fullmatch(r"--(?:mode|chmod)(?:=(.*))?", drop_unset(arg))
         if mode and not knowledge.has_trait(call.name, "folders") and setuid(mode[1] or following):
             call.emit("privilege.setuid")
-        path = re.sub(r"^(--?[\w-]+=|[\w.\[\]-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", solid(arg))
+        path = re.sub(r"^(--?[\w-]+=|[\w.\[\]-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", drop_unset(arg))
         if "/" not in path or (re.search(r"\s", path) and path[0] != "/") or not re.match(r"[/~.\w]", path):
             continue
         full, kind, flags = call.locate(path)
         looks = {"-l", "--list", "-i"} & set(call.args) or Call.known(call.machine, call.name)
-        if kind == "device" and not looks and expressions.matched(named("raw_disk"), full):
+        if kind == "device" and not looks and expressions.match_start(named("raw_disk"), full):
             call.emit("device.format")
         secret = kind == "secret" and not knowledge.has_trait(call.name, "keys")
         if secret or (kind == "kernel" and flags & {"escape", "engine"}):
             call.machine.emit("read", full, kind, flags, call.name)
 
 
-def _stranger(call: Call) -> str:
-    """A program nobody described: it may run, and scripts that it is handed on its input stay unseen."""
+def _undescribed(call: Call) -> str:
+    """A program without an entry."""
     call.emit("exec.unknown")
-    _nets(call)
+    _undescribed_effects(call)
     if "command_not_found_handle" in call.state.functions:
-        call.machine.simple(["command_not_found_handle", call.name, *call.args], call.state, call.feed)
-    return _passed(call.feed, call.args)
+        call.machine.simple_command(["command_not_found_handle", call.name, *call.args], call.state, call.feed)
+    return _unknown_output(call.feed, call.args)
 
 
-def _nets(call: Call) -> None:
+def _undescribed_effects(call: Call) -> None:
     kinds = ["anything else", "a control tool"] if re.search("(ctl|-cli)$", call.name) else ["anything else"]
     own = "/" in call.name and not re.search(r"(?:^|/)s?bin/[^/.]+$", call.name)  # a script of the project
     for kind in kinds if not own else []:
-        _read(call, call.machine.knowledge.programs[kind])
-    _net(call)
+        _read_entries(call, call.machine.knowledge.programs[kind])
+    _commands_in_arguments(call)
 
 
-def _net(call: Call) -> None:
-    """Programs that run what they are handed, in ways nobody listed: a command after `--`, a command among the
-    arguments, a command as the text of one argument."""
-    nets = call.machine.knowledge.has_trait(call.name, "commands")
+def _commands_in_arguments(call: Call) -> None:
+    """Judge commands that an unknown program may run: the text of an argument, or the words after one."""
+    may_hold_commands = call.machine.knowledge.has_trait(call.name, "commands")
     for index, arg in enumerate(call.args):
-        if expressions.fullmatch(named("drops_database"), unglob(solid(arg)).rstrip(",")):  # `mix do a, b`
+        if expressions.fullmatch(named("drops_database"), plain_text(arg).rstrip(",")):  # `mix do a, b`
             call.emit("data.drop")
-        option = expressions.matched(named("takes_command"), call.args[index - 1] if index else "")
+        option = expressions.match_start(named("takes_command"), call.args[index - 1] if index else "")
         option = option or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
-        if (not option and not nets) or expressions.matched(named("own_program"), call.name):
+        if (not option and not may_hold_commands) or expressions.match_start(named("own_program"), call.name):
             continue
-        text = unglob(solid(arg)).partition("=")[2] if solid(arg).startswith("--") else unglob(solid(arg))
-        if expressions.matched(named("command"), text):
+        text = plain_text(arg).partition("=")[2] if drop_unset(arg).startswith("--") else plain_text(arg)
+        if expressions.match_start(named("command"), text):
             call.shell(text)
         elif option and re.search(r"\b(system|popen|exec\w*|rmtree|spawn)\W*\(", text):
             call.scan("other", text, [])
-    if not expressions.matched(named("own_names"), " ".join([call.name, *map(solid, call.args)])):
-        _embedded(call)
+    if not expressions.match_start(named("own_names"), " ".join([call.name, *map(drop_unset, call.args)])):
+        _command_among_words(call)
 
 
-def _embedded(call: Call) -> None:
-    words, operands = [solid(arg) for arg in call.args], 0
+def _command_among_words(call: Call) -> None:
+    words, operands = [drop_unset(arg) for arg in call.args], 0
     for index, word in enumerate(words[:-1]):
         before, name = words[index - 1] if index else "", program_name(word)
         language = expressions.fullmatch(named("says_language"), before) and not re.match(r"-\w*c", words[index + 1])
@@ -184,8 +182,8 @@ def _embedded(call: Call) -> None:
         operands += not word.startswith("-")
 
 
-def _made(machine: Machine, name: str, state: ShellState) -> str | None:
-    """The text of the program where this command wrote it itself: by path, or first in PATH."""
+def _written_program(machine: Machine, name: str, state: ShellState) -> str | None:
+    """The text of the program, if this command wrote it: by its path, or as the first in PATH."""
     if not state.files:
         return None
     if "/" in name:
@@ -198,8 +196,8 @@ def _made(machine: Machine, name: str, state: ShellState) -> str | None:
     return None
 
 
-def _run_made(machine: Machine, name: str, text: str, args: list[str], state: ShellState, feed: Feed) -> str:
-    """A program that this command wrote: by the interpreter in its first line, else as a script of bash."""
+def _run_written(machine: Machine, name: str, text: str, args: list[str], state: ShellState, feed: Feed) -> str:
+    """Run a program that this command wrote: with the interpreter in its first line, else with bash."""
     call = Call(machine, name, args, state, feed)
     machine.emit("exec.script", name, program=name)
     shebang = re.match(r"#!\s*(?:\S*/env\s+(?:-\S+\s+|\w+=\S*\s+)*)?(\S+)", text)
@@ -208,15 +206,15 @@ def _run_made(machine: Machine, name: str, text: str, args: list[str], state: Sh
         return call.scan(interpreter, text, args)
     if has(text, UNKNOWN + ENCODED) and not text.strip(FILE + UNKNOWN + ENCODED + "\n ") and name[-6:] != "/a.out":
         machine.emit("exec.unseen", name)
-    inner = state.spawned()
+    inner = state.new_process()
     inner.name, inner.args = name, args
     with machine.under(name):
-        key = resolve(name, state.cwd, state.links, state.home())
-        return machine.guarded(key, lambda: machine.run_text(text.strip(FILE + UNKNOWN + ENCODED + "\n "), inner, feed))
+        key, script = resolve(name, state.cwd, state.links, state.home()), text.strip(FILE + UNKNOWN + ENCODED + "\n ")
+        return machine.limit_recursion(key, lambda: machine.run_text(script, inner, feed))
 
 
-def _globbed(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
-    """A program named by a pattern: every known program it could match is tried."""
+def _named_by_pattern(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+    """The program's name is a pattern: try every known program that it could match."""
     full, out = resolve(name, state.cwd, state.links, state.home()), UNKNOWN
     folders = [folder for folder in _FOLDERS if could_match(full.rsplit("/", 1)[0] or "/", folder)]
     every = [*PROGRAMS, *machine.knowledge.programs] if folders else []
@@ -227,8 +225,8 @@ def _globbed(machine: Machine, name: str, args: list[str], state: ShellState, fe
     return out
 
 
-def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
-    """The program's name is not known."""
+def _unknown_name(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+    """The program's name is not known: judge it as rm or bash if its arguments look so."""
     machine.emit("exec.unknown", name)
     if NETWORK in name:
         machine.emit("exec.network", name)
@@ -237,7 +235,7 @@ def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, fe
     elif has(name, UNKNOWN + SECRET) and not has(name, FILE) and "/" not in name:
         machine.emit("exec.unseen", name)
     machine.run_suspects(state)
-    text = [unglob(solid(arg)) for arg in args]
+    text = [plain_text(arg) for arg in args]
     if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known("".join(text)):
         _program(machine, "rm", args, state, feed)
     elif re.fullmatch(r"-\w*c", "".join(text[:1])):

@@ -11,53 +11,54 @@ from belljar import tables
 from belljar.errors import PolicyError
 
 from .canonical import Canonical, canonical, canonical_argv, plain_words
-from .decision import Decider
+from .decision import RISK, Decider
 from .knowledge import Knowledge, policies_directory, shipped
 from .marks import show
 from .parser import NeedsParser, ParseError, TooComplex
 from .paths import WORKSPACE
 from .rules import Rule, RuleFile, check_ids, narrowed, parse_rules, read_rules
 from .shellstate import Feed, ShellState
-from .verdict import RISKS, Effect, Finding, Verdict
+from .verdict import Effect, Finding, Verdict
 
 BUILT_IN = ("default", "strict", "ci", "permissive", "literal")
-MAX_REMEMBERED = 500  # verdicts on plain commands: agents repeat themselves
+MAX_REMEMBERED = 500  # verdicts on plain commands; agents often repeat them
 _BIDI = frozenset("\u200b\u200c\u200e\u200f\u2060\u00ad\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_RISK = {risk: index for index, risk in enumerate(RISKS)}
 
 
-Observed = tuple[tuple[Effect, ...], ShellState, tuple[str, ...]]  # effects, the shell afterwards, how it was read
+Observed = tuple[
+    tuple[Effect, ...], ShellState, tuple[str, ...]
+]  # effects, the shell afterwards, how each command was read
 Env = Mapping[str, str] | None
 State = ShellState | None
 
 
 def observe(text: str, words: list[str] | None, state: ShellState, knowledge: Knowledge, parsing: bool) -> Observed:
-    """What a command does. A second pass undoes what conditions may not have done."""
+    """What a command does. If it has conditions, a second pass assumes that their branches did not run."""
     from .dispatch import dispatch
     from .machine import Machine
 
     effects: dict[Effect, None] = {}
-    seen: dict[str, None] = {}
+    readings: dict[str, None] = {}
     after = state
     for undo in (False, True):
         current, machine = state.detached(), Machine(dispatch, knowledge, parsing, undo)
-        machine.simple(words, current, Feed()) if words is not None else machine.run_text(text, current)
+        machine.simple_command(words, current, Feed()) if words is not None else machine.run_text(text, current)
         for trap, where in machine.traps:
             with machine.under("trap"):
                 machine.run_text(trap, where)
         effects.update(machine.effects)
-        seen.update(machine.seen)
-        after.either(current) if undo else None
+        readings.update(machine.readings)
+        after.merge(current) if undo else None
         after = after if undo else current
         if not machine.branched:
             break
-    return tuple(effects), after, tuple(seen)
+    return tuple(effects), after, tuple(readings)
 
 
 class Policy:
-    """Judges commands. Made once, used from any thread; it holds no state between commands.
+    """Judges commands. It keeps no state between commands, so any thread may use it.
 
-    The first `trusted` files are the operator's own choice (a file, and what it extends); the others may only tighten.
+    The first `trusted` files are the operator's (a file, and what it extends); the others can only tighten.
 
     verdict = belljar.Policy.load("default").judge("rm -rf /")
     """
@@ -68,11 +69,11 @@ class Policy:
         check_ids(files[:trusted])
         self.files, self.trusted = tuple(files), len(files) if trusted is None else trusted
         self.name = files[0].name
-        self.knowledge, taught = self._taught()
-        self.version = tables.digest("\0".join([*(file.text for file in files), *taught]))[:12]
-        self.ask_at = min((file.ask_at for file in files), key=lambda risk: _RISK.get(risk, 9))
+        self.knowledge, texts = self._load_knowledge()
+        self.version = tables.digest("\0".join([*(file.text for file in files), *texts]))[:12]
+        self.ask_at = min((file.ask_at for file in files), key=lambda risk: RISK.get(risk, 9))
         self.ask = "deny" if any(file.ask == "deny" for file in files) else "ask"
-        self.default_risk = max((file.default_risk for file in files), key=_RISK.__getitem__)
+        self.default_risk = max((file.default_risk for file in files), key=RISK.__getitem__)
         allowlists = [file.allow_programs for file in files if file.allow_programs]
         self.allow_programs = frozenset.intersection(*allowlists) if allowlists else None
         self.rules = tuple(rule for file in files for rule in file.rules)
@@ -81,15 +82,13 @@ class Policy:
         self._decider = Decider(self)
         self._plain: dict[tuple[str, str, bool], Verdict] = {}
 
-    def _taught(self) -> tuple[Knowledge, list[str]]:
+    def _load_knowledge(self) -> tuple[Knowledge, list[str]]:
         paths = [(path, at < self.trusted) for at, file in enumerate(self.files) for path in file.knowledge]
-        if not paths:
-            return shipped(), []
-        knowledge = shipped().taught(paths)
+        knowledge = shipped().with_files(paths) if paths else shipped()
         return knowledge, [Path(path).read_text("utf-8") for path, _ in paths]
 
     def _network_allow(self) -> tuple[str, ...] | None:
-        """Hosts that sessions may reach without being told: what the operator's files name, narrowed by all others."""
+        """Hosts that every session may reach: those of the operator's files, narrowed by all other files."""
         own = [file.network_allow for file in self.files[: self.trusted] if file.network_allow is not None]
         found = tuple(dict.fromkeys(host for hosts in own for host in hosts)) if own else None
         for file in self.files[self.trusted :] if found is not None else ():
@@ -98,7 +97,7 @@ class Policy:
 
     @classmethod
     def load(cls, name_or_path: "str | Path", *, layers: Iterable["str | Path"] = (), prove: bool = True) -> "Policy":
-        """A shipped policy by name or a file by path, tightened by further layers (project, session)."""
+        """Load a shipped policy by name, or a file by path. `layers` (project, session) tighten it."""
         policy = cls(_with_bases(_find(name_or_path)))
         for layer in layers:
             policy = policy.tighten(layer)
@@ -107,7 +106,7 @@ class Policy:
         return policy
 
     def prove(self) -> None:
-        """Check that every rule's examples are judged as they say; remembered for the next process."""
+        """Check the examples of the rules and of the knowledge. PolicyError if one is judged otherwise."""
         from .examples import check_examples
 
         check_examples(self)
@@ -117,7 +116,7 @@ class Policy:
         return cls(_with_bases(parse_rules(text, source)))
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for `restored`: the text of each file, as it is now, and the names of ours."""
+        """Everything that `restored` needs: the texts of the files, and the names of shipped ones."""
         files = [
             {"name": file.name} if file.shipped else {"text": file.text, "source": os.path.abspath(file.source)}
             for file in self.files
@@ -125,18 +124,18 @@ class Policy:
         return {"files": files, "trusted": self.trusted}
 
     @classmethod
-    def restored(cls, told: Mapping[str, Any]) -> "Policy":
-        files = [_find(each["name"]) if "name" in each else parse_rules(**each) for each in told["files"]]
-        return cls(files, told["trusted"])
+    def restored(cls, saved: Mapping[str, Any]) -> "Policy":
+        files = [_find(each["name"]) if "name" in each else parse_rules(**each) for each in saved["files"]]
+        return cls(files, saved["trusted"])
 
     def tighten(self, layer: "str | Path | Policy") -> "Policy":
-        """This policy with a less trusted one on top. Nothing that either refuses is allowed by both together."""
+        """This policy with a less trusted one on top. What either refuses, the result refuses."""
         files = layer.files if isinstance(layer, Policy) else _with_bases(_find(layer))
         return Policy([*self.files, *(file for file in files if file not in self.files)], self.trusted)
 
     def decides(self, rule: Rule) -> str:
-        """What a rule of it means where it fires, exceptions aside."""
-        asks = _RISK[rule.risk] >= _RISK.get(self.ask_at, 9)
+        """What a rule decides if it fires, without exceptions."""
+        asks = RISK[rule.risk] >= RISK.get(self.ask_at, 9)
         decision = rule.decision or ("deny" if rule.risk == "blocked" else "ask" if asks else "allow")
         return self.ask if decision == "ask" else decision
 
@@ -146,16 +145,16 @@ class Policy:
     def judge(
         self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None, staged: bool = False
     ) -> Verdict:
-        """The verdict on a bash text (str) or an argument vector (list). Bad input is denied, never an exception.
+        """The verdict on a bash text (str) or an argument vector (list). Bad input is denied and raises nothing.
 
-        `staged`: the session keeps its changes aside until someone applies them, so they can be taken back.
+        `staged`: changes of this session can be discarded, so those of the workspace are allowed.
         """
-        state, text = _state(cwd, env, shell_state), _canonical(command)
+        state, (text, words) = _state(cwd, env, shell_state), _prepared(command)
         try:
-            return self._judged(text, _words(command, text), state, True, staged)
+            return self._judged(text, words, state, True, staged)
         except (ParseError, TooComplex, RecursionError) as error:
             reason = str(error) if not isinstance(error, RecursionError) else "it is nested too deeply to judge"
-        except Exception as error:  # a fault in the reader of some program must never let a command through
+        except Exception as error:  # a bug must never let a command through
             _log().exception("policy fault", extra={"fault": type(error).__name__})
             reason = f"it could not be understood ({type(error).__name__})"
         return self._refused(Canonical(text.text, reason), state)
@@ -163,13 +162,11 @@ class Policy:
     def judge_plain(
         self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None, staged: bool = False
     ) -> Verdict | None:
-        """The same verdict where no parser is needed, else None: for callers that must not block on a child process."""
-        # A verdict depends on nothing but the text and the state it runs in.
+        """The same verdict if no parser is needed, else None. For callers that must not wait for a process."""
         key = (command, cwd, staged) if isinstance(command, str) and not env and shell_state is None else None
         if key in self._plain:
             return self._logged(self._plain[key])
-        state, text = _state(cwd, env, shell_state), _canonical(command)
-        words = _words(command, text)
+        state, (text, words) = _state(cwd, env, shell_state), _prepared(command)
         if words is None and not text.problem:
             return None
         try:
@@ -188,13 +185,13 @@ class Policy:
     ) -> Verdict:
         if text.problem:
             return self._refused(text, state)
-        effects, after, seen = observe(text.text, words, state, self.knowledge, parsing)
+        effects, after, readings = observe(text.text, words, state, self.knowledge, parsing)
         if text.invisible:
             kind = "text.bidi" if _BIDI & set(text.text) else "text.invisible"
             effects = (*effects, Effect(kind, show(text.text[:80])))
         decision, risk, reason, findings = self._decider.decide(text.text, effects, staged)
         digest = self._digest(text.text, after)
-        verdict = Verdict(decision, risk, reason, findings, text.text, digest, str(self), effects, seen, after)
+        verdict = Verdict(decision, risk, reason, findings, text.text, digest, str(self), effects, readings, after)
         return self._logged(verdict)
 
     def _refused(self, text: Canonical, state: ShellState) -> Verdict:
@@ -207,7 +204,7 @@ class Policy:
         return tables.digest(f"{self.version}\0{state.cwd}\0{text}")
 
     def _logged(self, verdict: Verdict) -> Verdict:
-        log = _log() if "logging" in sys.modules else None  # else nobody listens
+        log = _log() if "logging" in sys.modules else None  # else nobody has set up a log
         if log and log.isEnabledFor(20):
             extra = {name: getattr(verdict, name) for name in ("decision", "risk", "policy", "digest")}
             extra["rules"] = [rule.id for rule in verdict.rules]
@@ -223,22 +220,18 @@ def _log() -> Any:
     return log
 
 
-def _words(command: object, text: Canonical) -> list[str] | None:
-    if isinstance(command, Sequence) and not isinstance(command, str):
-        return [str(word) for word in command]
-    return plain_words(text.text)
-
-
 def _state(cwd: str, env: Mapping[str, str] | None, given: ShellState | None) -> ShellState:
     state = given.detached() if given is not None else ShellState.fresh(cwd, None)
     state.env.update({str(name): str(value) for name, value in (env or {}).items()})
     return state
 
 
-def _canonical(command: object) -> Canonical:
+def _prepared(command: object) -> tuple[Canonical, list[str] | None]:
+    """The text that is judged, and its words if no parser is needed."""
     if isinstance(command, Sequence) and not isinstance(command, str | bytes | bytearray):
-        return canonical_argv(list(command))
-    return canonical(command)
+        return canonical_argv(list(command)), [word for word in command if isinstance(word, str)]
+    text = canonical(command)
+    return text, plain_words(text.text)
 
 
 def _find(name_or_path: "str | Path") -> RuleFile:
@@ -252,7 +245,7 @@ def _find(name_or_path: "str | Path") -> RuleFile:
 
 
 def _with_bases(file: RuleFile) -> list[RuleFile]:
-    """A file and what it extends; the base's rules hold too."""
+    """A file and those that it extends."""
     files, seen = [file], {file.name}
     while files[-1].extends:
         base = files[-1].extends

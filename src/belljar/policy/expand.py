@@ -1,6 +1,6 @@
-"""Word expansion: braces, tilde, parameters, substitutions, arithmetic, field splitting and globs, as bash does them.
+"""Word expansion as in bash: braces, tilde, parameters, substitutions, arithmetic, field splitting, globs.
 
-The result is abstract text (marks.py): an unquoted glob character becomes a mark, so that `"*"` and `*` stay apart.
+The result is text with marks (marks.py). An unquoted glob character becomes a mark, so `"*"` and `*` differ.
 """
 
 import re
@@ -10,17 +10,18 @@ from . import expressions
 from .braces import brace_expand
 from .marks import ANY, ATOM, BRACKET, DISGUISED, FILE, SENSITIVE, STAR, UNKNOWN, UNSET
 
-from .marks import clip, has, has_glob, known, solid, taints, unglob  # isort: skip
+from .marks import clip, drop_unset, has, has_glob, known, taints, unglob  # isort: skip
 from .parser import Node, TooComplex
-from .quoting import ansi_c, bounded, pattern_regex, whole
-from .shellstate import PERHAPS, ShellState, Value
+from .quoting import ansi_c, is_affordable, pattern_regex, to_int
+from .shellstate import LIKELY_ENV, ShellState, Value
 
-MAX_FIELDS = 20_000  # an array that is put into itself again and again doubles
+MAX_FIELDS = 20_000  # an array that is put into itself doubles each time
+Substitute = Callable[[Node], str]
 _GLOB_MARK = {"*": STAR, "?": ANY, "[": BRACKET}
 
 
 class Fields:
-    """The fields a word is becoming."""
+    """The fields of a word while it is expanded."""
 
     def __init__(self, ifs: str) -> None:
         self.done: list[str] = []
@@ -36,7 +37,7 @@ class Fields:
         self.current = None
 
     def add_split(self, text: str) -> None:
-        """Unquoted expansion: split at IFS, globs are active. Nothing at all makes no field."""
+        """Add an unquoted expansion: split at IFS, with active globs. An empty text makes no field."""
         pieces = re.split(f"[{re.escape(self.ifs)}]+", text) if self.ifs else [text]
         for index, piece in enumerate(pieces):
             self.close() if index else None
@@ -47,12 +48,7 @@ class Fields:
 class Expander:
     """Expands words in one shell state; `substitute` runs the statements of $(…) and `procsub` those of <(…)."""
 
-    def __init__(
-        self,
-        state: ShellState,
-        substitute: Callable[[Node], str],
-        procsub: Callable[[Node], str],
-    ) -> None:
+    def __init__(self, state: ShellState, substitute: Substitute, procsub: Substitute) -> None:
         self.state, self._substitute, self._procsub = state, substitute, procsub
 
     def words(self, nodes: list[Node]) -> list[str]:
@@ -74,7 +70,7 @@ class Expander:
         return fields.done
 
     def text(self, word: Node | None) -> str:
-        """One string, with no splitting: the value of an assignment, a redirection's target, a here-string."""
+        """A word as one string: in an assignment, a redirection, a here-string."""
         if not word:
             return ""
         if "Parts" not in word:
@@ -170,7 +166,8 @@ class Expander:
         index = None if at is None else self.text(at) if at.get("Type") == "Word" else evaluate(at, self)
         if node.get("Length"):
             value = self.lookup(name, index)
-            return str(len(solid(value) if isinstance(value, str) else value)) if known(solid(flat(value))) else ATOM
+            value = drop_unset(value) if isinstance(value, str) else value
+            return str(len(value)) if known(drop_unset(flat(value))) else ATOM
         if node.get("Excl"):
             return self._indirect(node, name, index)
         return self._modified(node, name, self.lookup(name, index))
@@ -182,7 +179,7 @@ class Expander:
         if name == "#":
             return str(len(args))
         if name.isdecimal():
-            number = whole(name)
+            number = to_int(name)
             return self.state.name if not number else args[number - 1] if number <= len(args) else UNSET
         value = self.state.get(name)
         if isinstance(value, list) and index and index.isidentifier():
@@ -195,7 +192,7 @@ class Expander:
             return [str(key) for key in (value if isinstance(value, dict) else range(len(flat_list(value))))]
         target = flat(value)
         if not known(target) or not target:
-            return UNKNOWN + SENSITIVE if target != UNSET else UNSET  # whatever the environment holds
+            return UNKNOWN + SENSITIVE if target != UNSET else UNSET  # any variable of the environment
         base, _, rest = target.partition("[")
         return self._modified(node, base, self.lookup(base, rest.rstrip("]") or None))
 
@@ -211,7 +208,7 @@ class Expander:
     def _operated(self, exp: Node, name: str, value: Value) -> Value:
         op, word = exp["Op"], exp.get("Word")
         bare, empty = op.lstrip(":"), flat(value) in ("", UNSET) if op.startswith(":") else value == UNSET
-        empty = empty or (name in PERHAPS and value == PERHAPS[name])
+        empty = empty or (name in LIKELY_ENV and value == LIKELY_ENV[name])
         if bare in ("-", "="):
             if value == UNKNOWN or has(flat(value), SENSITIVE):
                 return value
@@ -219,10 +216,10 @@ class Expander:
                 self.state.env[name] = self.text(word)
             return self.text(word) if empty else value
         if bare == "+":
-            return self.text(word) if not empty or (UNSET in flat(value) and not known(solid(flat(value)))) else ""
+            return self.text(word) if not empty or (UNSET in flat(value) and not known(drop_unset(flat(value)))) else ""
         if bare == "?":
             self.text(word)
-            return UNKNOWN if empty else value  # the shell stops here when it is empty, so what goes on is not
+            return UNKNOWN if empty else value  # if it is empty the shell stops here
         if op in ("#", "##", "%", "%%"):
             return self._mapped(value, lambda text: _trimmed(text, self._pattern(word), op))
         self._pattern(word)
@@ -234,7 +231,7 @@ class Expander:
         return [change(item) for item in flat_list(value)]
 
     def _pattern(self, word: Node | None) -> str:
-        """A pattern keeps its marks for active globs; quoted characters are themselves."""
+        """A pattern: active globs are marks, quoted characters are themselves."""
         return "".join(self._fields(word.get("Parts") or [], "")) if word else ""
 
     def _sliced(self, node: Node, value: Value, name: str) -> Value:
@@ -264,7 +261,7 @@ def _indexed(value: Value, index: str | None) -> Value:
     if isinstance(value, dict):
         return value.get(index or "0", UNSET)
     if index is None or re.fullmatch(r"-?\d+", index):
-        number = whole(index or "0")
+        number = to_int(index or "0")
         return value[number] if -len(value) <= number < len(value) else UNSET
     return UNKNOWN if value else UNSET
 
@@ -278,17 +275,17 @@ def flat(value: Value) -> str:
 
 
 def _changed(text: str, new: str = "") -> str:
-    """Known text after a change that is not followed is a disguise; what is not known stays so."""
+    """Text after a change that is not computed: known text becomes DISGUISED, marks stay."""
     return text if has_glob(text) or not text else taints(text + new) or DISGUISED
 
 
 def _trimmed(text: str, pattern: str, op: str) -> str:
     regex = pattern_regex(pattern)
-    if regex is None or not bounded(regex, text, len(text)):
+    if regex is None or not is_affordable(regex, text, len(text)):
         return taints(text + pattern) or DISGUISED
-    if not known(solid(text)):
+    if not known(drop_unset(text)):
         return text if FILE not in text else taints(text)
-    text = solid(text)
+    text = drop_unset(text)
     if op.startswith("%"):
         cuts = [text[:i] for i in range(len(text), -1, -1) if expressions.fullmatch(regex, text[i:])]
     else:
@@ -297,12 +294,11 @@ def _trimmed(text: str, pattern: str, op: str) -> str:
 
 
 def evaluate(node: Node | None, expander: Expander) -> str:
-    """A number that is written out, else one that nobody knows (ATOM). The words inside are expanded for what they run;
-    a name that is assigned to holds such a number."""
+    """An arithmetic expression: a plain number, else ATOM. Its words may run commands; what it assigns becomes ATOM."""
     if not node:
         return "0"
     if node.get("Type") == "Word" or "Parts" in node:
-        text = solid(expander.text({"Parts": node.get("Parts") or []})).strip()
+        text = drop_unset(expander.text({"Parts": node.get("Parts") or []})).strip()
         return text if re.fullmatch(r"[-+]?[0-9]{1,18}", text) else ATOM
     sides, op = [evaluate(node[side], expander) for side in ("X", "Y") if node.get(side)], node.get("Op", "")
     name = "".join(str(part.get("Value", "")) for part in node.get("X", {}).get("Parts") or [])

@@ -1,7 +1,7 @@
-"""Regular expressions over a command's text: compiled when first used, and none runs for longer than a cap.
+"""Regular expressions over a command's text: compiled when first used, each with a limit of time.
 
-Python's own engine cannot be stopped once it backtracks. What bounds the work is the length of the text, the same
-on every machine; the clock is a net below it, and reaching it is a refusal.
+Python's own engine cannot be stopped while it backtracks; the package `regex` can. The length of the text limits the
+work, equally on every machine. The limit of time is the last resort: a command that reaches it is denied.
 """
 
 import functools
@@ -10,7 +10,7 @@ from typing import Any
 
 from .parser import TooComplex
 
-CAP = 2.0  # seconds for one expression on one text: a thousand times what the longest text takes
+CAP = 2.0  # seconds for one expression on one text; the longest text takes a thousandth
 MAX_SUBJECT = 131_072  # the longest command
 
 
@@ -31,7 +31,7 @@ def named(name: str) -> str:
 
 
 def fault(pattern: str) -> str:
-    """Why a text is no expression; nothing where it is one."""
+    """Why a text is not a valid expression; empty if it is."""
     import regex
 
     try:
@@ -45,7 +45,7 @@ def search(pattern: str, text: str) -> Any:
     return _capped(lambda: compiled(pattern).search(text[:MAX_SUBJECT], timeout=CAP))
 
 
-def matched(pattern: str, text: str) -> Any:
+def match_start(pattern: str, text: str) -> Any:
     """At the beginning of the text."""
     return _capped(lambda: compiled(pattern).match(text[:MAX_SUBJECT], timeout=CAP))
 
@@ -54,7 +54,7 @@ def fullmatch(pattern: str, text: str) -> Any:
     return _capped(lambda: compiled(pattern, True).fullmatch(text[:MAX_SUBJECT], timeout=CAP))
 
 
-def found(pattern: str, text: str, most: int = 40) -> Iterator[Any]:
+def find_all(pattern: str, text: str, most: int = 40) -> Iterator[Any]:
     matches = _capped(lambda: compiled(pattern).finditer(text[:MAX_SUBJECT], timeout=CAP))
     for _ in range(most):
         if (match := _capped(lambda: next(matches, None))) is None:

@@ -1,11 +1,15 @@
-"""Reading, writing and deleting paths: from a word to an effect with a path class."""
+"""Reading, writing and deleting files: from a word to an effect with a path class."""
 
 import re
 from typing import TYPE_CHECKING
 
+from belljar.patterns import lazy_pattern
+
 from . import expressions
 from .expressions import named
-from .marks import ATOM, DISGUISED, FILE, HOLES, NETWORK, OPAQUE, SECRET, SELF, SENSITIVE, UNKNOWN, UNSET, solid, unglob
+from .marks import ATOM, DISGUISED, ENDLESS, FILE, HOLES, NETWORK, OPAQUE, SECRET, SENSITIVE, UNKNOWN, UNSET
+
+from .marks import drop_unset, plain_text  # isort: skip
 from .paths import HOME, classify, resolve
 from .shellstate import ShellState
 
@@ -13,8 +17,9 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 _NONE: frozenset[str] = frozenset()
+_HOST = lazy_pattern(r"(?i)(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)")
 CONTENTS = {
-    "/dev/null": "", **dict.fromkeys(("/dev/zero", "/dev/urandom", "/dev/random"), SELF),
+    "/dev/null": "", **dict.fromkeys(("/dev/zero", "/dev/urandom", "/dev/random"), ENDLESS),
     "/etc/passwd": f"root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000:me:{HOME}:/bin/bash\n{SENSITIVE}",
     "/etc/group": f"root:x:0:\nsandbox:x:1000:\n{SENSITIVE}",
     **dict.fromkeys(("/proc/mounts", "/proc/self/mounts", "/etc/mtab", "/etc/fstab"), f"{ATOM} / {ATOM}\n"),
@@ -22,14 +27,15 @@ CONTENTS = {
 
 
 def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, frozenset[str]]:
-    """Full path, class and flags of a word used as a path."""
+    """Full path, class and flags of a path. `last`: follow a link in its last component."""
     if UNSET in path:
-        if not (bare := solid(path)):
+        if not (bare := drop_unset(path)):
             return UNSET, "unknown", frozenset({"unset"})
         full, kind, flags = locate(bare, state, last)
         return full, kind, flags | {"unset"}
     if path and path[0] in OPAQUE:
-        return path, _by_tail(path), frozenset({"unknown", "disguised"} if path[0] == DISGUISED else {"unknown"})
+        flags = frozenset({"unknown", "disguised"} if path[0] == DISGUISED else {"unknown"})
+        return path, _class_by_suffix(path), flags
     full = resolve(path, state.cwd, state.links, state.home(), last)
     if full[:1] != "/":
         return full, "unknown", frozenset({"unknown"})
@@ -37,8 +43,8 @@ def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, f
     return full, kind, flags | ({"slash"} if path.endswith("/") else _NONE)
 
 
-def _by_tail(path: str) -> str:
-    """Wherever it may be: a key is a key, and a file that runs by itself does so, in any home and any library."""
+def _class_by_suffix(path: str) -> str:
+    """The class of a path with an unknown beginning: a key is a secret, and a hook a hook, in any directory."""
     tail = path.lstrip(HOLES)
     places = (f"{HOME}{tail}", f"{HOME}/site-packages{tail}") if tail[:1] == "/" and ".." not in tail else ()
     kinds = [classify(resolve(place, "/"))[0] for place in places]
@@ -46,7 +52,7 @@ def _by_tail(path: str) -> str:
 
 
 def read_path(machine: "Machine", path: str, state: ShellState) -> str:
-    """Emit the read and give the contents: what this command wrote there, or a mark for what it is."""
+    """Emit the read. Returns what this command wrote there, or a mark."""
     full, kind, flags = locate(path, state)
     if (made := machine.read_file(path, state)) is not None:
         return made
@@ -80,8 +86,8 @@ def socket_path(machine: "Machine", full: str) -> None:
 
 
 def delete_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
-    """bash has expanded the tilde by now; one that is left is a name. A link is deleted, not what it points to."""
-    for part in _lines(path):
+    """A tilde that bash has not expanded is part of a name. Of a link, only the link is deleted."""
+    for part in _each_line(path):
         part = f"./{part}" if part.startswith("~") else part
         full, kind, found = locate(part, state, last=part.endswith("/"))
         machine.emit("delete", full, kind, flags | found)
@@ -89,15 +95,20 @@ def delete_path(machine: "Machine", path: str, state: ShellState, flags: frozens
 
 
 def change_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
-    for part in _lines(path):
+    for part in _each_line(path):
         full, kind, found = locate(part, state)
         machine.emit("chmod", full, kind, flags | found)
 
 
-def _lines(path: str) -> list[str]:
-    """A path of several lines is the output of a program that would have picked one of them."""
+def _each_line(path: str) -> list[str]:
+    """A path of several lines is what a program printed that would print one of them."""
     return path.split("\n") if "\n" in path.strip("\n") else [path]
 
 
+def host_of(url: str) -> str:
+    found = _HOST.match(plain_text(url))
+    return found[1] if found else ""
+
+
 def is_loopback(host: str) -> bool:
-    return expressions.fullmatch(named("loopback"), unglob(solid(host)).strip("[]").lower()) is not None
+    return expressions.fullmatch(named("loopback"), plain_text(host).strip("[]").lower()) is not None

@@ -1,7 +1,6 @@
-"""What programs print that pick, decode or change text.
+"""What programs print that select, decode or change text.
 
-Known text is decoded, so that a disguise falls off; any other change of it is a disguise. What is not known keeps its
-taint.
+Known text is really decoded. After any other change it becomes DISGUISED. Marks in the text stay.
 """
 
 import base64
@@ -10,21 +9,21 @@ import re
 from collections.abc import Callable
 
 from .call import STDOUT, Call, Options
-from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SELF, STAR, UNKNOWN, has_glob, known
+from .marks import ATOM, DISGUISED, ENCODED, ENDLESS, FILE, NETWORK, STAR, UNKNOWN
 
-from .marks import solid, taints, unglob  # isort: skip
+from .marks import drop_unset, has_glob, known, plain_text, taints, unglob  # isort: skip
 from .paths import HOME
 from .reading import FILTERS
 
 
-def picked(text: str) -> str:
-    """A listing of everything of which some is taken."""
+def some_of(text: str) -> str:
+    """Some lines of a listing of everything."""
     return text.replace(STAR, ATOM)
 
 
 def _name(call: Call, options: Options, text: str) -> str:
     """basename, dirname, realpath, readlink."""
-    path = unglob(solid(options.rest[0])) if options.rest else ""
+    path = plain_text(options.rest[0]) if options.rest else ""
     bare = path.rstrip("/")
     if call.name == "basename":
         return (bare.rsplit("/", 1)[-1] or "/").removesuffix("".join(options.rest[1:2])) + "\n"
@@ -37,18 +36,18 @@ def _grep(call: Call, options: Options, text: str) -> str:
     if options.has("l", "files-with-matches", "files", "c", "count"):
         return ATOM + "\n"
     pattern, invert = unglob((options.all("e", "regexp") or options.rest or [""])[0]), options.has("v", "invert-match")
-    if STAR in text:  # nearly all of it where the pattern says what to leave out, or only what a number looks like
-        return text if invert or not pattern.strip("^.*[0-9]+$\\d") else picked(text)
+    if STAR in text:  # `-v` and patterns for numbers leave nearly everything
+        return text if invert or not pattern.strip("^.*[0-9]+$\\d") else some_of(text)
     return DISGUISED if text.strip() and known(text) else text or ATOM + "\n"
 
 
 def clock(template: str) -> str:
-    """What a time looks like in a format: the format's own text, and numbers nobody knows."""
+    """A time in this format: the format's own text, and unknown numbers."""
     return re.sub(r"%[-_0^#+:]*[A-Za-z]", ATOM, template) or ATOM
 
 
 def _listing(call: Call, options: Options, text: str) -> str:
-    """Names: all of a directory's (an active *), or those of a pattern."""
+    """Names: all in a directory (an active *), or those that match a pattern."""
     narrow = options.has("d", "directory") or any(has_glob(path) for path in options.rest)
     return "".join(path + "\n" for path in options.rest) if narrow else STAR + "\n"
 
@@ -59,7 +58,7 @@ def _mktemp(call: Call, options: Options, text: str) -> str:
 
 
 def _jq(call: Call, options: Options, text: str) -> str:
-    """A literal, a field: the rest of the language is text in another shape."""
+    """jq is not computed: what it prints comes from its input, its program or its arguments."""
     program, given = unglob(options.rest[0]) if options.rest else ".", taints("".join(call.args)).replace(ATOM, "")
     if options.has("n", "null-input"):
         return DISGUISED if '"' in program.partition("@sh")[0] else given or FILE
@@ -75,25 +74,22 @@ def _fetched(call: Call, options: Options, text: str) -> str:
 
 
 def _getent(call: Call, options: Options, text: str) -> str:
-    text, key = call.read(f"/etc/{solid(''.join(call.args[:1]))}"), solid("".join(call.args[1:2]))
+    text, key = call.read(f"/etc/{drop_unset(''.join(call.args[:1]))}"), drop_unset("".join(call.args[1:2]))
     lines = [line for line in text.split("\n") if key in line or (not known(key) and HOME in line)]
     return "".join(line + "\n" for line in lines) or FILE
 
 
-# -- encoders and decoders: known text is really decoded, so that a disguise falls off
+# -- encoders and decoders
 
 
 def decoded(text: str, decode: Callable[[bytes], bytes]) -> str:
-    """A decoder on known text gives its text; on text that is not known, something that nobody can see."""
+    """Known text is decoded; the marks of unknown text stay, and become UNKNOWN if they were harmless."""
     if not known(text):
         return taints(text).replace(FILE, UNKNOWN).replace(ATOM, UNKNOWN)
     try:
-        return as_text(decode(text.encode("utf-8", "replace")))
+        raw = decode(text.encode("utf-8", "replace"))
     except (ValueError, binascii.Error):
         return DISGUISED if text.strip() else ""
-
-
-def as_text(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -121,13 +117,13 @@ def base_64(call: Call, options: Options, text: str) -> str:
 FILTERS.update({
     "name": _name, "grep": _grep, "listing": _listing, "mktemp": _mktemp, "jq": _jq, "fetched": _fetched,
     "getent": _getent, "base64": base_64,
-    "head": lambda call, options, text:  # some of it: one line of one is that line
+    "head": lambda call, options, text:  # of one line, all of it
         DISGUISED if (options.get("c", "bytes") or "\n" in text.strip()) and known(text) and not has_glob(text)
-        else picked(text.replace(SELF, UNKNOWN)),
+        else some_of(text.replace(ENDLESS, UNKNOWN)),
     "disguised": lambda call, options, text: DISGUISED if text.strip() and known(text) else text,
     "encoded": lambda call, options, text: encoded(text, binascii.hexlify),
     "decrypted": lambda call, options, text: taints(text).replace(FILE, UNKNOWN) or DISGUISED,
-    "yes": lambda call, options, text: (unglob(" ".join(call.args)) or "y") + "\n" + SELF,
+    "yes": lambda call, options, text: (unglob(" ".join(call.args)) or "y") + "\n" + ENDLESS,
     "envsubst": lambda call, options, text: re.sub(r"\$\{?(\w+)\}?", lambda m: str(call.state.get(m[1])), call.stdin),
     "date": lambda call, options, text:
         clock(next((unglob(arg[1:]) for arg in call.args if arg.startswith("+")), "")) + "\n",

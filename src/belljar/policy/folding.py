@@ -1,6 +1,6 @@
-"""String literals of any language: concatenation and decoding worked out, variables replaced by what they hold.
+"""String literals in any language: concatenations are computed, variables replaced by their values.
 
-What is worked out is data: [language.folding] in languages.toml lists the forms of each kind.
+[language.folding] in languages.toml lists the forms that are computed.
 """
 
 import re
@@ -36,7 +36,7 @@ def constant(text: str) -> Change:
 
 
 def _held(found: re.Match[str]) -> str:
-    """What the group that matched holds."""
+    """The text of the group that matched."""
     return next((group for group in found.groups() if group), "")
 
 
@@ -59,17 +59,17 @@ def _forms() -> tuple[tuple[re.Pattern[str], Change], ...]:
 
 
 def fold(code: str) -> str:
-    """Other quotes as quotes, well-known places as literals, concatenation and decoding, then once more; and literals
-    in the place of the variables that hold them."""
+    """Rewrite quotes, known places, concatenations and variables as plain literals; twice, as one enables another."""
     for _ in range(2):
         for pattern, change in _forms():
-            code = bounded(pattern.sub(change, code))
+            code = check_length(pattern.sub(change, code))
         for name, literal in re.findall(_DECLARED, code)[:20]:
-            code = bounded(re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=>])", constant(literal), code))
+            used = rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=>])"
+            code = check_length(re.sub(used, constant(literal), code))
     return code
 
 
-def bounded(code: str) -> str:
+def check_length(code: str) -> str:
     if len(code) > MAX_CODE:
         raise TooComplex("its inline code is too long to judge; put it in a file and run that")
     return code

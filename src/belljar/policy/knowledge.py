@@ -1,13 +1,13 @@
-"""Knowledge: what policies/knowledge/*.toml, and an operator's own files, say of programs and languages.
+"""Knowledge: what policies/knowledge/*.toml, and an operator's own files, say about programs and languages.
 
-An entry says how a program's arguments are read, which role each of them plays, and what the program does with them.
-The manual of the keys is policies/README.md, their schema policies/knowledge.schema.json.
+An entry says how to read a program's arguments, which role each plays, and which effects follow. The keys are explained
+in policies/README.md; their schema is policies/knowledge.schema.json.
 """
 
 import fnmatch
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,7 @@ def unversioned(name: str) -> str:
 
 @record
 class When:
-    """What holds where the arguments look so: as one text (`args`), each alone (`arg`), or with the standard input and
-    the files of this command that they name (`given`; `files` names more of them)."""
+    """A condition, and what follows if it holds; policies/README.md explains the keys."""
 
     args: str = ""
     arg: str = ""
@@ -44,7 +43,7 @@ class When:
 
 @record
 class Entry:
-    """What is known of a program, or of one verb of it."""
+    """What is known of a program or of one of its verbs."""
 
     name: str
     also: str = ""
@@ -82,11 +81,8 @@ class Entry:
             yield from verb.every()
 
 
-_KEYS = {one.name for one in fields(Entry)} - {"name", "source", "trusted"}
-
-
 def read_entry(name: str, data: Any, source: str, trusted: bool = True) -> Entry:
-    """A verb may be written as the effect alone."""
+    """The entry that a table describes. A text instead of a table is its effect."""
     data = {"effect": data} if isinstance(data, str) else data
     read = [(verb, read_entry(f"{name} {verb}", one, source)) for verb, one in data.get("verbs", {}).items()]
     verbs = tuple((tuple(one.split()), entry) for patterns, entry in read for one in patterns.split(","))
@@ -115,11 +111,11 @@ class Knowledge:
     def has_trait(self, name: str, trait: str) -> bool:
         return any(trait in entry.traits.split() for entry in self.programs.get(name, ()))
 
-    def taught(self, files: Iterable[tuple[str, bool]]) -> "Knowledge":
-        """This, and what these files add. A file of a less trusted layer makes no program less of a stranger."""
+    def with_files(self, files: Iterable[tuple[str, bool]]) -> "Knowledge":
+        """This, and what these files add. The flag is whether a file is trusted: others make no program known."""
         programs = dict(self.programs)
         for path, trusted in files:
-            data = _parsed(Path(path))
+            data = read_toml(Path(path))
             check(data, path)
             for name, entry in _entries(data, path, trusted):
                 programs[name] = (*programs.get(name, ()), entry)
@@ -132,25 +128,34 @@ def _entries(data: Mapping[str, Any], source: str, trusted: bool) -> Iterator[tu
         yield from ((known, entry) for known in (name, *entry.also.split()))
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def read_text(path: Path) -> str:
     try:
-        return shipped_tables.parsed(path.read_text("utf-8"))
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except ValueError as error:  # of tomllib
-        raise PolicyError(f"{path}: {error}") from error
 
 
-read_file = functools.cache(_parsed)
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    try:
+        return shipped_tables.parsed(text)
+    except ValueError as error:
+        raise PolicyError(f"{source}: {error}") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    return parse_toml(read_text(path), str(path))
+
+
+_read_shipped = functools.cache(read_toml)
 
 
 def check(data: Mapping[str, Any], source: str) -> None:
-    """Refuse a file that the schema, or one of its own words, does not allow."""
-    from .schema import complaint, located
+    """PolicyError if the file has a key, effect, role or expression that is not valid."""
+    from .schema import file_and_line, first_problem
 
-    where, problem = complaint(data) if data else ("", "the file is empty: it needs a [policy] or a [program.NAME]")
+    where, problem = first_problem(data) if data else ("", "the file is empty: it needs a [policy] or a [program.NAME]")
     if problem:
-        raise PolicyError(f"{located(source, where)}: {problem}")
+        raise PolicyError(f"{file_and_line(source, where)}: {problem}")
 
 
 def _files() -> list[Path]:
@@ -162,34 +167,34 @@ def tables() -> Mapping[str, Mapping[str, Any]]:
     """All shipped files as one: program, language, place, setting."""
     merged: dict[str, dict[str, Any]] = {}
     for path in _files():
-        for table, content in read_file(path).items():
+        for table, content in _read_shipped(path).items():
             merged.setdefault(table, {}).update(content)
     return merged
 
 
 class _Shipped(Mapping[str, tuple[Entry, ...]]):
-    """The shipped programs by each of their names. An entry is made when it is asked for: a command needs few."""
+    """The shipped programs by each of their names. An entry is built when it is needed: a command needs few."""
 
     def __init__(self) -> None:
-        self._homes: dict[str, tuple[Path, str]] = {}
-        self._made: dict[tuple[Path, str], tuple[Entry, ...]] = {}
+        self._locations: dict[str, tuple[Path, str]] = {}
+        self._built: dict[tuple[Path, str], tuple[Entry, ...]] = {}
         for path in _files():
-            for program, data in read_file(path).get("program", {}).items():
+            for program, data in _read_shipped(path).get("program", {}).items():
                 for name in (program, *(data.get("also", "").split() if isinstance(data, dict) else ())):
-                    self._homes.setdefault(name, (path, program))
+                    self._locations.setdefault(name, (path, program))
 
     def __getitem__(self, name: str) -> tuple[Entry, ...]:
-        home = path, program = self._homes[name]
-        if home not in self._made:
-            entry = read_entry(program, read_file(path)["program"][program], f"knowledge/{path.name}")
-            self._made.setdefault(home, (entry,))  # another thread may have been first
-        return self._made[home]
+        location = path, program = self._locations[name]
+        if location not in self._built:
+            entry = read_entry(program, _read_shipped(path)["program"][program], f"knowledge/{path.name}")
+            self._built.setdefault(location, (entry,))  # another thread may have built it
+        return self._built[location]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
+        return iter(self._locations)
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(self._locations)
 
 
 @functools.cache

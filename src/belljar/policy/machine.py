@@ -1,9 +1,9 @@
-"""The abstract interpreter: walks a syntax tree as bash would and writes down what would happen.
+"""The abstract interpreter: walks a syntax tree as bash would, and collects the effects.
 
-Each command has an abstract standard output, so pipes and substitutions carry text (known or not) to the next one.
-Both sides of a condition are taken; variables keep what the last branch left, and where a branch replaced a known
-value a second pass runs with the branches undone, so a harmless reassignment cannot hide a harmful one. Loops,
-commands and nesting are bounded by steps: over a bound the verdict is "too complex", a denial, on any machine.
+Each command has an output with marks for what is unknown (marks.py), so pipes and substitutions carry text to the next.
+All branches of a condition are taken. Variables keep what the last branch set. If a branch replaced a known value, a
+second pass undoes what branches set, so a harmless value cannot hide a harmful one. Steps, nesting and effects are
+limited; a command that reaches a limit is denied as too complex, on every machine alike.
 """
 
 import re
@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from . import expressions
 from .canonical import plain_words
 from .compound import COMMANDS, branch
-from .environment import planted, poisoned
+from .environment import check_settings_file, check_variable
 from .expand import Expander, flat, flat_list
 from .expressions import named
 from .files import read_path
 from .knowledge import Knowledge
-from .marks import HIDDEN, NETWORK, SELF, UNKNOWN, clip, has, has_glob, known, sayable, solid
+from .marks import ENDLESS, HIDDEN, NETWORK, UNKNOWN, clip, drop_unset, encodable, has, has_glob, known
 from .parser import NeedsParser, Node, ParseError, TooComplex, parse
 from .paths import could_match, is_place, resolve
-from .quoting import whole
-from .redirects import redirected
+from .quoting import to_int
+from .redirects import run_redirected
 from .shellstate import Feed, ShellState, Value
 from .verdict import Effect
 
@@ -36,18 +36,18 @@ Dispatch = Callable[["Machine", list[str], ShellState, Feed], str]
 class Machine:
     def __init__(self, dispatch: Dispatch, knowledge: Knowledge, parsing: bool = True, undo: bool = False) -> None:
         self.effects: dict[Effect, None] = {}
-        self.seen: dict[str, None] = {}  # the commands, and the entries that they were read by
+        self.readings: dict[str, None] = {}  # commands, and the entries that they were read by
         self.trail: list[str] = []
         self.traps: list[tuple[str, ShellState]] = []
-        self.sinks: dict[str, list[Node]] = {}
-        self.judged: set[str] = set()  # files of commands that have been seen
-        self.literals: list[str] = []  # the longer arguments: what a shell that reads unknown text might be handed
+        self.sinks: dict[str, list[Node]] = {}  # the statements of each >(…), by its path
+        self.scanned: set[str] = set()  # build files: language, path and text
+        self.literals: list[str] = []  # arguments that might be commands
         self.branched = self.fifos = self._suspecting = False
         self.undo_branches = undo
         self.feed = self.source = Feed()  # the standard input, and what the last `read` took its line from
         self.privileged = 0
         self.knowledge, self._dispatch, self._parsing = knowledge, dispatch, parsing
-        self._calls: dict[tuple[str, int], list[int]] = {}  # what runs: how deep, how often beside itself
+        self._calls: dict[tuple[str, int], list[int]] = {}  # functions and scripts that run: depth, times in a pipe
         self._steps = self._background = self._piping = 0
 
     def emit(
@@ -56,49 +56,44 @@ class Machine:
         if len(self.effects) >= MAX_EFFECTS:
             raise TooComplex("it does too much to be judged")
         flags = flags | {"sudo"} if self.privileged else flags
-        program = sayable(program) or (self.trail[-1] if self.trail else "")
-        self.effects[Effect(kind, sayable(target[:400]), path_class, flags, program, tuple(self.trail[-8:]))] = None
+        program = encodable(program) or (self.trail[-1] if self.trail else "")
+        self.effects[Effect(kind, encodable(target[:400]), path_class, flags, program, tuple(self.trail[-8:]))] = None
 
-    def note(self, line: str) -> None:
-        if len(self.seen) < MAX_LITERALS:
-            self.seen[sayable(line[:400])] = None
-
-    def first_time(self, key: str) -> bool:
-        """Whether this text of commands has not been judged yet."""
-        new = key not in self.judged
-        self.judged.add(key)
-        return new
+    def record_reading(self, line: str) -> None:
+        if len(self.readings) < MAX_LITERALS:
+            self.readings[encodable(line[:400])] = None
 
     def tick(self) -> None:
-        """Count one step; over their bound, stop."""
+        """Count one step."""
         self._steps += 1
         if self._steps > MAX_STEPS:
             raise TooComplex("it does too much to be judged")
 
     @contextmanager
     def under(self, name: str) -> Iterator[None]:
+        """What follows runs inside this program or function: effects name it in their trail."""
         if len(self.trail) >= MAX_DEPTH:
             raise TooComplex("it is nested too deeply to judge")
-        self.trail.append(sayable(name[:60]))
+        self.trail.append(encodable(name[:60]))
         try:
             yield
         finally:
             self.trail.pop()
 
     def run_text(self, text: str, state: ShellState, feed: Feed | None = None) -> str:
-        """Run text as a script: what `bash -c`, `eval`, a pipe into sh or a written file comes down to."""
+        """Run text as a script: for `bash -c`, `eval`, a pipe into sh or a file that was written."""
         if NETWORK in text:
             self.emit("exec.network", text)
-        if SELF in text or not solid(text).strip():
+        if ENDLESS in text or not drop_unset(text).strip():
             return ""
         if words := plain_words(text.strip()):
-            return self.simple(words, state, feed or Feed())
+            return self.simple_command(words, state, feed or Feed())
         if not self._parsing:
             raise NeedsParser
         try:
-            tree = parse(solid(text))
+            tree = parse(drop_unset(text))
         except ParseError as error:
-            if known(solid(text)):
+            if known(drop_unset(text)):
                 self.emit("text.unparseable", str(error))
             else:
                 self.emit("exec.disguised" if has(text, HIDDEN) else "exec.unseen", text)
@@ -106,21 +101,21 @@ class Machine:
         return self.block(tree.get("Stmts"), state, feed or Feed())
 
     def run_suspects(self, state: ShellState) -> None:
-        """A shell runs text that cannot be computed: then what this command holds is what it might run."""
+        """A shell runs text that is not known: run everything in this command that looks like a command."""
         texts, self._suspecting = [] if self._suspecting else [*self.literals, *state.files.values()], True
         for text in texts:
             for candidate in (text, text.partition("=")[2], text.lstrip("+"), *re.findall(r"['\"\[]([^'\"\]]+)", text)):
-                self.run_text(candidate, state.fork()) if expressions.matched(named("suspect"), candidate) else None
+                self.run_text(candidate, state.fork()) if expressions.match_start(named("suspect"), candidate) else None
         self._suspecting = not texts
 
     def subscripts(self, text: str, state: ShellState) -> None:
-        """bash evaluates the subscript of `a[$(…)]` in arithmetic, tests and assignments even where it is quoted."""
+        """In arithmetic, tests and assignments bash runs the subscript of `a[$(…)]`, even if it is quoted."""
         if re.match(r"\w+\[.*[$`]", text):
             self.run_text(text.partition("$(")[2].rpartition(")")[0], state.fork())
             self.run_text(text.partition("`")[2].partition("`")[0], state.fork())
 
     def read_file(self, path: str, state: ShellState) -> str | None:
-        """What this command itself wrote there."""
+        """What this command wrote to a file; None if it wrote nothing there."""
         full = resolve(path, state.cwd, state.links, state.home())
         if has_glob(full) and full not in state.files:
             texts = [text for name, text in state.files.items() if could_match(full, name)]
@@ -133,13 +128,13 @@ class Machine:
         if (stmts := self.sinks.get(full)) is not None:
             self.block(stmts, state.captured(), Feed(text))
             return
-        planted(self, full, text)
+        check_settings_file(self, full, text)
         if full.endswith("/.envrc") or (is_place("own_rc", full) and text.strip()):
             self._runs_later(text, state)
         state.files[full] = clip((state.files.get(full, "") if append else "") + text)
 
     def _runs_later(self, text: str, state: ShellState) -> None:
-        """Lines that a shell runs by itself: judged as if they ran now, refused where nobody can see them."""
+        """Lines of an rc file: judge them as if they ran now; emit persist.rc if they are unknown or hostile."""
         if has(text, NETWORK + HIDDEN + UNKNOWN) or expressions.search(named("hostile_rc_line"), text):
             self.emit("persist.rc", text)
         elif known(text):
@@ -151,10 +146,10 @@ class Machine:
     def statement(self, stmt: Node, state: ShellState, feed: Feed) -> str:
         self.tick()
         if not (stmt.get("Background") or stmt.get("Coprocess")):
-            return redirected(self, stmt, state, feed)
+            return run_redirected(self, stmt, state, feed)
         self._background += 1
         try:
-            return redirected(self, stmt, state.fork(), feed)
+            return run_redirected(self, stmt, state.fork(), feed)
         finally:
             self._background -= 1
 
@@ -196,20 +191,20 @@ class Machine:
         if not words:
             return ""
         try:
-            return self.simple(words, state, feed)
+            return self.simple_command(words, state, feed)
         finally:
             for name in [assign["Name"]["Value"] for assign in assigns]:
                 state.env.pop(name, None)
                 state.env.update({name: before[name]} if name in before else {})
 
-    def simple(self, words: list[str], state: ShellState, feed: Feed) -> str:
-        """Run one simple command, its words expanded."""
+    def simple_command(self, words: list[str], state: ShellState, feed: Feed) -> str:
+        """Run one simple command, given its expanded words."""
         self.tick()
-        while words and words[0] != "" and solid(words[0]) == "":
+        while words and words[0] != "" and drop_unset(words[0]) == "":
             words = words[1:]
         if not words:
             return ""
-        name = solid(words[0])
+        name = drop_unset(words[0])
         for word in words[1:] if f" {name} " in EVALUATES else ():
             self.subscripts(word, state)
         if len(self.literals) < MAX_LITERALS:
@@ -217,7 +212,7 @@ class Machine:
         if name in state.aliases and known(name):
             return self._alias(name, words, state, feed)
         if name in state.functions:
-            return self._function(name, words, state, feed)
+            return self._function_or_program(name, words, state, feed)
         return self._program(name, words, state, feed)
 
     def _program(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
@@ -231,18 +226,18 @@ class Machine:
         with self.under(f"alias {name}"):
             quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words[1:])
             out = self.run_text(f"{text} {quoted}", rest, feed)
-        # bash expands aliases line by line, and only where it is told to: the name may as well mean the program.
+        # bash expands aliases only if it is set so, and only on later lines: the name may still mean the program.
         self._dispatch(self, [name, *words[1:]], rest, feed) if self._is_program(name, rest) else None
         return out
 
-    def _function(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
-        """It may never have been defined, or be gone: then its name means the program. Each pass goes on with one."""
+    def _function_or_program(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
+        """The function may not be defined here; then its name means the program. Each pass goes on with one of them."""
         if not self._is_program(name, state):
-            return self._body(name, words, state, feed)
+            return self._call_function(name, words, state, feed)
         self.branched, other = True, state.fork()
         own, program = (other, state) if self.undo_branches else (state, other)
         copy = Feed(feed.text, feed.outside, feed.source)
-        outs = self._body(name, words, own, copy), self._program(name, words, program, feed)
+        outs = self._call_function(name, words, own, copy), self._program(name, words, program, feed)
         state.env.update({**other.env, **state.env})
         return outs[self.undo_branches]
 
@@ -251,20 +246,20 @@ class Machine:
 
         return is_program(self, name, state)
 
-    def _body(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
-        outer, state.args, state.hidden = (state.args, state.hidden, state.restless), words[1:], {}
+    def _call_function(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
+        outer, state.args, state.shadowed = (state.args, state.shadowed, state.unreliable), words[1:], {}
         state.env["FUNCNAME"] = name
         try:
             with self.under(f"{name}()"):
                 body = state.functions[name]
-                return self.guarded(name, lambda: self.statement(body, state, feed), id(body))
-        finally:  # whether its `local` ran is not certain: the other pass goes on with the function's own
-            self.branched, back = self.branched or bool(state.hidden), {} if self.undo_branches else state.hidden
-            state.env, restless = {**state.env, **back}, state.restless - state.hidden.keys()
-            state.args, state.hidden, state.restless = outer[0], outer[1], outer[2] | restless
+                return self.limit_recursion(name, lambda: self.statement(body, state, feed), id(body))
+        finally:  # `local` may not have run: the second pass keeps the function's values
+            self.branched, back = self.branched or bool(state.shadowed), {} if self.undo_branches else state.shadowed
+            state.env, unreliable = {**state.env, **back}, state.unreliable - state.shadowed.keys()
+            state.args, state.shadowed, state.unreliable = outer[0], outer[1], outer[2] | unreliable
 
-    def guarded(self, name: str, run: Callable[[], str], body: int = 0) -> str:
-        """Recursion is followed a few levels. What starts itself in the background, or twice in a pipe, is a bomb."""
+    def limit_recursion(self, name: str, run: Callable[[], str], body: int = 0) -> str:
+        """Follow recursion a few levels. What starts itself in the background, or twice in a pipe, is a fork bomb."""
         call = self._calls.setdefault(key := (name, body), [0, 0])
         if call[0] and (self._background or self._piping):
             call[1] += call[0] == 1
@@ -297,14 +292,14 @@ class Machine:
         self.set(name, value, state, program)
 
     def set(self, name: str, value: Value, state: ShellState, program: str = "") -> None:
-        poisoned(self, name, flat(value), state, program)
+        check_variable(self, name, flat(value), state, program)
         self.subscripts(flat(value), state)
         if expressions.fullmatch(named("set_by_bash"), name):
             return
         if element := re.fullmatch(r"(\w+)\[(.*)\]", name):
             name, value = element[1], _element(state.env.get(element[1], []), element[2], flat(value))
         state.env[name] = clip(value) if isinstance(value, str) else value
-        state.doubt(name, value) if name in state.restless else None
+        state.mark_unreliable(name, value) if name in state.unreliable else None
 
     def _array(self, node: Node, expander: Expander) -> Value:
         elements = node.get("Elems") or []
@@ -313,7 +308,7 @@ class Machine:
         keyed: dict[str, str] = {}
         for at, one in enumerate(elements):
             keyed[expander.text(one["Index"]) if one.get("Index") else str(at)] = expander.text(one.get("Value"))
-        return [keyed[key] for key in sorted(keyed, key=whole)] if all(map(str.isdecimal, keyed)) else keyed
+        return [keyed[key] for key in sorted(keyed, key=to_int)] if all(map(str.isdecimal, keyed)) else keyed
 
     def _binary(self, node: Node, state: ShellState, feed: Feed) -> str:
         chain, left, piping = [node["Y"]], node["X"], node["Op"] in ("|", "|&")
@@ -337,15 +332,15 @@ class Machine:
 
 
 def _element(old: Value | None, index: str, value: str) -> Value:
-    """An array with one more element; known by its keys where these are no small numbers in a row."""
-    if isinstance(old, list) and index.isdecimal() and whole(index) <= len(old):
+    """An array with one more element: a list, or a dict if the keys are not 0, 1, 2 …"""
+    if isinstance(old, list) and index.isdecimal() and to_int(index) <= len(old):
         return [*old[: int(index)], value, *old[int(index) + 1 :]]
     base = old if isinstance(old, dict) else {str(at): one for at, one in enumerate(flat_list(old or []))}
     return {**base, index: value}
 
 
 def _joins(stmt: Node, piping: bool) -> bool:
-    """Whether the left side is more of the same chain (of pipes, or of && and ||)."""
+    """Whether the left side belongs to the same chain: of pipes, or of && and ||."""
     command = stmt.get("Cmd") or {}
     plain = not (stmt.get("Redirs") or stmt.get("Background") or stmt.get("Negated"))
     return plain and command.get("Type") == "BinaryCmd" and (command["Op"] in ("|", "|&")) == piping

@@ -1,9 +1,9 @@
-"""The bash parser: shfmt in a child process with caps.
+"""The bash parser: shfmt in a child process with limits.
 
-Starting shfmt costs 3 ms, more than the parse itself. It reads its standard input to the end before it does anything,
-so one process is kept started ahead, waiting on its pipe; a parse takes it, feeds it and starts the next. Each process
-parses one text and exits, so nothing an input does to it can reach the next one. Memory, CPU time, wall clock and the
-size of the tree are capped; over a cap, killed or missing, the answer is a ParseError and never a guess.
+Starting shfmt takes 3 ms, longer than the parse. It reads all of standard input first, so we keep spare processes that
+wait for input; a parse takes one, and a new one is started afterwards. Each process parses one text and exits, so no
+input can influence the next parse. Memory, CPU time, wall-clock time and the size of the tree are limited. If a limit
+is reached or shfmt is missing, the command is denied.
 """
 
 import atexit
@@ -19,8 +19,8 @@ import time
 from typing import Any
 
 MAX_TREE = 12_000_000  # bytes of JSON; shfmt's tree is quadratic on long && chains
-MAX_SECONDS = 20.0  # a net below the caps on processor time and on the tree, which are the same on any machine
-AHEAD = 2  # processes waiting: a command often holds a second text, as in bash -c
+MAX_SECONDS = 20.0  # a last resort: the limits of CPU time and of the tree are the same on any machine
+SPARE_PROCESSES = 2  # a command often contains a second text, as in bash -c
 _MAX_MEMORY = 600 << 20  # of private writable memory; Go reserves address space freely, so RLIMIT_AS would misfire
 _MAX_CPU = 2
 _ADVICE = "put it in a script file and run that"
@@ -30,15 +30,15 @@ Child = Any  # a subprocess.Popen[bytes]: that module is imported when a text is
 
 
 class TooComplex(Exception):
-    """The command does more than can be followed: a bound was reached, and a bound never lets anything through."""
+    """The command reached a limit of the interpreter; it is denied."""
 
 
 class NeedsParser(Exception):
-    """The fast path met a text that only the parser can read."""
+    """A text needs the parser, but the caller must not wait for it."""
 
 
 class ParseError(Exception):
-    """The text has no syntax tree; the message says why."""
+    """The text cannot be parsed; the message says why."""
 
 
 @functools.cache
@@ -52,32 +52,32 @@ def shfmt() -> str | None:
 
 
 class Parser:
-    """Hands out parses; safe in threads and after a fork (a child never uses its parent's waiting process)."""
+    """Parses texts. Safe in threads and after a fork: a child never uses its parent's processes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[Child] = []
+        self._spare: list[Child] = []
         self._pid = os.getpid()
 
     def parse(self, text: str) -> Node:
-        child = self._take()
-        late = "interrupted"
+        child = self._take_process()
+        cap_reached = "interrupted"
         try:
-            tree, late = _converse(child, text.encode("utf-8", "surrogatepass"))
+            tree, cap_reached = _exchange(child, text.encode("utf-8", "surrogatepass"))
         finally:
-            _end(child, kill=bool(late))
+            _end(child, kill=bool(cap_reached))
             self._refill_soon()
-        if late:
-            raise TooComplex(f"{late}; {_ADVICE}")
+        if cap_reached:
+            raise TooComplex(f"{cap_reached}; {_ADVICE}")
         if child.returncode:
-            raise _blame(tree, child.returncode)
+            raise _error_for(tree, child.returncode)
         return _decode(tree)
 
-    def _take(self) -> Child:
+    def _take_process(self) -> Child:
         with self._lock:
             if self._pid != os.getpid():
-                self._pid, self._waiting = os.getpid(), []
-            child = self._waiting.pop() if self._waiting else None
+                self._pid, self._spare = os.getpid(), []
+            child = self._spare.pop() if self._spare else None
         if child is not None and child.poll() is None:
             return child
         if child is not None:
@@ -85,28 +85,24 @@ class Parser:
         return _spawn()
 
     def _refill_soon(self) -> None:
-        """The next process starts when this one is done: beside it, its start would slow the parse by half."""
-        if len(self._waiting) < AHEAD:
+        """Start the next process after the parse; at the same time it would slow the parse by half."""
+        if len(self._spare) < SPARE_PROCESSES:
             threading.Thread(target=self.refill, name="belljar-parser", daemon=True).start()
 
     def refill(self) -> None:
-        while len(self._waiting) < AHEAD:
+        while len(self._spare) < SPARE_PROCESSES:
             try:
                 child = _spawn()
             except ParseError:
                 return
             with self._lock:
-                self._waiting.append(child)
+                self._spare.append(child)
 
     def close(self) -> None:
         with self._lock:
-            children, self._waiting = self._waiting, []
+            children, self._spare = self._spare, []
         for child in children if self._pid == os.getpid() else []:
             _end(child)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.close()
 
 
 def _spawn() -> Child:
@@ -126,18 +122,17 @@ def _spawn() -> Child:
 
 
 def _cap(pid: int) -> None:
-    """Limits are set on the child from outside: a preexec_fn is not safe in a threaded program."""
+    """Set limits from outside: a preexec_fn is not safe in a program with threads."""
     try:
         resource.prlimit(pid, resource.RLIMIT_DATA, (_MAX_MEMORY, _MAX_MEMORY))
         resource.prlimit(pid, resource.RLIMIT_CPU, (_MAX_CPU, _MAX_CPU))
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
     except (ProcessLookupError, PermissionError, AttributeError):
-        pass  # it ended already, which the parse will notice; or not Linux, where wall clock and size still hold
+        pass  # it has ended, which the parse notices; or this is not Linux
 
 
-def _converse(child: Child, text: bytes) -> tuple[bytes, str]:
-    """Feed the text, all of which is read before anything is written; the tree (or the error), or the cap that was
-    reached."""
+def _exchange(child: Child, text: bytes) -> tuple[bytes, str]:
+    """Write the text, then read the tree or the error message. Returns it, and the limit that was reached."""
     deadline, pending, chunks, size = time.monotonic() + MAX_SECONDS, memoryview(text), [b""], 0
     while pending and _ready(child.stdin.fileno(), select.POLLOUT, deadline):
         try:
@@ -162,7 +157,7 @@ def _ready(fd: int, event: int, deadline: float) -> bool:
 
 
 def _end(child: Child, kill: bool = True) -> None:
-    """Reap a child: one that closed its output is on its way out, any other is killed."""
+    """Wait for a child. One that has closed its output is about to exit; kill any other."""
     if kill:
         child.kill()
     for end in (child.stdin, child.stdout):
@@ -172,7 +167,7 @@ def _end(child: Child, kill: bool = True) -> None:
     child.wait()
 
 
-def _blame(errors: bytes, code: int) -> Exception:
+def _error_for(errors: bytes, code: int) -> Exception:
     first = errors.decode("utf-8", "replace").strip().splitlines()[:1]
     if code < 0 or code == 2 or not first or "goroutine" in first[0]:
         return TooComplex(f"the shell parser was killed (over its memory or time cap); {_ADVICE}")
@@ -189,13 +184,13 @@ def _decode(tree: bytes) -> Node:
         raise ParseError("the shell parser gave no readable tree") from None
 
 
-_CACHED = 500  # characters; a tree is a thousand times its text, so of longer ones only the last few are kept
+_CACHED = 500  # characters; a tree is a thousand times as large, so we remember few longer ones
 _parser = Parser()
 atexit.register(_parser.close)
 
 
 def parse(text: str) -> Node:
-    """The syntax tree of a bash text. It is shared between callers: read it only."""
+    """The syntax tree of a bash text. Callers share it: do not change it."""
     tree = _outcome(text) if len(text) <= _CACHED else _long_outcome(text)
     if isinstance(tree, Exception):
         raise tree
@@ -209,7 +204,7 @@ def _outcome(text: str) -> Node | Exception:
         return _no_joined_comment(tree) if "\\\n" in text and "#" in text else tree
     except (ParseError, TooComplex) as error:
         if "parser" in str(error):
-            raise  # missing or killed: the next time may be better
+            raise  # missing or killed: try again next time
         return error.with_traceback(None)
 
 
@@ -217,7 +212,7 @@ _long_outcome = functools.lru_cache(maxsize=4)(_outcome.__wrapped__)
 
 
 def _no_joined_comment(node: object) -> Node:
-    """shfmt lets a backslash at a comment's end join the next line to it; for bash, that line is a command."""
+    """Refuse a comment that ends in a backslash: shfmt joins the next line to it, bash runs that line."""
     if isinstance(node, dict) and "Hash" in node and str(node.get("Text", "")).endswith("\\\n"):
         raise ParseError("a comment ends in a backslash, which shells and parsers read differently")
     for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
@@ -226,5 +221,5 @@ def _no_joined_comment(node: object) -> Node:
 
 
 def warm() -> None:
-    """Start the first waiting process before the first command needs it."""
+    """Start spare processes before the first command needs one."""
     _parser.refill()

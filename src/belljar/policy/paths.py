@@ -1,15 +1,15 @@
-"""Path classes: what a path inside the sandbox means to its owner. The places are in policies/knowledge/places.toml.
+"""Path classes. The paths of each class are in policies/knowledge/places.toml.
 
-Paths are resolved lexically (`..`, `//`, `/./`), against the directory the shell would be in and against the symbolic
-links the same command made. A glob stands for what it could match.
+Paths are resolved as text (`..`, `//`, `/./`), with the directory of the shell and the links that the command itself
+made. A glob stands for what it could match.
 """
 
-import fnmatch
 import functools
 import re
 
 from .knowledge import tables
-from .marks import ANY, ATOM, BRACKET, HOLES, STAR, has, has_glob, known, unglob
+from .marks import ANY, ATOM, BRACKET, HOLES, STAR, has, has_glob, known
+from .quoting import MAX_BRACKETS, PATH_BRACKETS, piece_regex
 
 WORKSPACE = "/workspace"
 HOME = "/home/sandbox"
@@ -29,14 +29,13 @@ def is_place(name: str, path: str) -> bool:
 
 
 def _in_home(name: str, path: str) -> bool:
-    """Whether a path is such a place in a home, or anywhere."""
+    """Whether a path is such a place in a home (`…_home`) or elsewhere."""
     home = re.match(_IN_HOME, path)
     return (home is not None and is_place(f"{name}_home", path[home.end() :])) or is_place(name, path)
 
 
 def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str = HOME, last: bool = True) -> str:
-    """The absolute path, with `.`, `..`, doubled slashes and links of this command's own making taken out (the last
-    component's too, unless the link itself is meant)."""
+    """The absolute path without `.`, `..`, double slashes and this command's links; `last`: also as last component."""
     if path.startswith("~"):
         user, _, rest = path[1:].partition("/")
         path = f"{({'': home, 'root': '/root'}).get(user, f'/home/{user}')}/{rest}"
@@ -52,7 +51,7 @@ def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str 
 
 
 def could_match(pattern: str, path: str) -> bool:
-    """Whether a path with active globs (or holes) could stand for this one."""
+    """Whether a path with active globs or marks could mean this one."""
     return ((regex := _shape(pattern)) is None or regex.fullmatch(path) is not None) and not any(
         part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET)  # a glob does not match a leading dot
         for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)
@@ -61,8 +60,12 @@ def could_match(pattern: str, path: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _shape(pattern: str) -> re.Pattern[str] | None:
-    first, *rest = "".join(map(_regex_piece, re.findall(f"{BRACKET}[^]/]*]|.", pattern, re.S))).split("[^/]*")
-    numbered = enumerate(filter(None, rest[:-1]), 1)  # each run where it first comes: to try all places takes for ever
+    if pattern.count(BRACKET) > MAX_BRACKETS:
+        return None
+    pieces = re.findall(f"{PATH_BRACKETS}|.", pattern, re.S)
+    regexes = (piece_regex(STAR if piece in HOLES else piece, "[^/]*", "[^/]") for piece in pieces)
+    first, *rest = "".join(regexes).split("[^/]*")
+    numbered = enumerate(filter(None, rest[:-1]), 1)  # match each run where it first fits: trying all takes too long
     runs = [f"(?=(?P<run{number}>[^/]*?{run}))(?P=run{number})" for number, run in numbered]
     try:
         return re.compile("[^/]*".join((first + "".join(runs), *rest[-1:]))) if len(runs) < 200 else None
@@ -70,19 +73,9 @@ def _shape(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-def _regex_piece(piece: str) -> str:
-    if piece in (STAR, ATOM) or piece in HOLES:
-        return "[^/]*"
-    if piece == ANY:
-        return "[^/]"
-    if piece[0] == BRACKET and len(piece) > 1:
-        return fnmatch.translate("[" + unglob(piece[1:])).removeprefix("(?s:").removesuffix(")\\Z")
-    return re.escape(piece)
-
-
 @functools.lru_cache(maxsize=4096)
 def classify(path: str) -> Class:
-    """The class of an absolute path as `resolve` gives it, and its flags."""
+    """The class and the flags of a path that `resolve` returned."""
     if has_glob(path):
         return _classify_glob(path)
     return _classify_hole(path) if has(path, HOLES) else _classify_known(path)
@@ -97,18 +90,18 @@ def _classify_glob(path: str) -> Class:
     if _covers_all(first) and re.fullmatch(rf"(/[{STAR}{ANY}]+)*/?", path[len(head.rstrip("/")) + 1 + len(first) :]):
         kind, flags = classify(head or "/")
         return kind, flags | {"glob", "all"}
-    for sample in tables()["place"]["samples"]:  # what a glob might be meant for
+    for sample in tables()["place"]["samples"]:  # try some paths that matter
         if could_match(path, sample):
             kind, flags = _classify_known(sample)
             return kind, flags | {"glob"}
-    plain = re.sub(f"[{STAR}{ANY}]|{BRACKET}[^]/]*]", "x", path)
+    plain = re.sub(f"[{STAR}{ANY}]|{PATH_BRACKETS}", "x", path)
     kind, flags = _classify_known(plain) if head not in ("", "/") else ("system", frozenset({"top"}))
     return kind, flags | {"glob"}
 
 
 def _covers_all(name: str) -> bool:
-    """Whether a pattern stands for (about) everything in its directory: *, .*, ?*, [a-z]*, .[!.]*"""
-    every = rf"\.?(?:{BRACKET}[^]]*]|{ANY})*{STAR}+|\.{{0,2}}(?:{ANY}|{BRACKET}[!^][^]]*])+{STAR}+"
+    """Whether a pattern matches (nearly) everything in its directory: *, .*, ?*, [a-z]*, .[!.]*"""
+    every = rf"\.?(?:{PATH_BRACKETS}|{ANY})*{STAR}+|\.{{0,2}}(?:{ANY}|{BRACKET}[!^][^]]*])+{STAR}+"
     return re.fullmatch(every, name) is not None
 
 
@@ -119,7 +112,7 @@ def _split_at_glob(path: str) -> tuple[str, str]:
 
 
 def _classify_hole(path: str) -> Class:
-    """Known up to a hole: inside its known parent, or anywhere where the hole comes first."""
+    """A path with a mark: somewhere in the known parent, or anywhere if the mark comes first."""
     head, hole, _ = re.split(f"([{HOLES}])", path, maxsplit=1)
     parent = head.rsplit("/", 1)[0] or "/"
     if hole == ATOM:
@@ -181,7 +174,7 @@ def _classify_outer(path: str) -> Class:
 
 
 def _home_flags(below: list[str]) -> frozenset[str]:
-    """A home itself has no flag; `inner` is a place in it that may be deleted and rebuilt."""
+    """A home itself has no flag; `inner` may be deleted and is made again, `child` is somebody's own."""
     if len(below) < 2:
         return frozenset()
     others = below[0] != "sandbox" and not below[1].startswith(".")

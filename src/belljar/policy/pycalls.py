@@ -1,7 +1,7 @@
-"""What Python's functions and methods do when they are called: their effects, and the values that come back.
+"""Calls of Python's functions and methods: their effects, and the values that they return.
 
-Which function does what is data: [language.python.calls] names the functions (and, after a dot, the methods) of each
-kind. A kind is a word that is explained here, an effect, or the shell command that does the same (`rm -r {0}`).
+[language.python.calls] in languages.toml lists the functions (and, with a dot in front, the methods) of each kind. A
+kind is in KINDS below, or an effect, or the shell command that does the same (`rm -r {0}`).
 """
 
 import posixpath
@@ -11,22 +11,22 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from . import expressions
-from .files import is_loopback
+from .files import host_of, is_loopback
 from .marks import ATOM, DISGUISED, ENCODED, FILE, HIDDEN, NETWORK, PRIVATE, SENSITIVE, STAR, UNKNOWN
-from .shellstate import Feed
 
 from .marks import clip, has, known, taints  # isort: skip
-from .roles_net import host_of, metadata
+from .roles_net import metadata
+from .shellstate import Feed
 
 if TYPE_CHECKING:
     from .pyscan import PythonScan
 
 LOOP_LIMIT, MAX_LEAVES = 256, 10_000
-_SAME = ("path", "file", "args", "cmd")  # other names of a first argument
+_FIRST_ARGUMENT = ("path", "file", "args", "cmd")  # its names as a keyword
 
 
 class Ref:
-    """A dotted name that is not a value: a module, a function, a method bound to a value."""
+    """A name: of a module, of a function, or of a method that is bound to a value."""
 
     __slots__ = ("bound", "name")
 
@@ -34,8 +34,8 @@ class Ref:
         self.name, self.bound = name, bound
 
 
-class Called:
-    """One call: the function's name, and what it is given (a method: first what it is bound to)."""
+class PythonCall:
+    """One call: the function's name and its arguments. The first argument of a method is its object."""
 
     def __init__(self, scan: "PythonScan", function: Ref, args: list[Any], words: dict[str, Any]) -> None:
         self.scan, self.call, self.state = scan, scan.call, scan.call.state
@@ -43,7 +43,7 @@ class Called:
         self.method = function.bound is not None
         name = re.sub(r"^(__)?builtins(__)?\.", "", function.name)
         self.name = name.removeprefix("value") if self.method else name
-        self.args: list[Any] = args or [words[key] for key in _SAME if key in words]
+        self.args: list[Any] = args or [words[key] for key in _FIRST_ARGUMENT if key in words]
         self.args = [function.bound, *args] if self.method else self.args
         self.texts = [text_of(arg) for arg in self.args]
         self.first, self.second = [*self.texts, "", ""][:2]
@@ -53,7 +53,7 @@ class Called:
         return next((kind for kind, pattern in kinds if expressions.fullmatch(pattern, self.name)), "")
 
     def filled(self, word: str) -> str:
-        """A word of the shell command that does the same. Where a condition picks some files, it is not all of them."""
+        """A word of the shell command that does the same. Under a condition, * means only some files."""
         if not (found := re.fullmatch(r"\{(\d)(:o)?\}", word)):
             return word
         value = self.args[int(found[1])] if int(found[1]) < len(self.args) else ATOM
@@ -61,12 +61,12 @@ class Called:
         return text.replace(STAR, ATOM) if self.scan.picking else text
 
 
-def called(scan: "PythonScan", function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
-    if isinstance(function.bound, Ref) and function.bound.name.startswith("file:"):  # a file that was opened to write
+def evaluate_call(scan: "PythonScan", function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
+    if isinstance(function.bound, Ref) and function.bound.name.startswith("file:"):  # a file that is open for writing
         if function.name.startswith("value.write") and args:
             scan.call.machine.write_file(function.bound.name[5:], text_of(args[0]), scan.call.state, append=True)
         return function.bound
-    one = Called(scan, function, args, words)
+    one = PythonCall(scan, function, args, words)
     kind = one.kind()
     if kind in KINDS:
         found = KINDS[kind](one)
@@ -74,7 +74,7 @@ def called(scan: "PythonScan", function: Ref, args: list[Any], words: dict[str, 
     if " " in kind:
         return scan.call.run([one.filled(word) for word in kind.split()])
     scan.call.emit(kind, one.name) if kind else None
-    return part(taints("".join(one.texts)).replace(ATOM, "").replace(FILE, ""))
+    return unknown_part(taints("".join(one.texts)).replace(ATOM, "").replace(FILE, ""))
 
 
 def text_of(value: Any) -> str:
@@ -90,33 +90,33 @@ def text_of(value: Any) -> str:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """The texts in a list. Lists may share lists, so there can be far more texts than there is memory."""
+    """The texts in a list, one by one: lists may share lists, so together they may not fit in memory."""
     for item in value.values() if isinstance(value, dict) else value:
         yield from _leaves(item) if item and isinstance(item, list | dict) else (text_of(item or ""),)
 
 
-def many(value: Any) -> list[Any]:
-    """What a loop over it sees."""
+def items_of(value: Any) -> list[Any]:
+    """The items of a loop over a value."""
     if isinstance(value, list):
         return value
-    return list(value) if isinstance(value, str) and known(value) else [part(text_of(value))]
+    return list(value) if isinstance(value, str) and known(value) else [unknown_part(text_of(value))]
 
 
-def part(text: str) -> str:
+def unknown_part(text: str) -> str:
     return text if not known(text) else UNKNOWN
 
 
-def joined(parts: list[str]) -> str:
+def join_path(parts: list[str]) -> str:
     return posixpath.join("", *parts)
 
 
 def formatted(template: str, args: list[Any]) -> str:
-    """`%` and `.format`, as far as they put texts in a row."""
+    """`%` and `.format` without widths and the like."""
     given = iter(args)
     return re.sub(r"%[srd]|\{\w*\}", lambda found: text_of(next(given, found[0])), template)
 
 
-def _code(one: Called) -> Any:
+def _code(one: PythonCall) -> Any:
     if has(one.first, NETWORK):
         one.call.emit("exec.network", "python exec")
     elif known(one.first):
@@ -125,7 +125,7 @@ def _code(one: Called) -> Any:
         one.call.emit("exec.disguised" if has(one.first, HIDDEN) else "exec.unseen", "python exec")
 
 
-def _open(one: Called) -> Any:
+def _open(one: PythonCall) -> Any:
     mode = one.second or text_of(one.words.get("mode", "r"))
     if not re.search(r"[wax+]", mode) and mode != UNKNOWN:
         return one.call.read(one.first)
@@ -133,15 +133,15 @@ def _open(one: Called) -> Any:
     return Ref("file:" + one.first, FILE)
 
 
-def _written(one: Called, text: str, over: bool = True) -> None:
-    """What is written over every file there is, and is not what was read from it, empties them all."""
+def _written(one: PythonCall, text: str, over: bool = True) -> None:
+    """Write a file. Writing something new to every file there is empties them all."""
     read = any(effect.kind == "read" and STAR in effect.target for effect in one.call.machine.effects)
     wipes = over and STAR in one.first and not one.scan.picking and not read
     one.call.write(one.first, text, *(["truncate"] if wipes else []))
 
 
-def _argv(one: Called) -> Any:
-    """A program and its arguments, in a list or (os.exec…) in a row with the program's name twice."""
+def _argv(one: PythonCall) -> Any:
+    """Run a program: its words are a list, or arguments with its name twice (os.exec…)."""
     for table in (value for value in (*one.args, one.words.get("env")) if isinstance(value, dict)):
         for key, value in table.items():
             one.call.machine.set(key, text_of(value), one.state.fork())
@@ -155,13 +155,13 @@ def _argv(one: Called) -> Any:
     return one.call.run(texts[1:] if twice else texts, Feed(text_of(one.words.get("input", one.words.get("stdin")))))
 
 
-def _shell(one: Called) -> Any:
-    """A command for a shell; one that is not known at all is the project's own business."""
+def _shell(one: PythonCall) -> Any:
+    """Run a command in a shell. If nothing of it is known, it is the project's code."""
     text = one.texts[-1] if one.method else one.first
     return one.call.shell(text) if text.strip(UNKNOWN) else one.call.emit("exec.script", "python")
 
 
-def _fetch(one: Called) -> Any:
+def _fetch(one: PythonCall) -> Any:
     sent = taints("".join([*one.texts, *map(text_of, one.words.values())]))
     one.call.send(sent, one.first) if has(sent, PRIVATE + ENCODED) else None
     one.call.emit("net.fetch", one.first)
@@ -170,13 +170,13 @@ def _fetch(one: Called) -> Any:
     return UNKNOWN if is_loopback(host_of(one.first)) else NETWORK
 
 
-def _send(one: Called) -> Any:
+def _send(one: PythonCall) -> Any:
     sent = "".join([*one.texts[1:], *map(text_of, one.words.values())])
     one.call.send(SENSITIVE + sent if one.name.startswith(".send") and FILE in sent else sent, "remote")
     return NETWORK
 
 
-KINDS: dict[str, Callable[[Called], Any]] = {
+KINDS: dict[str, Callable[[PythonCall], Any]] = {
     "code": _code, "open": _open, "argv": _argv, "shell": _shell, "fetch": _fetch, "send": _send,
     "write": lambda one: _written(one, one.second or text_of(one.words.get("data", "")), one.name != ".touch"),
     "print": lambda one: setattr(one.scan, "out", clip(one.scan.out + " ".join(one.texts) + "\n")),
@@ -197,11 +197,11 @@ KINDS: dict[str, Callable[[Called], Any]] = {
     "variable": lambda one: text_of(one.state.get(one.first)), "stdin": lambda one: one.call.stdin or UNKNOWN,
     "glob": lambda one: [one.first.replace("*", STAR)], "list": lambda one: [STAR],
     "walk": lambda one: [[one.first, [STAR], [STAR]]],
-    "below": lambda one: [joined([one.first, STAR if not one.second.strip("*/") else f"{ATOM}/{ATOM}"])],
+    "below": lambda one: [join_path([one.first, STAR if not one.second.strip("*/") else f"{ATOM}/{ATOM}"])],
     "same": lambda one: one.args[0] if len(one.args) == 1 and not isinstance(one.args[0], Ref)
-        else joined(one.texts) if one.args else "",
+        else join_path(one.texts) if one.args else "",
     "first": lambda one: one.args[0] if one.args else UNKNOWN,
-    "join": lambda one: one.first[:80].join(map(text_of, many(one.args[1])[:LOOP_LIMIT])) if one.second else "",
+    "join": lambda one: one.first[:80].join(map(text_of, items_of(one.args[1])[:LOOP_LIMIT])) if one.second else "",
     "split": lambda one: one.first.split(one.second or None) if known(one.first) else [one.first],
     "format": lambda one: formatted(one.first, [*one.args[1:], *one.words.values()]),
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Python code: a small abstract evaluator over `ast`.
+"""Python code: a small evaluator over `ast`.
 
-Strings are folded, names and imports followed, functions called; whatever reaches a call that runs, deletes, writes,
-reads or sends becomes an effect. What each call does is in pycalls.py and, as data, in languages.toml.
+It computes strings, follows names and imports, and calls functions. Calls that run, delete, write, read or send
+something become effects; pycalls.py and languages.toml say what each call does.
 """
 
 import ast
@@ -11,13 +11,13 @@ from typing import Any
 from . import expressions
 from .call import Call, program
 from .knowledge import tables
-from .marks import FILE, MAX_TEXT, NETWORK, UNKNOWN, clip, known, solid, unglob
+from .marks import FILE, MAX_TEXT, NETWORK, UNKNOWN, clip, drop_unset, known, unglob
 from .parser import TooComplex
-from .pycalls import LOOP_LIMIT, Ref, called, formatted, joined, many, part, text_of
+from .pycalls import LOOP_LIMIT, Ref, evaluate_call, formatted, items_of, join_path, text_of, unknown_part
 
 MAX_STEPS, MAX_ITEMS, MAX_DEPTH = 20_000, 10_000, 8
-_KINDS = {"is_file", "is_dir", "exists", "isfile", "isdir", "isdigit"}
-_TEXTS = ("text", "content", "stdout", "parent", "data")
+_FILE_TESTS = {"is_file", "is_dir", "exists", "isfile", "isdir", "isdigit"}
+_TEXT_ATTRIBUTES = ("text", "content", "stdout", "parent", "data")
 
 
 class PythonScan:
@@ -27,13 +27,13 @@ class PythonScan:
 
     def __init__(self, call: Call, argv: list[str] | None = None) -> None:
         self.call, self.out, self.depth, self.steps = call, "", 0, 0
-        self.names: dict[str, Any] = {"__name__": "__main__"}  # a function or a class is its own syntax tree
-        self.looping = self.picking = 0  # inside so many loops without end; conditions that pick some files of all
+        self.names: dict[str, Any] = {"__name__": "__main__"}  # the value of a function or class is its syntax tree
+        self.looping = self.picking = 0  # depth in endless loops; in conditions that choose files
         self.constants: dict[str, Any] = {"sys.argv": ["-c", *(argv or [])], "sys.executable": "/usr/bin/python3"}
         self.constants |= {"os.sep": "/", "os.curdir": ".", "sys.stdin": call.stdin.splitlines() or UNKNOWN}
 
     def run(self, code: str) -> bool:
-        """Whether the code could be read."""
+        """Evaluate code. Returns whether it could be parsed."""
         if self.depth >= MAX_DEPTH:
             return False
         try:
@@ -52,12 +52,12 @@ class PythonScan:
         if isinstance(function, Ref):
             own = self.names.get(function.name.removeprefix("value."))
             if not isinstance(own, ast.AST):
-                return called(self, function, args, words)
+                return evaluate_call(self, function, args, words)
             function, args = own, args if function.bound is None else [function.bound, *args]
         return self._apply(function, args, words) if isinstance(function, ast.AST) else UNKNOWN
 
     def _apply(self, node: Any, args: list[Any], words: dict[str, Any]) -> Any:
-        """Call what the code defines; of a class, whatever Python calls by itself."""
+        """Call a function of the code. Of a class, call the methods that Python calls by itself."""
         if isinstance(node, ast.ClassDef):
             for one in node.body:
                 if isinstance(one, ast.FunctionDef) and one.name.startswith("__"):
@@ -83,7 +83,7 @@ class PythonScan:
             self.visit(statement)
 
     def visit(self, node: ast.AST | None) -> Any:
-        """The value of an expression; a statement is carried out."""
+        """Evaluate an expression, or carry out a statement."""
         self.steps += 1
         if self.steps > MAX_STEPS:
             raise TooComplex("its Python code is too long to judge")
@@ -97,25 +97,25 @@ class PythonScan:
 
     @staticmethod
     def _bounded(value: Any) -> Any:
-        """A value that has not grown out of hand."""
+        """The value, if it is not too large."""
         if isinstance(value, list) and len(value) > MAX_ITEMS:
             raise TooComplex("its lists are too long to judge")
         return clip(value) if isinstance(value, str) else value
 
     def _import(self, node: ast.Import) -> None:
         for item in node.names:
-            self._written_module(item.name)
+            self._import_written(item.name)
             top = item.name.split(".")[0]
             self.names[item.asname or top] = Ref(item.name if item.asname else top)
 
     def _importfrom(self, node: ast.ImportFrom) -> None:
-        self._written_module(node.module or "")
+        self._import_written(node.module or "")
         for item in node.names:
             if not isinstance(self.names.get(item.name), ast.AST):
                 self.names[item.asname or item.name] = Ref(f"{node.module}.{item.name}")
 
-    def _written_module(self, module: str) -> None:
-        """A module that this command wrote."""
+    def _import_written(self, module: str) -> None:
+        """Run an imported module if this command wrote it."""
         written = self.call.machine.read_file(module.replace(".", "/") + ".py", self.call.state) or ""
         if NETWORK in written:
             self.call.emit("exec.network", module)
@@ -171,7 +171,7 @@ class PythonScan:
         self.body(node.body)
 
     def _for(self, node: ast.For) -> None:
-        for item in many(self.visit(node.iter))[:LOOP_LIMIT]:
+        for item in items_of(self.visit(node.iter))[:LOOP_LIMIT]:
             self._bind(node.target, item)
             self.body(node.body)
         self.body(node.orelse)
@@ -211,7 +211,7 @@ class PythonScan:
     def _values(self, nodes: list[ast.expr]) -> list[Any]:
         found: list[Any] = []
         for node in nodes:
-            found += many(self.visit(node)) if isinstance(node, ast.Starred) else [self.visit(node)]
+            found += items_of(self.visit(node)) if isinstance(node, ast.Starred) else [self.visit(node)]
         return found
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
@@ -231,7 +231,7 @@ class PythonScan:
             same = (isinstance(left, kind) and isinstance(right, kind) for kind in (list, int))
             return left + right if any(same) else text_of(left) + text_of(right)
         if isinstance(node.op, ast.Div):
-            return joined([text_of(left), text_of(right)])
+            return join_path([text_of(left), text_of(right)])
         if isinstance(node.op, ast.Mult) and isinstance(left, str) and isinstance(right, int):
             return left * min(right, MAX_TEXT // max(1, len(left)) + 1)
         if isinstance(node.op, ast.Mod) and isinstance(left, str):
@@ -250,7 +250,7 @@ class PythonScan:
         if not generators:
             return [self.visit(element)]
         found: list[Any] = []
-        for item in many(self.visit(generators[0].iter))[:LOOP_LIMIT]:
+        for item in items_of(self.visit(generators[0].iter))[:LOOP_LIMIT]:
             self._bind(generators[0].target, item)
             chosen = picks(generators[0].ifs)
             self.picking += chosen
@@ -270,7 +270,7 @@ class PythonScan:
         try:
             return value[text_of(key) if isinstance(value, dict) else key]
         except (TypeError, IndexError, KeyError, ValueError):
-            return value if isinstance(key, slice) else part(text_of(value))
+            return value if isinstance(key, slice) else unknown_part(text_of(value))
 
     def _attribute(self, node: ast.Attribute) -> Any:
         if isinstance(node.value, ast.Name) and f"{node.value.id}.{node.attr}" in self.names:
@@ -279,7 +279,9 @@ class PythonScan:
         if isinstance(value, Ref) and value.bound is None:
             name = f"{value.name}.{node.attr}"
             return self.constants[name] if name in self.constants else Ref(name)
-        return text_of(value) if node.attr in _TEXTS else Ref(f"value.{node.attr}", UNKNOWN if value is None else value)
+        if node.attr in _TEXT_ATTRIBUTES:
+            return text_of(value)
+        return Ref(f"value.{node.attr}", UNKNOWN if value is None else value)
 
     def _call(self, node: ast.Call) -> Any:
         function, args = self.visit(node.func), self._values(node.args)
@@ -287,9 +289,9 @@ class PythonScan:
 
 
 def picks(tests: list[ast.expr]) -> bool:
-    """Whether a condition chooses among files by what they are called; being a file is no choice."""
+    """Whether a condition chooses files by their names. `if x.is_file()` does not."""
     nodes = [node for test in tests for node in ast.walk(test)]
-    kinds = any(isinstance(node, ast.Attribute) and node.attr in _KINDS for node in nodes)
+    kinds = any(isinstance(node, ast.Attribute) and node.attr in _FILE_TESTS for node in nodes)
     return any(isinstance(node, ast.Name) for node in nodes) and not kinds
 
 
@@ -297,7 +299,7 @@ def picks(tests: list[ast.expr]) -> bool:
 
 
 def scan_python(call: Call, code: str, argv: list[str]) -> str | None:
-    """What it prints; None where it could not be read."""
+    """Evaluate code. Returns what it prints; None if it could not be parsed."""
     state = call.state
     call.state = state.fork()
     try:
@@ -314,25 +316,25 @@ def scan_python(call: Call, code: str, argv: list[str]) -> str | None:
 
 @program("python python2 python3 pypy pypy3 ipython pythonw micropython")
 def _python(call: Call) -> str | None:
-    args = [solid(arg) for arg in call.args]
+    args = [drop_unset(arg) for arg in call.args]
     for index, arg in enumerate(args):
         if found := re.fullmatch(r"-[BEIOPSbdiqsuvx]*([cm])(.*)", arg, re.S):
             text = found[2] or (call.args[index + 1] if index + 1 < len(args) else "")
             rest = call.args[index + (1 if found[2] else 2) :]
-            return call.scan("python", unglob(text), rest) if found[1] == "c" else _module(call, solid(text), rest)
+            return call.scan("python", unglob(text), rest) if found[1] == "c" else _module(call, drop_unset(text), rest)
         if arg == "-":
-            return _fed(call, call.args[index + 1 :])
+            return _stdin_code(call, call.args[index + 1 :])
         if not arg.startswith("-") and args[index - 1] not in ("-W", "-X"):
             return call.run_code("python", call.args[index:])
-    return _fed(call, [])
+    return _stdin_code(call, [])
 
 
-def _fed(call: Call, rest: list[str]) -> str | None:
+def _stdin_code(call: Call, rest: list[str]) -> str | None:
     return call.scan("python", call.stdin, rest) if call.stdin.strip(FILE + "\n") else None
 
 
 def _module(call: Call, module: str, rest: list[str]) -> str | None:
-    """A module that this command wrote, or one that is known as a program."""
+    """Run a module: one that this command wrote, or one that is known as a program."""
     for path in (".py", "/__main__.py"):
         written = call.machine.read_file(module.replace(".", "/") + path, call.state)
         call.scan("python", written, rest) if written else None

@@ -1,4 +1,4 @@
-"""One call of a program, read by its entry: every argument gets its role, and the roles make the effects."""
+"""Read one call of a program by its entry: give each argument its role, and let each role emit its effects."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from . import expressions
 from .call import Call, Options
 from .expressions import named
 from .knowledge import Entry, When
-from .marks import ATOM, ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
+from .marks import ATOM, ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, plain_text, unglob
 from .paths import WORKSPACE
 from .shellstate import BASE_ENV
 
@@ -18,30 +18,30 @@ PRINTS = {
     "private": SENSITIVE, "everything": STAR + "\n", "one": "1\n", "workspace": WORKSPACE + "\n", "gitdir": ".git\n",
     "user": BASE_ENV["USER"] + "\n", "disks": f"/dev/sda {ATOM} /\n/dev/sda {ATOM} {WORKSPACE}\n",
 }  # fmt: skip
-# What an argument of a role does: one argument at a time, or several and a parameter (`code:sql`).
-ONE: dict[str, Callable[["Reading", str], object]] = {}
-MANY: dict[str, Callable[["Reading", list[str], str], object]] = {}
+# What a role does with one argument; or with several, and a parameter (`code:sql`).
+WORD_ROLES: dict[str, Callable[["Reading", str], object]] = {}
+WORDS_ROLES: dict[str, Callable[["Reading", list[str], str], object]] = {}
 Filter = Callable[[Call, Options, str], str | None]
 FILTERS: dict[str, Filter] = {}
-_LAST = ("write", "destination", "append", "truncate", "tee", "save")  # they need what the others have read
+_AFTER_READING = ("write", "destination", "append", "truncate", "tee", "save")  # roles that use what others have read
 
 
 class Reading:
     def __init__(self, call: Call, entry: Entry, outer: "Reading | None" = None) -> None:
         self.call, self.entry = call, entry
-        self.content, self.inputs, self.ran = "", 0, ""
+        self.content, self.inputs, self.output = "", 0, ""
         self.sent = self.target = self.mode = self.destination = ""
         self.sources: list[tuple[str, str | None]] = []
         self.rest: list[str] = []
         self.options = Options()
-        self.described = bool(entry.destroys)  # whether somebody said what its verb does
+        self.described = bool(entry.destroys)  # whether the entry says what the verb does
         self.flags: list[str] = list(outer.flags) if outer else []
         self.settings: str = entry.settings or (outer.settings if outer else "")
-        self.text = " ".join(unglob(solid(arg)) for arg in call.args)
+        self.text = " ".join(plain_text(arg) for arg in call.args)
 
     def run(self) -> str | None:
         call, entry = self.call, self.entry
-        call.machine.note(f"{call.text()}  ←  {entry.name} in {entry.source}")
+        call.machine.record_reading(f"{call.text()}  ←  {entry.name} in {entry.source}")
         if "bundled" in entry.traits and re.fullmatch(r"[A-Za-z]+", "".join(call.args[:1])):  # tar xzf
             call.args = [f"-{call.args[0]}", *call.args[1:]]
         options = call.options(entry.takes, entry.posix)
@@ -54,16 +54,16 @@ class Reading:
         verb = self._verb(options) if entry.verbs else None
         acts = [(act, [text]) for names, act in entry.options.items() for text in options.all(*names.split())]
         roles = entry.operands
-        if any(roles.endswith(f" {act}") for act, _ in acts):  # `cp -t there a b`: the option has taken its place
+        if any(roles.endswith(f" {act}") for act, _ in acts):  # `cp -t there a b`: an option gave the destination
             roles = roles.rpartition(" ")[0]
-        acts += self.assigned(roles, options.rest) if verb is None and options.rest != ["-"] else []
+        acts += self.assign_roles(roles, options.rest) if verb is None and options.rest != ["-"] else []
         self.destination = acts[-1][1][-1] if acts and acts[-1][0] == "destination" else ""
         hosts = (words[0] for act, words in acts if act in ("fetch", "download", "host"))
         self.target = next(filter(re.compile("[.:]").search, hosts), "")
-        for act, words in sorted(acts, key=lambda one: one[0] in _LAST):
-            self.act(act, words)
+        for act, words in sorted(acts, key=lambda one: one[0] in _AFTER_READING):
+            self.apply_role(act, words)
         if entry.stdin and call.stdin.strip() and not any(re.match("code|script", act) for act, _ in acts):
-            self.act(entry.stdin, [unglob(call.stdin)])
+            self.apply_role(entry.stdin, [unglob(call.stdin)])
         if entry.stdin == "code:sql" and expressions.search(named("dropping_file"), call.feed.source):
             call.emit("data.drop", call.feed.source)
         printed = self._effects(options)
@@ -80,13 +80,13 @@ class Reading:
         return out
 
     def _verb(self, options: Options) -> "Reading | None":
-        """The entry whose pattern the first words meet. An option that nobody listed may have taken a word before."""
-        words = [unglob(solid(word)) for word in options.rest]
+        """The entry of the verb that the first words match. A word before it may be the value of an unlisted option."""
+        words = [plain_text(word) for word in options.rest]
         starts = [at for at in range(min(3, len(words))) if options.after_flag(words[:at], self.call.args)]
         named_ones = ((at, *one) for at in starts for one in self.entry.verbs if one[0] != ("*",))
         others = ((0, *one) for one in self.entry.verbs if one[0] == ("*",))
         for start, pattern, entry in chain(named_ones, others):
-            length = matched(pattern, words[start:]) if words else None
+            length = words_matched(pattern, words[start:]) if words else None
             if length is None:
                 continue
             taken, args = options.rest[start : start + length], list(self.call.args)
@@ -94,13 +94,13 @@ class Reading:
                 args.remove(word)
             args = options.rest[start + length :] if self.entry.posix else args
             inner = Call(self.call.machine, self.call.name, args, self.call.state, self.call.feed)
-            inner.original = self.call.original  # what a person reads names the verb
+            inner.original = self.call.original  # messages name the verb
             self.described |= pattern != ("*",)
             return Reading(inner, entry, self)
         return None
 
     def _effects(self, options: Options) -> str:
-        """What it does in any case, and what its arguments give away; the answer is what it then prints."""
+        """Emit the effects of `effect`, `destroys` and `when`. Returns what `when` says that it prints."""
         entry, printed = self.entry, ""
         for effect in filter(None, (entry.effect, self._destroys())):
             self.emit(effect)
@@ -110,18 +110,17 @@ class Reading:
             if when.effect:
                 self.emit(when.effect)
             for match in matches if when.role else []:
-                self.act(when.role, [" ".join(group for group in match.groups() if group)])
+                self.apply_role(when.role, [" ".join(group for group in match.groups() if group)])
             printed = when.prints or printed
         return printed
 
     def _destroys(self) -> str:
-        """What the program does where one of its first words is a verb that destroys, or any argument is an option or a
-        statement that does, and it is no rehearsal."""
+        """The effect in `destroys`, if a verb or an argument is destructive and it is no rehearsal."""
         if not self.entry.destroys or expressions.search(named("rehearsal"), self.text):
             return ""
-        words = [unglob(solid(word)) for word in self.options.rest[:5]]
+        words = [plain_text(word) for word in self.options.rest[:5]]
         verbs = takewhile(lambda word: not expressions.fullmatch(named("reading"), word), words)
-        places = (("destructive", verbs), ("destructive_argument", map(unglob, map(solid, self.call.args))))
+        places = (("destructive", verbs), ("destructive_argument", map(plain_text, self.call.args)))
         found = any(expressions.fullmatch(named(kind), one) for kind, words in places for one in words)
         return self.entry.destroys if found else ""
 
@@ -130,18 +129,18 @@ class Reading:
         if excepted or (when.flag and not options.has(*when.flag.split())):
             return []
         if when.arg:
-            return [one for arg in self.call.args if (one := expressions.search(when.arg, unglob(solid(arg))))]
+            return [one for arg in self.call.args if (one := expressions.search(when.arg, plain_text(arg)))]
         texts = [self.text]
         if when.given:
             files = self.call.state.files.items() if when.files else ()
             named_ones = [text for path, text in files if re.search(when.files, path)]
-            texts.append("\n".join([self.call.handed(), *named_ones]))
+            texts.append("\n".join([self.call.given_text(), *named_ones]))
         if not when.role:
             return [one for text in texts if (one := expressions.search(when.given or when.args, text))]
-        return [one for text in texts for one in expressions.found(when.given or when.args, text)]
+        return [one for text in texts for one in expressions.find_all(when.given or when.args, text)]
 
     def emit(self, text: str) -> None:
-        """An effect as the data write it: its kind, a path class after @, flags."""
+        """Emit effects that are written as in knowledge files: kind, @path_class, flags."""
         for one in text.split(","):
             kind, *words = one.split()
             kinds = [word[1:] for word in words if word[0] == "@"]
@@ -149,7 +148,7 @@ class Reading:
             self.call.machine.emit(kind, self.call.text(), "".join(kinds), flags, self.call.name)
 
     @staticmethod
-    def assigned(roles: str, words: list[str]) -> list[tuple[str, list[str]]]:
+    def assign_roles(roles: str, words: list[str]) -> list[tuple[str, list[str]]]:
         """Operands with their roles: `skip run…` runs the rest, `copy* destination` copies all but the last."""
         found, names = [], roles.split()
         for index, name in enumerate(names):
@@ -165,46 +164,43 @@ class Reading:
                 words = words[1:]
         return found
 
-    def act(self, name: str, words: list[str]) -> None:
+    def apply_role(self, name: str, words: list[str]) -> None:
         base, _, parameter = name.partition(":")
-        ONE[base](self, words[0]) if base in ONE else MANY[base](self, words, parameter)
+        WORD_ROLES[base](self, words[0]) if base in WORD_ROLES else WORDS_ROLES[base](self, words, parameter)
 
-    def add(self, text: str) -> None:
-        """One more input was read."""
+    def add_content(self, text: str) -> None:
+        """The call reads one more input."""
         self.content, self.inputs = self.content + text, self.inputs + 1
 
-    def hear(self, text: str) -> None:
-        self.ran += text
-
-    def give(self, text: str) -> None:
-        """One more text goes to the other host."""
+    def add_sent(self, text: str) -> None:
+        """The call sends one more text."""
         self.sent += text or " "
 
     def printed(self, what: str, options: Options) -> str | None:
         text = self.content if self.inputs else self.call.stdin
         if what in FILTERS:
             return FILTERS[what](self.call, options, text)
-        return {"content": text, "command-output": self.ran}.get(what, PRINTS.get(what))
+        return {"content": text, "command-output": self.output}.get(what, PRINTS.get(what))
 
 
-def matched(pattern: tuple[str, ...], words: list[str]) -> int | None:
-    """How many words a verb's pattern takes: `a|b` either, `x*` a beginning, `**` any number of words between."""
+def words_matched(pattern: tuple[str, ...], words: list[str]) -> int | None:
+    """How many words a verb's pattern matches; None if it does not match. The patterns are in policies/README.md."""
     at = 0
     for index, piece in enumerate(pattern):
         if piece == "**":
             rest = pattern[index + 1 :]
-            ends = (skip + taken for skip in range(6) if (taken := matched(rest, words[at + skip :])) is not None)
+            ends = (skip + taken for skip in range(6) if (taken := words_matched(rest, words[at + skip :])) is not None)
             found = next(ends, None)
             return None if found is None else at + found
         if piece == "*" and len(pattern) == 1:
             return 0
-        if at >= len(words) or not any(_word(one, words[at]) for one in piece.split("|")):
+        if at >= len(words) or not any(_word_matches(one, words[at]) for one in piece.split("|")):
             return None
         at += 1
     return at
 
 
-def _word(piece: str, word: str) -> bool:
+def _word_matches(piece: str, word: str) -> bool:
     if piece.startswith("*"):
         return word.endswith(piece[1:])
     return word.startswith(piece[:-1]) if piece.endswith("*") else word == piece

@@ -1,4 +1,4 @@
-"""Redirections: where a statement's text comes from and goes to."""
+"""Redirections: where a statement reads from and writes to."""
 
 import re
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ from belljar.patterns import lazy_pattern
 
 from .expand import flat
 from .files import read_path, write_path
-from .marks import UNKNOWN, solid
+from .marks import UNKNOWN, drop_unset
 from .parser import Node
 from .shellstate import Feed, ShellState
 
@@ -18,7 +18,7 @@ Outputs = list[tuple[str, bool]]
 _SHELLISH = lazy_pattern(r"(^|/)(ba|da|z|k|c|fi|a)?sh$|python|perl|ruby|exec")
 
 
-def redirected(machine: "Machine", stmt: Node, state: ShellState, feed: Feed) -> str:
+def run_redirected(machine: "Machine", stmt: Node, state: ShellState, feed: Feed) -> str:
     outputs: Outputs = []
     discard = False
     held = state.fork() if stmt.get("Redirs") else state
@@ -26,9 +26,9 @@ def redirected(machine: "Machine", stmt: Node, state: ShellState, feed: Feed) ->
         feed, silent = _redirect(machine, redirect, state, feed, outputs)
         discard = discard or silent
     words = (stmt.get("Cmd") or {}).get("Args") or []
-    if any(solid(path).startswith(("/dev/tcp/", "/dev/udp/")) for path, _ in outputs) and words:
-        first = machine.expander(held).fields(words[0])[:1]  # a shell whose ends are sockets is a reverse shell
-        machine.emit("net.shell", outputs[0][0]) if first and _SHELLISH.search(solid(first[0])) else None
+    if any(drop_unset(path).startswith(("/dev/tcp/", "/dev/udp/")) for path, _ in outputs) and words:
+        first = machine.expander(held).fields(words[0])[:1]  # a shell on a socket is a reverse shell
+        machine.emit("net.shell", outputs[0][0]) if first and _SHELLISH.search(drop_unset(first[0])) else None
     outer, machine.feed = machine.feed, feed
     try:
         out = machine.command(stmt.get("Cmd"), state, feed) if stmt.get("Cmd") else ""
@@ -46,10 +46,10 @@ def redirected(machine: "Machine", stmt: Node, state: ShellState, feed: Feed) ->
 
 
 def _redirect(machine: "Machine", node: Node, state: ShellState, feed: Feed, outputs: Outputs) -> tuple[Feed, bool]:
-    """The standard input after it, and whether the standard output goes where nobody reads it."""
+    """Standard input after this redirection, and whether standard output goes to another descriptor."""
     op, expander = node["Op"], machine.expander(state)
     number = (node.get("N") or {}).get("Value", "")
-    if number[:1] == "{":  # bash picks a number and puts it into the variable
+    if number[:1] == "{":  # bash chooses a number and sets the variable
         state.env[number[1:-1]] = number = str(10 + len(state.files))
     if op in ("<<", "<<-"):
         return _fed(number, expander.heredoc(node), state, feed), False
@@ -57,17 +57,17 @@ def _redirect(machine: "Machine", node: Node, state: ShellState, feed: Feed, out
     target = fields[0] if len(fields) == 1 else expander.text(node["Word"])
     if op == "<<<":
         return _fed(number, target + "\n", state, feed), False
-    if op == "<&" and solid(target) in state.feeds:
-        return state.feeds[solid(target)], False
-    if op == ">&" and f"&{solid(target)}>" in state.env and number in ("", "1"):
-        outputs.append((flat(state.env[f"&{solid(target)}>"]), True))
-    elif op in ("<&", ">&") and re.fullmatch(r"\d+-?|-", solid(target)):
+    if op == "<&" and drop_unset(target) in state.feeds:
+        return state.feeds[drop_unset(target)], False
+    if op == ">&" and f"&{drop_unset(target)}>" in state.env and number in ("", "1"):
+        outputs.append((flat(state.env[f"&{drop_unset(target)}>"]), True))
+    elif op in ("<&", ">&") and re.fullmatch(r"\d+-?|-", drop_unset(target)):
         return feed, op == ">&" and number in ("", "1") and target != "1"
     elif op in ("<", "<>", "<&"):
         if op == "<>" and number not in ("", "0"):
             state.env[f"&{number}>"] = target
         fed = _fed(number, read_path(machine, target, state), state, feed)
-        fed.source = fed.source if fed is feed else solid(target)
+        fed.source = fed.source if fed is feed else drop_unset(target)
         return fed, False
     elif number in ("", "1") or op in ("&>", "&>>"):
         outputs.append((target, op in (">>", "&>>")))
@@ -78,7 +78,7 @@ def _redirect(machine: "Machine", node: Node, state: ShellState, feed: Feed, out
 
 def _descriptor(machine: "Machine", number: str, target: str, append: bool, state: ShellState) -> None:
     write_path(machine, target, state, frozenset({"append" if append else "truncate"}))
-    if solid(target) in machine.sinks:
+    if drop_unset(target) in machine.sinks:
         machine.write_file(target, UNKNOWN, state)
     if number != "2":
         state.env[f"&{number}>"] = target
@@ -86,7 +86,7 @@ def _descriptor(machine: "Machine", number: str, target: str, append: bool, stat
 
 
 def _fed(number: str, text: str, state: ShellState, feed: Feed) -> Feed:
-    """Text given to a descriptor: the standard input, or a file that /dev/fd names."""
+    """Give text to a descriptor. Returns standard input after that."""
     if number in ("", "0"):
         return Feed(text)
     state.files[f"/dev/fd/{number}"] = state.files[f"/proc/self/fd/{number}"] = text

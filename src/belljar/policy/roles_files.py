@@ -1,27 +1,27 @@
-"""Roles of arguments that are files: read, written, deleted, moved, copied, linked, changed, unpacked."""
+"""Roles of arguments that are files. policies/README.md lists the roles."""
 
 import re
 
 from belljar.patterns import lazy_pattern
 
-from .marks import ATOM, FILE, NETWORK, PRIVATE, SENSITIVE, STAR, UNKNOWN, has, known, solid, taints
+from .marks import ATOM, FILE, NETWORK, PRIVATE, SENSITIVE, STAR, UNKNOWN, drop_unset, has, known, taints
 from .paths import resolve
-from .reading import ONE, Reading
+from .reading import WORD_ROLES, Reading
 
 REMOTE = lazy_pattern(r"(?:[\w.@-]+:(?!//)|rsync://|s3:|gs:)")
 
 
 def read(reading: Reading, path: str) -> None:
-    reading.add(reading.call.read(path))
+    reading.add_content(reading.call.read(path))
 
 
 def pack(reading: Reading, path: str) -> None:
-    """Into an archive: a whole home, system or workspace holds something private."""
-    reading.add(reading.call.take(path, "system", "workspace_root"))
+    """Put into an archive. A whole home, system or workspace holds something private."""
+    reading.add_content(reading.call.read_all(path, "system", "workspace_root"))
 
 
 def view(reading: Reading, path: str) -> None:
-    """Only some of it is shown, which matters where it is a credential."""
+    """Shown in part, which matters only for credentials."""
     read(reading, path) if reading.call.locate(path)[1] == "secret" and "/" in path else None
 
 
@@ -49,7 +49,7 @@ def copy(reading: Reading, path: str) -> None:
     call = reading.call
     if "folders" in reading.flags:
         call.change(path, "mode", "recursive", *(["locked"] if reading.mode else []))
-    elif REMOTE.match(solid(path)) and "remote" in reading.entry.traits:
+    elif REMOTE.match(drop_unset(path)) and "remote" in reading.entry.traits:
         call.emit("net.fetch", path)
         reading.sources.append((path, NETWORK))
     else:
@@ -58,23 +58,23 @@ def copy(reading: Reading, path: str) -> None:
 
 
 def destination(reading: Reading, target: str) -> None:
-    """What was moved or copied comes to a place: onto it, or into it where it is a directory."""
+    """Where files are moved or copied to: a file, or a directory."""
     call = reading.call
     if "folders" in reading.flags:
         copy(reading, target)
         return
-    remote = REMOTE.match(solid(target)) and "remote" in reading.entry.traits
+    remote = REMOTE.match(drop_unset(target)) and "remote" in reading.entry.traits
     for path, text in reading.sources:
         if remote:
-            call.send(SENSITIVE if call.whole(path, "system") else text or "", target)
+            call.send(SENSITIVE if call.is_whole_place(path, "system") else text or "", target)
             continue
         whole = "contents" in reading.flags or (call.name == "rsync" and path.endswith("/"))
-        _arrived(reading, f"{path.rstrip('/')}/{STAR}" if whole else path, target, FILE if text is None else text)
+        _arrive(reading, f"{path.rstrip('/')}/{STAR}" if whole else path, target, FILE if text is None else text)
     if "mirror" in reading.flags and not remote:
         call.delete(target, "recursive")
 
 
-def _arrived(reading: Reading, source: str, target: str, text: str) -> None:
+def _arrive(reading: Reading, source: str, target: str, text: str) -> None:
     call = reading.call
     full, kind, flags = call.locate(target)
     if call.locate(source)[0] in ("/dev/null", "/dev/zero", "/dev/urandom"):
@@ -82,14 +82,14 @@ def _arrived(reading: Reading, source: str, target: str, text: str) -> None:
         return
     inside = target.rstrip("/") + "/" + (re.split(r"[/:]", source.rstrip("/"))[-1] or ATOM)
     below = call.locate(source.removesuffix(f"/{STAR}"))[0] + "/"
-    for name in [name for name in call.state.files if name.startswith(below)][:100]:  # a tree of this command's files
+    for name in [name for name in call.state.files if name.startswith(below)][:100]:  # files of this command
         place = target if re.search(rf"/[.{STAR}]?$", source) else inside
         call.write(f"{place}/{name.removeprefix(below)}", call.state.files[name])
     home = kind == "home" and not flags & {"inner", "child"}
     into = target.endswith("/") or kind in ("workspace_root", "root") or "top" in flags or target in (".", "..", "~")
     call.write(inside if into or home else target, text)
-    if re.match(r"(/usr)?(/local)?/s?bin/[^/]+$", solid(source)):
-        call.state.links[full] = solid(source)  # a copy of a program under another name is that program
+    if re.match(r"(/usr)?(/local)?/s?bin/[^/]+$", drop_unset(source)):
+        call.state.links[full] = drop_unset(source)  # a copy of a program is that program
     call.state.files[call.locate(inside)[0]] = text
 
 
@@ -112,19 +112,19 @@ def link_name(reading: Reading, name: str) -> None:
 
 
 def setuid(mode: str) -> bool:
-    """Whether a mode, or a list of them, lets others run a file as its owner (rsync's D: on directories only)."""
-    modes = [part.removeprefix("F") for part in solid(mode).split(",") if part[:1] != "D"]
+    """Whether a mode (or a list of modes) sets the setuid bit of files; rsync's D is for directories."""
+    modes = [part.removeprefix("F") for part in drop_unset(mode).split(",") if part[:1] != "D"]
     return any(re.match(r"0*[4-7][0-7]{3}$|(?!g+[+=])[ugoa]*[+=][rwxXt]*s", part) for part in modes)
 
 
 def mode(reading: Reading, text: str) -> None:
-    reading.mode = solid(text)
+    reading.mode = drop_unset(text)
     if setuid(reading.mode) and "folders" not in reading.flags:
         reading.call.emit("privilege.setuid")
 
 
 def chmod(reading: Reading, path: str) -> None:
-    """`open`: others may write. `locked`: its owner may no longer read it."""
+    """Flags: `open` (others may write), `locked` (its owner may not read it)."""
     bits, flags = reading.mode, ["mode", *reading.flags]
     flags += ["open"] if re.search(r"777|666|[ao]\+\w*w|^\+\w*w", bits) else []
     locks = re.match(r"0*[0-3]?[0-7]{0,2}$|[ua]*-\w*[rwx]|[ua]*=(,|$)", bits)
@@ -134,8 +134,8 @@ def chmod(reading: Reading, path: str) -> None:
 
 
 def owner(reading: Reading, text: str) -> None:
-    """Somebody else's, unless it is worked out at run time or the sandbox's own user."""
-    name = re.split("[:.]", solid(text))[0]
+    """Somebody else, unless it is computed at run time or the user of the sandbox."""
+    name = re.split("[:.]", drop_unset(text))[0]
     reading.mode = "" if not known(name) or name in ("sandbox", "1000", "") else "owner"
     reading.call.emit("privilege.chown") if name in ("root", "0") else None
 
@@ -147,31 +147,34 @@ def fifo(reading: Reading, path: str) -> None:
 
 
 def device(reading: Reading, path: str) -> None:
-    """A file system made in an ordinary file is that file's business."""
+    """A disk. A file system in an ordinary file is harmless."""
     ordinary = reading.call.locate(path)[1] in ("workspace", "scratch") and re.search(r"/|\.\w+$", path)
     reading.call.emit("device.format") if path and not path.isdecimal() and not ordinary else None
 
 
 def upload(reading: Reading, path: str) -> None:
-    text = reading.call.take(path) if "://" not in path and ("/" in path or "." in path) else path
+    text = reading.call.read_all(path) if "://" not in path and ("/" in path or "." in path) else path
     reading.call.emit("net.send", path, "sensitive") if has(text, PRIVATE) else None
 
 
 def tar(reading: Reading, _: str) -> None:
-    """tar and cpio: what they pack, or where they unpack it."""
+    """tar and cpio: which files they pack, or where they unpack."""
     call, options, flags = reading.call, reading.options, reading.flags
     archive, folder = options.get("f", "file"), options.get("C", "directory", "D", "one-top-level")
     listed = [line for path in options.all("T", "files-from") for line in call.read(path).splitlines() if known(line)]
     paths = [path if not folder or path[0] == "/" else f"{folder}/{path}" for path in [*reading.rest, *listed] if path]
     if "create" in flags and "extract" not in flags:
-        text = taints("".join(call.take(path, "system", "workspace_root") for path in paths)) or FILE
+        text = taints("".join(call.read_all(path, "system", "workspace_root") for path in paths)) or FILE
         for path in paths if "remove" in flags else []:
             call.delete(path, "recursive")
-        reading.hear(text) if archive in ("", "-") else call.write(archive, text)
+        if archive in ("", "-"):
+            reading.output += text
+        else:
+            call.write(archive, text)
     elif "extract" in flags:
         text = call.read(archive) if archive not in ("", "-") else call.stdin
         if "aside" in flags:
-            reading.hear(taints(text).replace(FILE, UNKNOWN) or UNKNOWN)
+            reading.output += taints(text).replace(FILE, UNKNOWN) or UNKNOWN
             return
         call.unpack(folder)
         for path in paths:
@@ -180,7 +183,7 @@ def tar(reading: Reading, _: str) -> None:
 
 
 def git_tree(reading: Reading, _: str) -> None:
-    """git throws away what is in a tree that is not the workspace's."""
+    """git discards changes in a tree; outside the workspace that deletes files."""
     if reading.call.locate(".")[1] not in ("workspace", "workspace_root", "scratch", "elsewhere", "unknown"):
         reading.call.delete(".", "recursive")
 
@@ -191,17 +194,17 @@ def chdir(reading: Reading, path: str) -> None:
 
 
 def edit(reading: Reading, path: str) -> None:
-    """A file that an editor is told to write."""
+    """A file in an editor: written if the editor's commands say so."""
     given = "\n".join([*reading.call.args, reading.call.stdin]).replace(path, "")
     reading.call.write(path) if re.search(r"(?m)(^|[|:\s])(wq?|x|wq!)\s*$", given) else None
     view(reading, path)
 
 
-ONE.update({
-    "skip": lambda reading, word: None,  # a name, a number, a pattern: no file
+WORD_ROLES.update({
+    "skip": lambda reading, word: None,  # not a file
     "read": read, "pack": pack, "view": view, "edit": edit,
-    "search": lambda reading, path: reading.add(reading.call.take(path)),
-    "pattern": lambda reading, word:  # the first operand of grep is no file, unless an option gave the pattern
+    "search": lambda reading, path: reading.add_content(reading.call.read_all(path)),
+    "pattern": lambda reading, word:  # grep's first operand is a file only if an option gave the pattern
         read(reading, word) if reading.options.all("e", "regexp", "f", "file") else None,
     "write-if-system": lambda reading, path:
         reading.call.write(path) if reading.call.locate(path)[1] in ("system", "exec_hook") else None,

@@ -1,65 +1,57 @@
-"""Roles of arguments that speak to the network: what is fetched is tainted, what is sent is looked at."""
+"""Roles of arguments that use the network: fetched text is marked NETWORK, sent text is checked for secrets."""
 
 import re
-
-from belljar.patterns import lazy_pattern
 
 from . import expressions
 from .call import Call
 from .expressions import named
-from .files import is_loopback
+from .files import host_of, is_loopback
 from .marks import ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, UNSET
 
-from .marks import has, known, show, solid, unglob  # isort: skip
-from .reading import ONE, Reading
+from .marks import drop_unset, has, known, plain_text, show  # isort: skip
+from .reading import WORD_ROLES, Reading
 from .roles_run import remote, shell
 
-_HOST = lazy_pattern(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
 _VENDORS = {"gh": "github", "hf": "huggingface", "npm": "npm|registry", "azure": "azure|microsoft"}
 
 
-def host_of(url: str) -> str:
-    found = _HOST.match(unglob(solid(url)))
-    return found[1] if found else ""
-
-
 def _meant_for(text: str, host: str) -> bool:
-    """Whether a credential goes to whoever gave it: its variable names no vendor, or this one."""
+    """Whether a credential goes to the vendor that its variable names; if it names none, to any host."""
     vendor = re.search(rf"{SENSITIVE}{UNSET}?([a-z]+)", text)
     return vendor is None or re.search(_VENDORS.get(vendor[1], vendor[1]), host) is not None
 
 
 def fetch(reading: Reading, url: str) -> None:
     if url.startswith("file:"):
-        reading.add(reading.call.read(solid(url)[7:]))
+        reading.add_content(reading.call.read(drop_unset(url)[7:]))
         return
     reading.call.emit("net.fetch", show(url))
-    reading.add(UNKNOWN if is_loopback(host_of(url)) else NETWORK)
+    reading.add_content(UNKNOWN if is_loopback(host_of(url)) else NETWORK)
     metadata(reading.call, url)
 
 
 def metadata(call: Call, url: str) -> None:
-    """A cloud's metadata service hands out the machine's own credentials."""
-    if expressions.search(named("metadata"), solid(url)):
+    """A cloud's metadata service gives out the machine's credentials."""
+    if expressions.search(named("metadata"), drop_unset(url)):
         call.machine.emit("read", show(url), "secret", program=call.name)
 
 
 def download(reading: Reading, url: str) -> None:
-    """What is fetched is kept under its own name, or under the one that an option gives."""
+    """Fetch a file and save it, under its own name unless an option gives another."""
     fetch(reading, url)
-    name = re.split(r"[?#]", solid(url).rstrip("/"))[0].rsplit("/", 1)[-1] or "index.html"
+    name = re.split(r"[?#]", drop_unset(url).rstrip("/"))[0].rsplit("/", 1)[-1] or "index.html"
     if "named" not in reading.flags:
         reading.call.write(f"{reading.mode}/{name}" if reading.mode else name, reading.content)
 
 
 def send(reading: Reading, text: str) -> None:
-    """The body of a request: text, or a file after @."""
+    """The body of a request: a text, or a file after @."""
     found = re.match(r"[\w.\[\]-]*=?[@<]([^;\s]+)", text)
-    reading.give(reading.call.read(found[1]) if found else text)
+    reading.add_sent(reading.call.read(found[1]) if found else text)
 
 
 def header(reading: Reading, text: str) -> None:
-    """A header may carry a credential where it says so, to the host that the credential is for."""
+    """A header of a request. A header for credentials may carry one to the vendor that it is for."""
     auth = re.match(r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", text)
     if SECRET in text or (SENSITIVE in text and not (auth and _meant_for(text, host_of(reading.target)))):
         reading.sent += SENSITIVE
@@ -71,7 +63,7 @@ def host(reading: Reading, name: str) -> None:
     if "probe" in flags:
         return
     if "unix" in flags:
-        call.emit("kernel.engine") if "engine" in call.locate(name)[2] else None
+        call.use_socket(name)
         return
     if call.machine.fifos:
         call.emit("net.shell")
@@ -95,7 +87,7 @@ def socat(reading: Reading, text: str) -> None:
     for command in re.findall(r"(?i)(?:EXEC|SYSTEM|SHELL):([^,]+)", text):
         net_shell(reading, command.strip("'\""))
     for path in re.findall(r"(?i)UNIX[\w-]*:([^,\s]+)", text):
-        reading.call.emit("kernel.engine") if "engine" in reading.call.locate(path)[2] else None
+        reading.call.use_socket(path)
     other = re.match(r"(?i)(?:TCP|UDP|OPENSSL|SCTP)\d?(?:-\w+)?:([^:,\s]+)", text)
     if other and "LISTEN" not in text.upper():
         reading.call.emit("net.socket", text, *(["local"] if is_loopback(other[1]) else []))
@@ -104,7 +96,7 @@ def socat(reading: Reading, text: str) -> None:
 
 
 def tls(reading: Reading, name: str) -> None:
-    """A TLS client that is given text; without any it only looks at the certificate."""
+    """A TLS client. Without input it only shows the certificate."""
     reading.target = name
     if reading.call.stdin.strip(" \nQ") or reading.call.machine.fifos:
         host(reading, name.partition(":")[0])
@@ -120,7 +112,7 @@ def ssh_host(reading: Reading, name: str) -> None:
 
 
 def push_to(reading: Reading, word: str) -> None:
-    """A repository leaves for an address that is written out, perhaps with a credential in it."""
+    """Where git pushes to: a remote, or an address that may contain a credential."""
     call, url = reading.call, re.match(r"\w+://(?:([^/@]*)@)?([^/:]+)", word)
     held = call.machine.read_file(".git/COMMIT_EDITMSG", call.state) or ""
     files = "".join(call.state.files.values()) if held else ""
@@ -135,12 +127,12 @@ def push_to(reading: Reading, word: str) -> None:
 
 
 def process(reading: Reading, pid: str) -> None:
-    everyone = solid(pid) in ("-1", "1") or STAR in pid
+    everyone = drop_unset(pid) in ("-1", "1") or STAR in pid
     reading.call.emit("process.killall" if everyone else "process.kill", pid)
 
 
 def process_name(reading: Reading, text: str) -> None:
-    text = unglob(solid(text))
+    text = plain_text(text)
     everyone = not text.strip(".*^$ ") or re.fullmatch(r"init|systemd|dockerd|containerd|sshd|bash|sh", text)
     reading.call.emit("process.killall" if everyone else "process.kill", text)
 
@@ -149,11 +141,11 @@ def _sends(reading: Reading, text: str, marks: str, flag: str) -> None:
     reading.call.emit("net.send", text, flag) if has(text, marks) else None
 
 
-ONE.update({
+WORD_ROLES.update({
     "fetch": fetch, "download": download, "send": send, "header": header, "host": host, "net-shell": net_shell,
     "download-to": lambda reading, path: setattr(reading, "mode", path),
-    "send-text": lambda reading, text: reading.give(text), "socat": socat, "tls": tls, "ssh-host": ssh_host,
-    "send-file": lambda reading, path: reading.give(reading.call.take(path)),
+    "send-text": lambda reading, text: reading.add_sent(text), "socat": socat, "tls": tls, "ssh-host": ssh_host,
+    "send-file": lambda reading, path: reading.add_sent(reading.call.read_all(path)),
     "ssh-stdin": lambda reading, text:
         remote(reading, [text]) if known(text) and len(reading.rest) < 2 else None,
     "push-to": push_to,

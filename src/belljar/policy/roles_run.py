@@ -1,20 +1,19 @@
-"""Roles of arguments that are run: commands, code, scripts, settings that execute, what runs elsewhere."""
+"""Roles of arguments that are run: commands, code, scripts, settings that run programs, containers."""
 
 import re
 
 from belljar.patterns import lazy_pattern
 
-from . import expressions
+from . import environment, expressions
 from .expressions import named
-from .knowledge import tables
-from .marks import FILE, NETWORK, SENSITIVE, solid, unglob
+from .marks import FILE, NETWORK, SENSITIVE, drop_unset, plain_text, unglob
 from .paths import HOME, WORKSPACE
-from .quoting import quiet_command
-from .reading import MANY, ONE, Reading
+from .quoting import is_plain_editor
+from .reading import WORD_ROLES, WORDS_ROLES, Reading
 
 _NAMES = lazy_pattern(r"(?<!\w)(?:pre|post)?([\w./%-]+)")
 _TRANSPORT = lazy_pattern(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
-_VOLUME = "/var/lib/volumes/"  # a container's own
+_VOLUME = "/var/lib/volumes/"  # where a container's volumes seem to be
 _KEPT = re.compile(r"/(var/lib/(?!apt/)|(data|db|backups?|mnt|home|etc|usr|var/www|bitnami)(/|$)|srv/(?!container/))")
 
 
@@ -23,14 +22,14 @@ def run(reading: Reading, words: list[str], _: str = "") -> None:
     while words and re.match(r"--$|[-+]?[\d.]+$" + (r"|[A-Za-z_]\w*=" if assigns else ""), words[0]):
         name, equals, value = words.pop(0).partition("=")
         reading.call.machine.set(name, value, reading.call.state.fork(), reading.call.name) if equals else None
-    reading.ran += reading.call.run(words)
+    reading.output += reading.call.run(words)
 
 
 def run_program(reading: Reading, words: list[str], _: str) -> None:
-    """Run what follows where it is a program; else it is a name in some other sense."""
+    """Run the words if the first is a known program; else they are something else."""
     words = [word for word in words if word != "--"]
-    if words and reading.call.is_program(solid(words[0]).rsplit("/", 1)[-1]):
-        reading.ran += reading.call.run(words)
+    if words and reading.call.is_program(drop_unset(words[0]).rsplit("/", 1)[-1]):
+        reading.output += reading.call.run(words)
 
 
 def run_as_root(reading: Reading, words: list[str], _: str) -> None:
@@ -45,19 +44,19 @@ def shell(reading: Reading, words: list[str], _: str = "") -> None:
     if "exec" in reading.flags:
         run(reading, words)
     else:
-        reading.ran += reading.call.shell(unglob(" ".join(words)))
+        reading.output += reading.call.shell(unglob(" ".join(words)))
 
 
 def hidden_command(reading: Reading, text: str) -> None:
     """A command inside another program's option."""
-    if solid(text).strip("'\" ") not in ("", "none", "cat", "less", "more", "true", "false", "-"):
+    if drop_unset(text).strip("'\" ") not in ("", "none", "cat", "less", "more", "true", "false", "-"):
         reading.call.emit("exec.hidden", text)
         shell(reading, [text])
 
 
 def helper_program(reading: Reading, text: str) -> None:
-    """An option for a program of one's choice: a compressor, or any known one that is no shell, may be chosen."""
-    name = (solid(text).split() or [""])[0].rsplit("/", 1)[-1]
+    """An option that names a helper program, such as a compressor. Any known program but a shell is fine."""
+    name = (drop_unset(text).split() or [""])[0].rsplit("/", 1)[-1]
     known_one = reading.call.is_program(name) and not reading.call.machine.knowledge.has_trait(name, "shell")
     shell(reading, [text]) if known_one else hidden_command(reading, text)
 
@@ -65,26 +64,34 @@ def helper_program(reading: Reading, text: str) -> None:
 def code(reading: Reading, words: list[str], language: str) -> None:
     for path in reading.rest if "edits" in reading.flags else []:
         reading.call.write(path, FILE)
-    reading.ran += reading.call.scan(language, unglob("\n".join(words)), reading.rest)
+    reading.output += reading.call.scan(language, unglob("\n".join(words)), reading.rest)
+
+
+def script(reading: Reading, words: list[str], language: str) -> None:
+    filters = language in ("perl", "ruby") and reading.options.has("n", "p")  # perl -ne CODE FILE: the file is read
+    read = filters and reading.call.script(words[0]) is None
+    reading.output += "".join(map(reading.call.read, words)) if read else reading.call.run_code(language, words)
 
 
 def project(reading: Reading) -> None:
-    """Files that the program runs by their name (`runs`), where this same command wrote them."""
+    """Judge the files in `runs` that this command wrote."""
     call = reading.call
     for names, language in reading.entry.runs.items():
         for path, text in list(call.state.files.items()):
-            if call.machine.first_time(f"{language} {path} {text}") and re.search(rf"(^|/)({names})$", path):
+            file = f"{language} {path} {text}"
+            if file not in call.machine.scanned and re.search(rf"(^|/)({names})$", path):
+                call.machine.scanned.add(file)
                 call.scan(language, text, []) if language != "lines" else targets(reading, text)
 
 
 def targets(reading: Reading, text: str) -> None:
-    """The commands of a makefile, a package.json or the like: of the targets that are named, or of all."""
+    """Judge the commands in a makefile, package.json or the like: those of the targets in the arguments, or all."""
     reading.call.emit("exec.network", text) if NETWORK in text else None
     words, values = set(reading.call.original.split()), dict(re.findall(r"(?m)^(\w+)\s*[:?]?=\s*(.*?)\s*$", text))
     blocks = re.split(r"(?m)^(?=(?:  )?[\w.%/-]+\s*:(?!=))|,(?=\s*\")", text)
     values = {"RM": "rm -f", "HOME": HOME, **values}
     default = [one for one in blocks if one[:1] != "."][:2] if reading.call.name.endswith("make") else blocks
-    for _ in range(3):  # the targets that are named (or the first), and what they need
+    for _ in range(3):  # the targets in the arguments (or the first), and what they need
         chosen = [block for block in blocks if words & set(_NAMES.findall(block.partition(":")[0]))] or default
         words |= {word for block in chosen for word in block.partition("\n")[0].split()}
     whole = re.sub(r"\$[({](\w+)[)}]", lambda m: values.get(m[1], m[0]), "\n".join(chosen))
@@ -92,21 +99,21 @@ def targets(reading: Reading, text: str) -> None:
         part = re.sub(r"^[\s@:;-]*(?:[\w.-]+\s*[:=]+\s*)?[@|>;-]*\s*", "", part).replace("$$", "$")
         first = (part.split() or [""])[0]
         command = " " in part and reading.call.is_program(first) and ":" not in first
-        if command or expressions.matched(named("suspect"), part):
-            reading.call.guess(part)
+        if command or expressions.match_start(named("suspect"), part):
+            reading.call.shell_if_bash(part)
 
 
 def remote(reading: Reading, words: list[str], _: str = "") -> None:
-    """A command for another host is judged as if it were for this one."""
-    state = reading.call.state.spawned()
+    """A command for another host: judged as if it ran here, in the home."""
+    state = reading.call.state.new_process()
     state.cwd = state.home()
     text = re.sub(r"^(?:-[AfgkMnNqTtvXxY]+\s|-[EFiJlopS]\s*\S+\s|--\s)+", "", unglob(" ".join(words)))  # ssh HOST -t …
     reading.call.machine.run_text(text, state, reading.call.feed)
 
 
 def container(reading: Reading, words: list[str], live: str) -> None:
-    """A command in a container harms that container: what counts is what reaches out of it, or destroys its service.
-    What the container got of this machine (`-v here:there`) is this machine's; what a live one keeps is a service's."""
+    """A command in a container. What counts is what it does to directories of this machine (`-v here:there`), to other
+    machines, and to the data that a live container keeps."""
     machine, outer, mounts = reading.call.machine, reading.call.machine.effects, _mounts(reading)
     state = reading.call.state.detached()
     state.cwd = "/srv/container/inside"
@@ -115,19 +122,19 @@ def container(reading: Reading, words: list[str], live: str) -> None:
         words = [there_only.sub(here.replace("\\", "\\\\"), word) for word in words]
     if words[:1] and words[0].startswith("-") and "--" in words:  # `kubectl exec POD -n prod -- COMMAND`
         words = words[words.index("--") + 1 :]
-    image = re.sub(r"(-cli)?(:[\w.-]+)?(@\S+)?$", "", solid(reading.rest[0])).rsplit("/", 1)[-1]
+    image = re.sub(r"(-cli)?(:[\w.-]+)?(@\S+)?$", "", drop_unset(reading.rest[0])).rsplit("/", 1)[-1]
     entry = reading.options.get("entrypoint") or image
     tool = not live and reading.call.is_program(entry.rsplit("/", 1)[-1])  # `docker run hashicorp/terraform destroy`
     machine.effects = {}
     try:
         for argv in ([entry, *words], words) if tool else (words,):
-            reading.ran += machine.simple(argv, state, reading.call.feed)
+            reading.output += machine.simple_command(argv, state, reading.call.feed)
     finally:
         inner, machine.effects = machine.effects, outer
     mounted = tuple(reading.call.locate(here)[0] for here, _ in mounts if not here.startswith(_VOLUME))
     for effect in inner:
-        wrecks = effect.kind == "delete" and "recursive" in effect.flags
-        if wrecks and (live or effect.target.startswith(_VOLUME)):
+        deletes_tree = effect.kind == "delete" and "recursive" in effect.flags
+        if deletes_tree and (live or effect.target.startswith(_VOLUME)):
             reading.call.emit("data.drop" if _KEPT.match(effect.target) else "service.change")
         elsewhere = expressions.fullmatch(named("leaves_container"), effect.kind) or "destroys" in effect.flags
         reaches = elsewhere or (effect.path_class in ("root", "secret") and effect.kind != "write")
@@ -136,7 +143,7 @@ def container(reading: Reading, words: list[str], live: str) -> None:
 
 
 def _mounts(reading: Reading) -> list[tuple[str, str]]:
-    """What of this machine a container gets, and where: `-v here:there`, `--mount source=here,target=there`."""
+    """The directories that a container gets, and where: `-v here:there`, `--mount source=here,target=there`."""
     found = []
     for text in re.findall(r"(?:^|\s)(?:-v|--volume|--mount)[= ]?(\S+)", reading.call.original):
         plain = re.match(r"([^:,=]+):([^:,]+)", text)
@@ -148,7 +155,7 @@ def _mounts(reading: Reading) -> list[tuple[str, str]]:
 
 
 def mount(reading: Reading, text: str) -> None:
-    """A place of this machine that a container gets."""
+    """A directory that a container gets: the root, devices, secrets and the like give it the host's rights."""
     source = re.sub(r"^.*?(source|src)=|[:,].*$", "", text)
     full, kind, flags = reading.call.locate(source) if source and source[0] in "/~.$" else ("", "", frozenset())
     whole = kind == "system" and ("top" in flags or full in ("/var/run", "/var/lib"))
@@ -156,19 +163,13 @@ def mount(reading: Reading, text: str) -> None:
         reading.call.emit("kernel.engine")
 
 
-def engine(reading: Reading, path: str) -> None:
-    reading.call.emit("kernel.engine") if "engine" in reading.call.locate(path)[2] else None
-
-
 def setting(reading: Reading, text: str) -> None:
-    """key=value, where some keys run their value: [setting.NAME] says which, and which values are harmless."""
-    key, _, value = unglob(solid(text)).partition("=")
-    settings = tables()["setting"][reading.settings or "git"].items()
-    one = next((one for pattern, one in settings if expressions.fullmatch(pattern, key.lower())), None)
-    value = value.strip()
+    """key=value. [setting.NAME] lists the keys that run their value, and the values that are harmless."""
+    key, _, value = plain_text(text).partition("=")
+    one, value = environment.setting(reading.settings or "git", key.lower()), value.strip()
     if one is None or expressions.fullmatch(one.get("harmless", "(?!)"), value):
         return
-    if one.get("editor") and quiet_command(value):
+    if one.get("editor") and is_plain_editor(value):
         return
     if one.get("own") and reading.call.locate(value)[1] in ("workspace", "workspace_root") and value[:1] != "!":
         reading.emit(one["own"]) if one["own"] != "allow" else None
@@ -191,36 +192,36 @@ def git_runs(reading: Reading, value: str) -> None:
 
 
 def commit_text(reading: Reading, text: str) -> None:
-    """What git keeps leaves with the next push."""
+    """Text that git keeps: the next push sends it."""
     held = SENSITIVE if "sensitive" in reading.call.locate(text)[2] else text
     reading.call.machine.write_file(".git/COMMIT_EDITMSG", held + reading.call.stdin, reading.call.state, append=True)
 
 
 def tree_shell(reading: Reading, text: str) -> None:
-    """A command that git runs in a copy of every tree of the history."""
-    state = reading.call.state.spawned()
+    """A command that git runs in a copy of each tree of the history."""
+    state = reading.call.state.new_process()
     state.cwd = f"{WORKSPACE}/.tree"
     reading.call.machine.run_text(unglob(text), state)
 
 
-MANY.update({
+WORDS_ROLES.update({
     "run": run, "run-program": run_program, "run-as-root": run_as_root,
     "shell": shell, "code": code, "remote": remote, "container": container,
     "run-package": lambda reading, words, _: run(reading, [re.sub(r"(?<=\w)@.*|^.*/", "", words[0]), *words[1:]]),
     "shell-or-run": lambda reading, words, _: shell(reading, words) if len(words) == 1 else run(reading, words),
     "flock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),
     "words": lambda reading, words, language: reading.call.scan(language, unglob(" ".join(words)), []),
-    "script": lambda reading, words, language: reading.hear("".join(map(reading.call.read, words))  # perl -ne CODE file
-        if language in ("perl", "ruby") and reading.options.has("n", "p") and reading.call.script(words[0]) is None
-        else reading.call.run_code(language, words)),
+    "script": script,
 })  # fmt: skip
-ONE.update({
+WORD_ROLES.update({
     "hidden-command": hidden_command, "helper-program": helper_program, "mount": mount,
     "targets": lambda reading, path: targets(reading, reading.call.script(path) or ""),
-    "transport": lambda reading, text: hidden_command(reading, text) if not _TRANSPORT.match(solid(text)) else None,
+    "transport": lambda reading, text:
+        hidden_command(reading, text) if not _TRANSPORT.match(drop_unset(text)) else None,
     "run-with-rest": lambda reading, path: reading.call.run([path, *reading.rest]),
     "make-eval": lambda reading, text: shell(reading, [text.partition(";")[2]]) if ";" in text else None,
-    "engine": engine, "setting": setting, "ssh-option": ssh_option, "git-runs": git_runs,
+    "engine": lambda reading, path: reading.call.use_socket(path),
+    "setting": setting, "ssh-option": ssh_option, "git-runs": git_runs,
     "options-file": lambda reading, path: reading.call.read(path),
     "setting-pair": lambda reading, text: setting(reading, text.strip().replace(" ", "=", 1)),
     "ssh-file": lambda reading, path: ssh_option(reading, reading.call.script(path) or ""),

@@ -1,7 +1,4 @@
-"""Policy files: TOML in, checked rules out. Their manual is policies/README.md, their schema policy.schema.json.
-
-The files that the operator named are trusted; whatever is laid on top of them may only tighten.
-"""
+"""Policy files: from TOML to checked rules. policies/README.md explains them; their schema is policy.schema.json."""
 
 import fnmatch
 import re
@@ -14,7 +11,7 @@ from belljar.errors import PolicyError, suggestion
 from belljar.records import record
 
 from . import expressions
-from .knowledge import policies_directory
+from .knowledge import parse_toml, policies_directory, read_text
 from .verdict import Effect
 
 _MATCHES = ("effect", "path", "program", "target", "regex")
@@ -22,7 +19,7 @@ _MATCHES = ("effect", "path", "program", "target", "regex")
 
 @record
 class Rule:
-    """One rule: what it matches, what it means, and a reason that a model can act on."""
+    """One rule: what it matches, what it decides, and a reason that tells a model what to do."""
 
     id: str
     risk: str
@@ -43,8 +40,8 @@ class Rule:
     def only_text(self) -> bool:
         return bool(self.regex) and not (self.effect or self.path or self.program or self.target)
 
-    def speaks_of(self, kinds: frozenset[str]) -> bool:
-        """Whether it could match effects of these kinds at all."""
+    def may_match(self, kinds: frozenset[str]) -> bool:
+        """Whether it can match effects of these kinds."""
         return not self.effect or any(of == kind or of.startswith(kind + ".") for kind in self.effect for of in kinds)
 
     def matches(self, effect: Effect) -> bool:
@@ -61,7 +58,7 @@ class Rule:
 
 @record
 class Allow:
-    """An exception: what it names is allowed although a rule says otherwise, for a reason that shows in the verdict."""
+    """An exception: it allows what a rule refuses. The verdict shows its reason."""
 
     reason: str
     rule: frozenset[str] = frozenset()
@@ -82,7 +79,7 @@ class Allow:
 
 @record
 class RuleFile:
-    """What one file says."""
+    """One policy file."""
 
     name: str
     rules: tuple[Rule, ...]
@@ -105,29 +102,21 @@ class RuleFile:
 
 
 def read_rules(path: Path) -> RuleFile:
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return parse_rules(text, str(path))
+    return parse_rules(read_text(path), str(path))
 
 
 def parse_rules(text: str, source: str) -> RuleFile:
-    try:
-        data = tables.parsed(text)
-    except ValueError as error:  # of tomllib
-        raise PolicyError(f"{source}: {error}") from error
+    data = parse_toml(text, source)
     if not tables.ships(text):
         _check(data, text, source)
     return _file(data, text, source)
 
 
 def _check(data: dict[str, Any], text: str, source: str) -> None:
-    from .schema import complaint
+    from .schema import first_problem
 
-    where, problem = complaint(data, "policy")
-    if not problem:
-        where, problem = _nonsense(data)
+    schema_problem = first_problem(data, "policy")
+    where, problem = schema_problem if any(schema_problem) else _contradiction(data)
     if problem:
         raise _wrong(source, text, where, problem)
 
@@ -138,21 +127,21 @@ def _wrong(source: str, text: str, where: str, problem: str) -> PolicyError:
     return PolicyError(f"{source}:{line_of(text, where)}: {problem}")
 
 
-def _nonsense(data: dict[str, Any]) -> tuple[str, str]:
-    """What a schema cannot see: a rule that contradicts itself or matches nothing, an id that is used twice."""
-    seen: set[str] = set()
+def _contradiction(data: dict[str, Any]) -> tuple[str, str]:
+    """What a schema cannot find: rules that contradict themselves or match nothing, ids that are used twice."""
+    names: set[str] = set()
     for at, rule in enumerate(data.get("rule", ())):
-        where, told, identity = f"rule[{at}]", f"rule {rule['id']}", rule["id"]
-        if identity in seen:
-            return where, f"the id {identity} is used twice"
-        seen.add(identity)
+        where, name = f"rule[{at}]", f"rule {rule['id']}"
+        if name in names:
+            return where, f"the id {rule['id']} is used twice"
+        names.add(name)
         if not set(_MATCHES) & set(rule):
-            return where, f"{told} matches nothing: give {', '.join(_MATCHES)}"
+            return where, f"{name} matches nothing: give {', '.join(_MATCHES)}"
         if "risk" in rule and "decision" in rule and (rule["decision"] == "deny") != (rule["risk"] == "blocked"):
-            return where, f"{told}: risk 'blocked' and decision 'deny' go together"
+            return where, f"{name}: risk 'blocked' and decision 'deny' go together"
         for key in ("regex", "target"):
             if problem := expressions.fault(rule.get(key, "")):
-                return f"{where}.{key}", f"{told}: {key} is not a regular expression: {problem}"
+                return f"{where}.{key}", f"{name}: {key} is not a regular expression: {problem}"
     for at, allow in enumerate(data.get("allow", ())):
         if not set(allow) - {"reason"}:
             return f"allow[{at}]", "an [[allow]] needs a rule, program, path or host that it is for"
@@ -164,17 +153,17 @@ def _nonsense(data: dict[str, Any]) -> tuple[str, str]:
 
 
 def check_ids(files: Sequence[RuleFile]) -> None:
-    """An exception names a rule that is there, and a rule of one's own does not take the place of another."""
+    """PolicyError if an exception names a rule that does not exist, or two files have a rule with the same id."""
     ids: dict[str, str] = {"allowlist": "every policy", "text.refused": "every policy"}
     for file in reversed(files):
         for at, rule in enumerate(file.rules):
             if ids.setdefault(rule.id, file.name) != file.name:
-                told = f"{ids[rule.id]} has a rule {rule.id} already; choose another id"
-                raise _wrong(file.source, file.text, f"rule[{at}].id", told)
+                problem = f"{ids[rule.id]} has a rule {rule.id} already; choose another id"
+                raise _wrong(file.source, file.text, f"rule[{at}].id", problem)
         for at, allow in enumerate(file.allows):
             for one in sorted(allow.rule - ids.keys()):
-                told = f"there is no rule {one!r}; {suggestion(one, ids)}"
-                raise _wrong(file.source, file.text, f"allow[{at}].rule", told)
+                problem = f"there is no rule {one!r}; {suggestion(one, ids)}"
+                raise _wrong(file.source, file.text, f"allow[{at}].rule", problem)
 
 
 def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
@@ -196,20 +185,13 @@ def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
 
 
 def _rule(data: dict[str, Any]) -> Rule:
-    decision, case = data.get("decision", ""), "(?i)" if data.get("ignore_case") else ""
     sets: dict[str, Any] = {key: frozenset(_texts(data, key)) for key in ("path", "flags", "any_flags", "without")}
     lists: dict[str, Any] = {key: tuple(_texts(data, key)) for key in ("effect", "match", "not_match")}
-    return Rule(
-        id=data["id"],
-        reason=data["reason"],
-        decision=decision,
-        risk="blocked" if decision == "deny" else data.get("risk", "medium"),
-        program=frozenset(word.lower() for word in _texts(data, "program")),
-        target=data.get("target", ""),
-        regex=case + data["regex"] if "regex" in data else "",
-        **sets,
-        **lists,
-    )
+    texts: dict[str, Any] = {key: data[key] for key in ("id", "reason", "decision", "target") if key in data}
+    risk = "blocked" if data.get("decision") == "deny" else data.get("risk", "medium")
+    program = frozenset(word.lower() for word in _texts(data, "program"))
+    regex = f"{'(?i)' if data.get('ignore_case') else ''}{data['regex']}" if "regex" in data else ""
+    return Rule(**texts, risk=risk, program=program, regex=regex, **sets, **lists)
 
 
 def _allow(data: dict[str, Any], source: str) -> Allow:
@@ -223,15 +205,15 @@ def _texts(data: dict[str, Any], key: str) -> list[str]:
 
 
 def inside(path: str, pattern: str) -> bool:
-    """Whether a path is the one that is named, below it (`/srv/data/**`), or of its shape."""
+    """Whether a path matches a pattern: `/srv/data/**` matches all below, `*` does not match a slash."""
     if pattern.endswith("/**"):
         return path == pattern[:-3] or path.startswith(pattern[:-2])
     return fnmatch.fnmatchcase(path, pattern) and path.count("/") == pattern.count("/")
 
 
 def reaches(pattern: str, host: str) -> bool:
-    """Whether a host, or a narrower pattern, lies within a pattern: `*.example.net`, `api.example.com:8443`, `*`.
-    A private address that a host may have (`pkg.example=10.0.0.5`) lies within a pattern that names it too."""
+    """Whether a pattern (`*.example.net`, `api.example.com:8443`, `*`) admits a host or a narrower pattern. It admits a
+    private address (`pkg.example=10.0.0.5`) only if it has the same."""
     (pattern, _, at), (host, _, addresses) = pattern.lower().partition("="), host.lower().partition("=")
     (name, _, port), (other, _, wanted) = pattern.partition(":"), host.partition(":")
     if (port and port != wanted) or not {*addresses.split(",")} <= {"", *at.split(",")}:
@@ -240,7 +222,7 @@ def reaches(pattern: str, host: str) -> bool:
 
 
 def narrowed(ours: Iterable[str] | None, theirs: Iterable[str] | None) -> tuple[str, ...] | None:
-    """The hosts that both lists let through; a list that is not given does not narrow the other."""
+    """The hosts that both lists admit. None admits all."""
     if ours is None or theirs is None:
         return tuple(ours) if ours is not None else tuple(theirs) if theirs is not None else None
     first, second = list(ours), list(theirs)

@@ -1,5 +1,4 @@
-"""The schemas of policy and knowledge files, policies/*.schema.json, and what a schema cannot say: that roles exist and
-expressions compile."""
+"""Check policy and knowledge files: by their schemas (policies/*.schema.json), and that roles and expressions exist."""
 
 import functools
 import json
@@ -19,28 +18,28 @@ def schema(name: str) -> dict[str, Any]:
     return found
 
 
-def complaint(data: Any, name: str = "knowledge") -> tuple[str, str]:
-    """Where a file is wrong, and what is wrong there; nothing where nothing is."""
+def first_problem(data: Any, name: str = "knowledge") -> tuple[str, str]:
+    """The place and the text of the first problem of a file; empty if there is none."""
     found = next(problems(data, schema(name)), None)
     if found is None and name == "knowledge":
         entries = (one for name, data in data.get("program", {}).items() for one in read_entry(name, data, "").every())
-        found = next(((f"program.{one.name}", problem) for one in entries for problem in _meaning(one)), None)
+        found = next(((f"program.{one.name}", problem) for one in entries for problem in _entry_problems(one)), None)
     return found or ("", "")
 
 
-def _meaning(entry: Entry) -> Iterator[str]:
-    from . import dispatch  # noqa: F401  it has all roles registered
-    from .reading import FILTERS, MANY, ONE, PRINTS
+def _entry_problems(entry: Entry) -> Iterator[str]:
+    from . import dispatch  # noqa: F401  registers all roles
+    from .reading import FILTERS, PRINTS, WORD_ROLES, WORDS_ROLES
 
     roles = [*entry.options.values(), *(when.role for when in entry.when), entry.stdin]
     for role in [*roles, *(word.rstrip("*…") for word in entry.operands.split())]:
-        if role and role.partition(":")[0] not in {*ONE, *MANY}:
-            yield f"program.{entry.name}: there is no role {role!r}{did_you_mean(role, {*ONE, *MANY})}"
+        if role and role.partition(":")[0] not in {*WORD_ROLES, *WORDS_ROLES}:
+            yield f"program.{entry.name}: there is no role {role!r}{did_you_mean(role, {*WORD_ROLES, *WORDS_ROLES})}"
     for word in [entry.prints, *(when.prints for when in entry.when)]:
         if word and word not in {*FILTERS, *PRINTS, "content", "command-output"}:
             yield f"program.{entry.name}: {word!r} is nothing that a program prints"
     for words, verb in entry.verbs:
-        if problem := _never(words, "" if entry.also else entry.name):
+        if problem := _verb_problem(words, "" if entry.also else entry.name):
             yield f"program.{verb.name}: {' '.join(words)!r} {problem}"
     patterns = (text for when in entry.when for text in (when.args, when.arg, when.given, when.unless))
     for pattern in [entry.unless, *patterns]:
@@ -48,8 +47,8 @@ def _meaning(entry: Entry) -> Iterator[str]:
             yield f"program.{entry.name}: {pattern!r} is not a regular expression: {problem}"
 
 
-def _never(pattern: tuple[str, ...], program: str) -> str:
-    """Why a verb's pattern would not be met by what was meant."""
+def _verb_problem(pattern: tuple[str, ...], program: str) -> str:
+    """Why a verb's pattern cannot match what was meant."""
     first = {*pattern[0].split("|")} if pattern else set()
     if not pattern:
         return "is no word"
@@ -61,8 +60,8 @@ def _never(pattern: tuple[str, ...], program: str) -> str:
     return f"repeats its first word: {again!r} stands for one word; write 'a b, a c' or 'a b|c'" if again else ""
 
 
-def located(source: str, where: str) -> str:
-    """A file and the line of a place in it; for a shipped one, the file as the repository names it."""
+def file_and_line(source: str, where: str) -> str:
+    """A file and the line of a place in it. Shipped files are named as in the repository."""
     try:
         text = (policies_directory() / source if source.startswith("knowledge/") else Path(source)).read_text("utf-8")
     except (OSError, UnicodeDecodeError):

@@ -1,12 +1,12 @@
-"""find, xargs and parallel: commands run on what was found."""
+"""find, fd, xargs and parallel: they run commands on what they find or read."""
 
 import re
 
 from . import expressions
 from .call import Call, Options, program
 from .expressions import named
-from .marks import ATOM, SELF, STAR, UNKNOWN, has, has_glob, known, solid, unglob
-from .quoting import ansi_c, backslashes, whole
+from .marks import ATOM, ENDLESS, STAR, UNKNOWN, drop_unset, has, has_glob, known, unglob
+from .quoting import ansi_c, backslashes, to_int
 from .shellstate import Feed
 
 
@@ -17,18 +17,18 @@ def _xargs(call: Call) -> str:
     text = call.read(options.get("a", "arg-file")) if options.get("a", "arg-file") else call.stdin
     items = _items(text, options) or ([] if text else [ATOM])
     words = options.rest or ["echo"]
-    if SELF in text and options.get("P", "max-procs") == "0":
+    if ENDLESS in text and options.get("P", "max-procs") == "0":
         call.emit("process.forkbomb")
     if token := options.get("I") or ("{}" if options.has("i") else ""):
         return "".join(call.run([word.replace(token, item) for word in words], Feed()) for item in items)
     count = options.get("n", "max-args", "L", "max-lines")
-    size = whole(count) if count.isdecimal() and whole(count) else 200
+    size = to_int(count) if count.isdecimal() and to_int(count) else 200
     return "".join(call.run(words + items[at : at + size], Feed()) for at in range(0, max(1, len(items)), size))
 
 
 def _items(text: str, options: Options) -> list[str]:
     if options.has("0", "null"):
-        listing = "\0" not in text and (has_glob(text) or not known(text))  # find prints paths, however it ends them
+        listing = "\0" not in text and (has_glob(text) or not known(text))  # output of find
         return [item for item in re.split(r"\n" if listing else r"\0", text) if item]
     delimiter = options.get("d", "delimiter")
     if delimiter:
@@ -62,11 +62,11 @@ def _find(call: Call) -> str:
     roots, args = [], list(call.args)
     while args and (args[0] in ("-H", "-L", "-P") or args[0].startswith("-O")):
         args.pop(0)
-    while args and not re.match(r"-|\(|!|\\\(", solid(args[0])):
+    while args and not re.match(r"-|\(|!|\\\(", drop_unset(args[0])):
         roots.append(args.pop(0))
     narrow = _narrows(args)
     name = next((unglob(args[index + 1]) for index, arg in enumerate(args[:-1]) if arg == "-name"), "")
-    found = [_secret_found(call, root, args) or _found(root, narrow, name) for root in roots or ["."]]
+    found = [_secret_found(call, root, args) or _found_path(root, narrow, name) for root in roots or ["."]]
     for index, arg in enumerate(args):
         value = args[index + 1] if index + 1 < len(args) else ""
         if arg == "-delete":
@@ -83,7 +83,7 @@ def _find(call: Call) -> str:
 
 
 def _narrows(args: list[str]) -> bool:
-    """Whether a test picks some files out; without one, find takes everything below its root."""
+    """Whether a test selects some files. Without one, find takes everything below its root."""
     for index, arg in enumerate(args):
         value = unglob(args[index + 1]) if index + 1 < len(args) else ""
         negated = index and args[index - 1] in ("!", "-not") and arg in ("-name", "-path")
@@ -93,9 +93,9 @@ def _narrows(args: list[str]) -> bool:
     return False
 
 
-def _found(root: str, narrow: bool, name: str = "") -> str:
-    if not solid(root):
-        return UNKNOWN  # a variable that is not set: nobody knows where
+def _found_path(root: str, narrow: bool, name: str = "") -> str:
+    if not drop_unset(root):
+        return UNKNOWN  # a variable that is not set: any directory
     base = root.rstrip("/") if root.strip("/") else ""
     if not narrow:
         return root
@@ -103,7 +103,7 @@ def _found(root: str, narrow: bool, name: str = "") -> str:
 
 
 def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
-    if words[:1] in (["chown"], ["chgrp"], ["chmod"]) and not has(found[0], ATOM):  # of everything
+    if words[:1] in (["chown"], ["chgrp"], ["chmod"]) and not has(found[0], ATOM):  # on everything
         words = [words[0], "-R", *words[1:]]
     end = next((i for i, word in enumerate(words) if word in (";", "+", "\\;")), len(words))
     for item in found:
@@ -112,7 +112,7 @@ def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
 
 @program("fd fdfind")
 def _fd(call: Call) -> str:
-    """The find that does the same."""
+    """Read as the find that does the same."""
     at = next((at for at, arg in enumerate(call.args) if re.match(r"-[xX]$|--exec", arg)), len(call.args))
     words, command = [arg for arg in call.args[:at] if arg[:1] != "-"], call.args[at + 1 :]
     narrow = ["-name", words[0]] if words and words[0].strip(".*^$") else []
@@ -122,7 +122,7 @@ def _fd(call: Call) -> str:
 
 
 def _secret_found(call: Call, root: str, args: list[str]) -> str:
-    """A search for keys in homes or the whole system finds keys."""
+    """A search for keys in a home or the whole system finds keys."""
     full, kind, _ = call.locate(root)
     names = unglob(" ".join(args))
     if kind not in ("root", "home", "system", "kernel", "secret"):

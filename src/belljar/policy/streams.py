@@ -1,6 +1,6 @@
-"""sed and awk, in short: what their scripts run, write and read is data (languages.toml); what they print is here.
+"""sed and awk. languages.toml finds what their scripts run, write and read; here is what they print.
 
-`{print $N}` is followed; any other change of known text is a disguise.
+`{print $N}` is computed; after any other change known text is DISGUISED.
 """
 
 import re
@@ -10,7 +10,7 @@ from belljar.patterns import lazy_pattern
 from .call import Call, program
 from .marks import ATOM, DISGUISED, FILE, NETWORK, STAR, UNKNOWN, has_glob, known, unglob
 from .parser import TooComplex
-from .quoting import ansi_c, whole
+from .quoting import ansi_c, to_int
 from .shellstate import Feed
 
 MAX_SCRIPT = 16_000
@@ -33,7 +33,7 @@ def _sed(call: Call) -> str | None:
         scripts += [call.machine.read_file(path, call.state) or ""]
     script = _judged(call, "sed", "\n".join(scripts))
     text = "".join(call.read(path) for path in rest) if rest else call.stdin
-    if _RUNS.search(script):  # s/x/y/e, or e alone: what the script makes of the text
+    if _RUNS.search(script):  # s/x/y/e, or e alone, runs what the script makes
         call.emit("exec.disguised", script)
     if options.has("i", "in-place") or any(re.fullmatch(r"-[nrEsuz]*i.*", arg) for arg in call.args):
         for path in rest:
@@ -43,7 +43,7 @@ def _sed(call: Call) -> str | None:
 
 
 def _judged(call: Call, language: str, script: str) -> str:
-    """The script, looked through."""
+    """Search a script for effects. Returns it."""
     script = unglob(script)
     if len(script) > MAX_SCRIPT:
         raise TooComplex(f"its {call.name} script is too long to judge; put it in a file")
@@ -52,7 +52,7 @@ def _judged(call: Call, language: str, script: str) -> str:
 
 
 def _inserted(script: str) -> str:
-    """The lines that a script adds to a file: they run where the file is a script."""
+    """The lines that a script adds to a file, which may be a script."""
     added = re.findall(r"(?m)^[ \t]*(?:(?:\d+|\$)[ \t]*)?[aic][ \t]*\\?\s*(.+)$", script)
     made = re.findall(r"s([/|#,])(?:\\.|(?!\1).)*\1((?:\\.|(?!\1).)*)\1", script)
     return "".join(f"{line}\n" for line in [*added, *(new.replace("\\/", "/") for _, new in made)])
@@ -73,7 +73,7 @@ def _awk(call: Call) -> str | None:
     if NETWORK in code or (NETWORK in text and re.search(r"system|\|\s*\"|getline", code)):
         call.emit("exec.network", code)
     if has_glob(text) and re.search(r"/[^/{}]+/\s*[{&|]|==|!=|~|>|<", re.sub(r'"[^"]*"', "", code)):
-        text = text.replace(STAR, ATOM)  # a condition picks some
+        text = text.replace(STAR, ATOM)  # a condition selects some
     separator = re.sub(r"^\[(.)\]$|^\\+(\W)$", r"\1\2", ansi_c(options.get("F", "field-separator")))
     lines = [line.split(separator or None) for line in text.splitlines()[:12]] or [[]]
     folded = [_folded(code, fields) for fields in lines]
@@ -86,7 +86,7 @@ def _awk(call: Call) -> str | None:
 
 
 def _folded(code: str, fields: list[str]) -> str:
-    """Fields and variables in their places, literals side by side as one."""
+    """Replace fields and variables by their values, and join adjacent literals."""
     if sum(map(len, fields)) * code.count("$") > 4 * MAX_SCRIPT:
         raise TooComplex("its awk program is too long to judge; put it in a file")
     if fields:
@@ -107,12 +107,12 @@ def _run_awk(call: Call, code: str, line: str) -> None:
 
 
 def _field(fields: list[str], number: str, beyond: str = UNKNOWN) -> str:
-    at = len(fields) if number == "NF" else whole(number or "0")
+    at = len(fields) if number == "NF" else to_int(number or "0")
     return " ".join(fields) if not at else fields[at - 1] if at <= len(fields) else beyond
 
 
 def _printed(code: str, text: str, lines: list[list[str]]) -> str:
-    """The output of `{print $N}`, as if every line met its condition; of more, text in disguise."""
+    """The output of `{print $N}` for every line, whatever its condition; of other programs, DISGUISED."""
     field = _PRINTS.fullmatch(code)
     if field and text:
         partly = has_glob(text) or not known(text)

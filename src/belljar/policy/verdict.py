@@ -1,4 +1,4 @@
-"""Effects (what a command would do, the vocabulary between interpreter and rules), and the verdict on them."""
+"""Effects (what a command would do) and the verdict on them."""
 
 import re
 from dataclasses import field
@@ -15,7 +15,7 @@ DECISIONS = ("allow", "ask", "deny")
 
 @record
 class Effect:
-    """One effect. `kind` is dotted (`net.fetch`); a rule for `net` matches it too."""
+    """One effect of a command. A rule for the kind `net` matches `net.fetch` too."""
 
     kind: str
     target: str = ""
@@ -49,7 +49,7 @@ class Finding:
 
 @record
 class Verdict:
-    """What a policy says of one command.
+    """A policy's decision on one command, and why.
 
     verdict = belljar.Policy.load("default").judge("rm -rf /")
     assert verdict.decision == "deny"
@@ -63,9 +63,9 @@ class Verdict:
     digest: str
     policy: str
     effects: tuple[Effect, ...] = ()
-    seen: tuple[str, ...] = field(default=(), compare=False, repr=False)  # commands, and the entries they were read by
+    readings: tuple[str, ...] = field(default=(), compare=False, repr=False)  # commands, and their entries
     state_after: ShellState | None = field(default=None, compare=False, repr=False)
-    about: Literal["command", "file", "host", "changes"] = "command"  # what `canonical` is, for whoever is asked
+    about: Literal["command", "file", "host", "changes"] = "command"  # what `canonical` is
 
     @property
     def allowed(self) -> bool:
@@ -77,14 +77,14 @@ class Verdict:
         return {**found, "effects": [effect.as_dict() for effect in self.effects]} if effects else found
 
     def commands(self) -> list[str]:
-        """How each command was read: its words, and the entry that was used, with file and line."""
-        from .schema import located
+        """How each command was read: its words, and the entry with file and line."""
+        from .schema import file_and_line
 
-        entry = re.compile(r"(?<=←  )(.+?) in (.+\.toml)$")
-        return [entry.sub(lambda m: f"{m[1]} in {located(m[2], f'program {m[1]}')}", line) for line in self.seen]
+        file = re.compile(r"(?<=←  )(.+?) in (.+\.toml)$")
+        return [file.sub(lambda m: f"{m[1]} in {file_and_line(m[2], f'program {m[1]}')}", one) for one in self.readings]
 
     def explain(self, commands: bool = False) -> str:
-        """The verdict for a person: decision, rules, the effects with the way to each, how commands were read."""
+        """The verdict as a text: decision, rules, effects, and with `commands` how each was read."""
         lines = [f"{self.decision} ({self.risk}): {self.reason}", f"policy {self.policy}"]
         lines += ["commands:", *(f"  {line}" for line in self.commands())] if commands else []
         lines += ["effects:"] + [f"  {effect.line()}" for effect in self.effects] if self.effects else ["no effects"]
