@@ -25,7 +25,7 @@ def record(cls: type[T]) -> type[T]:
     if "__init__" not in own:
         methods["__init__"] = _LazyInit(cls, all_fields)
     compared = [one.name for one in all_fields if one.compare]
-    methods["_compared"] = attrgetter(*compared) if compared else _nothing
+    methods["_compared"] = attrgetter(*compared) if compared else lambda self: ()
     for name, method in methods.items():
         setattr(cls, name, method)
     return cls
@@ -70,10 +70,6 @@ class _Factory:
 
 
 _FACTORY = _Factory()  # the default of a field with a `default_factory`: each record gets a new value
-
-
-def _nothing(self: Any) -> tuple[()]:
-    return ()
 
 
 def _equal(self: Any, other: Any) -> Any:

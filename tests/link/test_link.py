@@ -174,14 +174,14 @@ async def test_many_reads_of_one_shell_wait_at_once(pair: Pair) -> None:
     replies: list[int] = []
 
     async def ask(number: int) -> None:
-        replies.append((await pair.link.read(5, number, 0, 10, 1)).out_total)
+        replies.append((await pair.link.read(5, number, 0, 10, 1)).out_start)
 
     async with anyio.create_task_group() as tasks:
         for number in range(9):
             tasks.start_soon(ask, number)
         await anyio.wait_all_tasks_blocked()
         for tag in reversed(range(9)):
-            body = struct.pack("<QQIQQII", 0, tag, 0, 0, 0, 0, 0) + bytes(72)
+            body = struct.pack("<QQIQQII", tag, tag, 0, 0, 0, 0, 0) + bytes(72)
             pair.say(From.READ_REPLY, 5, body, tag)
     assert sorted(replies) == list(range(9))
 

@@ -253,7 +253,7 @@ async def test_an_init_whose_output_never_ends_costs_bounded_memory(
         nonlocal asked
         asked += 1
         assert asked < 100
-        return ReadReply(out_from, out_from + 10, err_from, err_from, shell._body, bytes(10), b"")
+        return ReadReply(out_from, err_from, shell._body, bytes(10), b"")
 
     monkeypatch.setattr(background_shell, "RING_MAX", 200)
     monkeypatch.setattr(box.sandbox.link, "read", more)
@@ -266,7 +266,7 @@ async def test_a_shell_that_the_init_never_ends_is_given_up(box: Session, monkey
 
     async def running(id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> ReadReply:
         await anyio.sleep(0.01)
-        return ReadReply(0, 0, 0, 0, None, b"", b"")
+        return ReadReply(0, 0, None, b"", b"")
 
     monkeypatch.setattr(background_shell, "SAFETY_NET", 0.01)
     monkeypatch.setattr(background_shell, "PATIENCE", 0.01)

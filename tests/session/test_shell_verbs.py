@@ -66,7 +66,7 @@ async def test_foreign_shells_that_are_no_longer_listed_are_forgotten(
     link, numbers = box.sandbox.link, iter(range(1, 7))
 
     async def lies() -> list[frames.Listed]:
-        return [frames.Listed(next(numbers), Flag.BACKGROUND, 1, 0, 0, 0, None, b"") for _ in range(3)]
+        return [frames.Listed(next(numbers), Flag.BACKGROUND, 1, 0, None, b"") for _ in range(3)]
 
     monkeypatch.setattr(link, "list", lies)
     await box.refresh()

@@ -36,8 +36,6 @@ class Listed:
     state: str
     """created, running, paused, exited, dead …"""
     labels: Mapping[str, str]
-    image: str
-    created: int
 
 
 @record
@@ -89,11 +87,9 @@ class Engine(ImageStore, Protocol):
 
     def user(self, uid: int, gid: int, *, root: bool = False) -> User:
         """The `User` of a sandbox whose processes are this uid and gid on the host; `root`: they are root inside."""
-        ...
 
     def create(self, spec: SandboxSpec, name: str) -> str:
         """Returns the container's id. A second call with the same name returns the same container."""
-        ...
 
     def start(self, id: str) -> Launched: ...
 
@@ -101,27 +97,21 @@ class Engine(ImageStore, Protocol):
 
     def state(self, id: str) -> str | None:
         """running, paused, exited …; None: it does not exist."""
-        ...
 
     def destroy(self, id: str) -> None:
         """Remove a container by id or name, and wait until it is gone. It is no error if it does not exist."""
-        ...
 
     def list(self) -> list[Listed]:
         """All of Belljar's sandboxes, whoever made them."""
-        ...
 
     def bridge(self, id: str, argv: Sequence[str]) -> Transport:
         """Run `argv` in a container that shares no files with us, and return a byte stream to it."""
-        ...
 
     def install_init(self, binary: Path, image: str) -> str:
         """For engines that share no files: put the init into a volume and return the volume's name."""
-        ...
 
     def image(self, reference: str) -> Image | None:
         """None: there is no such image."""
-        ...
 
     def describe(self) -> Description: ...
 

@@ -103,9 +103,7 @@ class Welcome(NamedTuple):
 @record
 class ReadReply:
     out_start: int
-    out_total: int
     err_start: int
-    err_total: int
     ended: EndedBody | None
     out: bytes
     err: bytes
@@ -118,8 +116,6 @@ class CommandState:
     cpu_us: int
     peak: int
     """Resident bytes of the largest living process."""
-    oom_kills: int
-    """In the whole sandbox, so far."""
     cwd: str | None
     """None: unknown."""
     waits: bool
@@ -134,8 +130,6 @@ class Listed:
     flags: int
     pid: int
     started_ms: int
-    out_total: int
-    err_total: int
     ended: EndedBody | None
     tag: bytes
 
@@ -174,7 +168,7 @@ def parse_read_reply(payload: bytes) -> ReadReply:
     if len(data) != out_len + err_len or out_start + out_len > out_total or err_start + err_len > err_total:
         raise FrameError("a read reply whose lengths do not add up")
     ended = _parse_end(state, payload[_READ_REPLY.size :])
-    return ReadReply(out_start, out_total, err_start, err_total, ended, data[:out_len], data[out_len:])
+    return ReadReply(out_start, err_start, ended, data[:out_len], data[out_len:])
 
 
 def parse_list(payload: bytes) -> list[Listed]:
@@ -183,13 +177,13 @@ def parse_list(payload: bytes) -> list[Listed]:
         raise FrameError(f"a list of {count} commands; there can be at most {LISTED_MAX}")
     rest, listed = memoryview(payload)[4:], []  # a view: slices of bytes would copy the rest for every entry
     for _ in range(count):
-        id, state, flags, pid, started, out_total, err_total = _unpack(_LISTED, rest)
+        id, state, flags, pid, started, *_ = _unpack(_LISTED, rest)
         ended = _parse_end(state, rest[_LISTED.size :])
         rest = rest[_LISTED.size + _ENDED.size :]
         (tag_len,) = _unpack(_U32, rest)
         if len(rest) < 4 + tag_len:
             raise FrameError("a list entry that is too short")
-        listed.append(Listed(id, flags, pid, started, out_total, err_total, ended, bytes(rest[4 : 4 + tag_len])))
+        listed.append(Listed(id, flags, pid, started, ended, bytes(rest[4 : 4 + tag_len])))
         rest = rest[4 + tag_len :]
     if rest:
         raise FrameError("a list with extra bytes after it")
@@ -210,10 +204,10 @@ def parse_spawn_error(payload: bytes) -> tuple[int, int, str]:
 
 
 def parse_state(payload: bytes) -> CommandState:
-    cpu_us, peak, oom_kills, does = _unpack(_STATE, payload)
+    cpu_us, peak, _, does = _unpack(_STATE, payload)
     cwd = payload[_STATE.size :].decode("utf-8", "surrogateescape")
     where = cwd if cwd.startswith("/") else None
-    return CommandState(cpu_us, peak, oom_kills, where, does == Doing.WAITS, does == Doing.STOPPED)
+    return CommandState(cpu_us, peak, where, does == Doing.WAITS, does == Doing.STOPPED)
 
 
 def parse_welcome(payload: bytes) -> Welcome:

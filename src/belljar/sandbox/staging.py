@@ -45,14 +45,7 @@ def direct(workspace: Workspace, source: str) -> Place:
 
 @contextmanager
 def staged(
-    engine: Engine,
-    root: Path,
-    id: str,
-    workspace: Workspace,
-    source: str,
-    run_dir: Path,
-    limits: Limits,
-    base: str = "",
+    engine: Engine, root: Path, id: str, workspace: Workspace, source: str, run_dir: Path, limits: Limits, base: str
 ) -> Iterator[Place]:
     """`root`: the directory of all areas. `base`: begin from the last checkpoint of this area."""
     from belljar.staged.area import StagedArea

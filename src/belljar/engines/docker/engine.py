@@ -185,10 +185,7 @@ class DockerEngine(DockerImages):
         filters = quote(json.dumps({"label": [LABEL + "session"]}))
         with expected_shape(doing):
             rows = self.client.ask(doing, "GET", f"/containers/json?all=1&filters={filters}")
-            return [
-                Listed(r["Id"], r["State"], r.get("Labels") or {}, r.get("Image", ""), _seconds(r.get("Created", 0)))
-                for r in rows
-            ]
+            return [Listed(row["Id"], row["State"], row.get("Labels") or {}) for row in rows]
 
     def image(self, reference: str) -> Image | None:
         doing = f"looking at image {reference}"
@@ -263,10 +260,6 @@ def _id(answer: Any) -> str:
     if not isinstance(id, str):
         raise TypeError("its Id is not a string")
     return id
-
-
-def _seconds(created: Any) -> int:
-    return int(created) if isinstance(created, int | float) else 0
 
 
 def _tar(binary: Path, mode: int) -> bytes:

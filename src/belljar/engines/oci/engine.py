@@ -157,7 +157,7 @@ class OciEngine:
     def list(self) -> list[Listed]:
         self._clear_remains()
         found = [(name, self._boxes.read(name), self.state(name)) for name in self._boxes.names()]
-        return [Listed(name, state, box.labels, box.image, box.created) for name, box, state in found if box and state]
+        return [Listed(name, state, box.labels) for name, box, state in found if box and state]
 
     @_translated
     def bridge(self, id: str, argv: Sequence[str]) -> Transport:
