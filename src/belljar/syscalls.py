@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +39,15 @@ def in_new_thread(work: Callable[[], T], name: str) -> T:
     if failures:
         raise failures[0]
     return results[0]
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Closes the descriptor at the end of the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

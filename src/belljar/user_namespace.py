@@ -25,7 +25,7 @@ from pathlib import Path
 from belljar.errors import EngineUnavailable
 from belljar.patience import stretched
 from belljar.records import record
-from belljar.syscalls import CLONE_NEWUSER, checked, libc
+from belljar.syscalls import CLONE_NEWUSER, checked, closing, libc
 
 COUNT = 65536
 """How many subordinate ids are needed: as many as an image may use."""
@@ -134,15 +134,13 @@ def _remove(path: Path) -> None:
 
 def _unlock(directory: int, depth: int) -> None:
     """Give the owner access to this directory and those below it; closes the descriptor."""
-    try:
+    with closing(directory):
         os.chmod(f"/proc/self/fd/{directory}", 0o700)
-        with contextlib.closing(os.scandir(f"/proc/self/fd/{directory}")) as entries:
+        with os.scandir(f"/proc/self/fd/{directory}") as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         for name in names if depth < _DEEPEST else ():
             with contextlib.suppress(OSError):
                 _unlock(os.open(name, _PATH, dir_fd=directory), depth + 1)
-    finally:
-        os.close(directory)
 
 
 def id_inside(id: int, own: int, first: int) -> int:

@@ -23,6 +23,7 @@ from belljar.errors import EngineError, UsageError
 from belljar.limits import parse_size
 from belljar.records import record
 from belljar.sandbox import scratch
+from belljar.syscalls import closing
 from belljar.workspace.beneath import Folder
 from belljar.workspace.pinned import Workspace, release_staging
 
@@ -152,11 +153,8 @@ def _device(image: Path, most: int, staging: Path) -> int:
             image.unlink()
     if not image.exists():
         _make(image, most, staging)
-    file = os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with closing(os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
         return scratch.attach(file)
-    finally:
-        os.close(file)
 
 
 def _in_use(image: Path) -> int | None:

@@ -40,6 +40,7 @@ from belljar.sandbox.rundir import RunDir
 from belljar.sandbox.scratch import Scratch
 from belljar.sandbox.spec import LinkPlan, build_spec
 from belljar.sandbox.staging import Changes
+from belljar.syscalls import closing
 from belljar.workspace import accounts
 from belljar.workspace.pinned import Workspace
 
@@ -334,14 +335,11 @@ class Listener:
         self._path = directory / f"{name}.sock"
         # Bound through a descriptor, since a socket's address holds at most 108 bytes. Renamed once it listens, since
         # the init dials every socket that appears.
-        at = os.open(directory, os.O_PATH | os.O_CLOEXEC)
-        try:
+        with closing(os.open(directory, os.O_PATH | os.O_CLOEXEC)) as at:
             self._socket.bind(f"/proc/self/fd/{at}/{name}.tmp")
             os.chmod(f"/proc/self/fd/{at}/{name}.tmp", 0o666)
             self._socket.listen(1)
             os.rename(f"{name}.tmp", f"{name}.sock", src_dir_fd=at, dst_dir_fd=at)
-        finally:
-            os.close(at)
 
     def accept(self, pid: int) -> SocketTransport:
         """The connection of process `pid`; any other is closed."""

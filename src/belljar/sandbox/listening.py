@@ -13,9 +13,10 @@ import struct
 import threading
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
-from belljar.syscalls import CLONE_NEWNET, in_new_thread, libc
+from belljar.syscalls import CLONE_NEWNET, closing, in_new_thread, libc
 
 SHARE = 20  # after a look, `when_cheap` waits for so many times as long as it took
 _SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
@@ -87,20 +88,13 @@ class Listening:
             self.close()
 
     def _make_inside(self) -> None:
-        try:
-            namespace = os.open(f"/proc/{self._pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return
-        try:
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        with suppress(OSError), closing(os.open(f"/proc/{self._pid}/ns/net", flags)) as namespace:
             if libc.setns(namespace, CLONE_NEWNET) == 0:
                 diag = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
                 diag.setblocking(False)  # the kernel answers within the call that asks
                 self._diag = diag
                 weakref.finalize(self, diag.close)  # for a session that is never closed
-        except OSError:
-            return
-        finally:
-            os.close(namespace)
 
 
 def _asked(diag: socket.socket, family: int) -> frozenset[int]:

@@ -27,7 +27,7 @@ from belljar.engines.kernel_facts import number, read
 from belljar.errors import EngineError
 from belljar.records import record
 from belljar.staged.copying import copy_data
-from belljar.syscalls import MS_NOATIME, MS_NODEV, MS_NOSUID, mount
+from belljar.syscalls import MS_NOATIME, MS_NODEV, MS_NOSUID, closing, mount
 from belljar.workspace.pinned import release_staging
 
 STAGING = "scratch"
@@ -104,12 +104,9 @@ def _mount_new(run_dir: Path, target: Path, size: int) -> None:
     try:
         with room(run_dir.parent, size):
             (run_dir / PROMISE).write_text(str(size))
-        file = _copy(_template(where, size), where)
-        try:
+        with closing(_copy(_template(where, size), where)) as file:
             target.mkdir(mode=0o711, exist_ok=True)
             mount_device(attach(file), target, "discard,noinit_itable,nobarrier")
-        finally:
-            os.close(file)
     except (OSError, subprocess.SubprocessError) as error:
         (run_dir / PROMISE).unlink(missing_ok=True)
         raise NoScratch(f"no scratch volume on disk: {error}") from error
@@ -153,15 +150,13 @@ def make_file_system(file: str, options: Sequence[str]) -> None:
 
 def _copy(template: Path, where: Path) -> int:
     """A sparse copy without a name."""
-    target = os.open(where, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-    source = os.open(template, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        copy_data(source, target)
-    except BaseException:
-        os.close(target)
-        raise
-    finally:
-        os.close(source)
+    with closing(os.open(template, os.O_RDONLY | os.O_CLOEXEC)) as source:
+        target = os.open(where, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+        try:
+            copy_data(source, target)
+        except BaseException:
+            os.close(target)
+            raise
     return target
 
 
@@ -183,11 +178,9 @@ def attach(file: int) -> int:
 
 def mount_device(device: int, target: Path, options: str) -> None:
     """Mount the device, and close its descriptor."""
-    path = os.readlink(f"/proc/self/fd/{device}")
-    try:
+    with closing(device):
+        path = os.readlink(f"/proc/self/fd/{device}")
         mount(path, target, "ext4", MS_NOSUID | MS_NODEV | MS_NOATIME, options)
-    finally:
-        os.close(device)
 
 
 def _mkfs() -> str | None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from belljar.engines.kernel_facts import parse_mounts, read
 from belljar.engines.spec import TERMINALS
-from belljar.syscalls import FSCONFIG, FSPICK, syscall
+from belljar.syscalls import FSCONFIG, FSPICK, closing, syscall
 from belljar.workspace.beneath import Folder
 
 _PLACE, _KIND = "/dev/pts", "devpts"
@@ -47,10 +47,8 @@ def _reconfigure(root: Folder, options: dict[str, str]) -> None:
         if os.fstat(place.descriptor).st_dev == os.stat(_PLACE).st_dev:
             return
         picked = syscall(FSPICK, place.descriptor, b"", _FSPICK_CLOEXEC | _FSPICK_EMPTY_PATH)
-    try:
+    with closing(picked):
         for name, value in options.items():
             how, text = (_SET_STRING, value.encode()) if value else (_SET_FLAG, None)
             syscall(FSCONFIG, picked, how, name.encode(), text, 0)
         syscall(FSCONFIG, picked, _RECONFIGURE, None, None, 0)
-    finally:
-        os.close(picked)

@@ -22,7 +22,7 @@ from belljar.session.archive import packed, whole
 from belljar.session.files import FileInfo, Files, up_to
 from belljar.staged.area import COPIED, StagedArea
 from belljar.staged.copying import is_users, make_whiteout, remove_tree
-from belljar.syscalls import write_all
+from belljar.syscalls import closing, write_all
 from belljar.tasks import a_few_at_once
 from belljar.workspace.beneath import Folder, parents
 
@@ -134,13 +134,10 @@ class CopiedWorkspace:
 
             async def fetch(path: str) -> None:
                 _, mode, size, *_ = files[path]
-                target = new.open(path, os.O_WRONLY)
-                try:
+                with closing(new.open(path, os.O_WRONLY)) as target:
                     grew = f"{path} grew while it was copied; look again"
                     await self._files.get(path, up_to(size, grew, partial(write_all, target)))
                     os.fchmod(target, mode | 0o400)
-                finally:
-                    os.close(target)
 
             await a_few_at_once(fetch, files)
 

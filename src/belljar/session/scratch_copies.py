@@ -20,7 +20,7 @@ from belljar.network.client_settings import BUNDLE, SETTINGS
 from belljar.sandbox.launch import Plan
 from belljar.session.archive import CHUNK
 from belljar.session.files import Files, up_to
-from belljar.syscalls import write_all
+from belljar.syscalls import closing, write_all
 
 MOST = 32 << 20
 OURS = {BUNDLE, *SETTINGS}
@@ -39,14 +39,13 @@ async def keep(files: Files, plan: Plan, place: Path) -> None:
 
 
 async def _pack(files: Files, root: str, target: Path) -> None:
-    descriptor = await to_thread.run_sync(os.open, target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        await files.pack(root, up_to(MOST, f"{root} holds more than {MOST} bytes", partial(write_all, descriptor)))
-    except BaseException:
-        os.unlink(target)
-        raise
-    finally:
-        os.close(descriptor)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with closing(await to_thread.run_sync(os.open, target, flags, 0o600)) as descriptor:
+        try:
+            await files.pack(root, up_to(MOST, f"{root} holds more than {MOST} bytes", partial(write_all, descriptor)))
+        except BaseException:
+            os.unlink(target)
+            raise
 
 
 async def bring_back(files: Files, plan: Plan, place: Path) -> None:

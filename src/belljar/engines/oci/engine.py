@@ -29,6 +29,7 @@ from belljar.engines.spec import OWN_NAMESPACES, Image, Mount, SandboxSpec, User
 from belljar.errors import EngineError, EngineUnavailable, ImageMissing
 from belljar.images import catalog
 from belljar.images.store import Store
+from belljar.syscalls import closing
 
 if TYPE_CHECKING:
     from belljar.link.transport import Transport
@@ -310,10 +311,8 @@ def _end(process: Process) -> None:
         descriptor = os.pidfd_open(process.pid)
     except OSError:
         return
-    try:
+    with closing(descriptor):
         if process.alive:  # checked after opening the descriptor, so the pid was not reused
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             has_ended(descriptor, END_SECONDS)
-    finally:
-        os.close(descriptor)

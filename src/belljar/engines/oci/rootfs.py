@@ -37,6 +37,7 @@ from belljar.syscalls import (
     MS_PRIVATE,
     MS_REC,
     checked,
+    closing,
     in_new_thread,
     libc,
     mount,
@@ -157,22 +158,16 @@ def _bind_layers(root: Root, at: str) -> list[str]:
 
 def _map_layers(root: Root, at: str, keep: str) -> list[str]:
     """Map the layers by the sandbox's user namespace, which is then bound at `keep`."""
-    namespace = idmap.owned_namespace(_map_text(root.uid_map), _map_text(root.gid_map), root.user)
-    try:
+    with closing(idmap.owned_namespace(_map_text(root.uid_map), _map_text(root.gid_map), root.user)) as namespace:
         Path(keep).touch()
         mount(f"/proc/self/fd/{namespace}", keep, None, MS_BIND, None)
         return [_layer(path, f"{at}/{number}", namespace) for number, path in enumerate(root.layers)]
-    finally:
-        os.close(namespace)
 
 
 def _layer(path: Path, target: str, namespace: int) -> str:
     os.mkdir(target, 0o755)
-    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with closing(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
         idmap.mount_mapped(descriptor, Path(target), namespace)
-    finally:
-        os.close(descriptor)
     return target
 
 

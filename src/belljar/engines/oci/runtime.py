@@ -16,6 +16,7 @@ from belljar.engines.spec import has_own_kernel
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.patience import about_to_wait, stretched
 from belljar.records import record
+from belljar.syscalls import closing
 
 DEFAULT = "runc"
 START_SECONDS = 60.0  # usually 30 to 90 ms; more on a loaded machine
@@ -146,11 +147,8 @@ def environment() -> dict[str, str]:
 
 def _ends_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Waits on a pidfd: `Popen.wait` with a timeout polls, and so takes up to twice as long."""
-    descriptor = os.pidfd_open(process.pid)
-    try:
+    with closing(os.pidfd_open(process.pid)) as descriptor:
         return has_ended(descriptor, seconds)
-    finally:
-        os.close(descriptor)
 
 
 def has_ended(pidfd: int, seconds: float) -> bool:
