@@ -14,7 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,30 +79,23 @@ class Client:
 
     def stream(self, doing: str, path: str, body: Any) -> tuple[socket.socket, bytes]:
         """Returns a connection that the engine turned into a raw stream, and the bytes of it that came already."""
-        deadline = time.monotonic() + stretched(QUICK_SECONDS)
         try:
-            connection = self._connect(deadline)
-        except OSError as error:
-            raise Unreachable(f"{doing}: {_reason(error, self.endpoint)}") from error
-        try:
-            connection.sendall(_request("POST", path, body, "HTTP/1.1", "Connection: Upgrade\r\nUpgrade: tcp\r\n"))
-            answer = b""
-            while b"\r\n\r\n" not in answer:
-                part = connection.recv(4096)
-                if not part or len(answer) > ANSWER_MAX:
-                    raise ConnectionResetError("it closed the connection")
-                answer += part
-            head, _, rest = answer.partition(b"\r\n\r\n")
-            status = _status(head)
-            if status not in (101, 200):
-                raise Answered(doing, status, _message(rest))
-            return connection, rest
+            with ExitStack() as on_failure:
+                connection = on_failure.enter_context(self._connect(time.monotonic() + stretched(QUICK_SECONDS)))
+                connection.sendall(_request("POST", path, body, "HTTP/1.1", "Connection: Upgrade\r\nUpgrade: tcp\r\n"))
+                answer = b""
+                while b"\r\n\r\n" not in answer:
+                    part = connection.recv(4096)
+                    if not part or len(answer) > ANSWER_MAX:
+                        raise ConnectionResetError("it closed the connection")
+                    answer += part
+                head, _, rest = answer.partition(b"\r\n\r\n")
+                if (status := _status(head)) not in (101, 200):
+                    raise Answered(doing, status, _message(rest))
+                on_failure.pop_all()
+                return connection, rest
         except (OSError, ValueError) as error:
-            connection.close()
             raise Unreachable(f"{doing}: {_reason(error, self.endpoint)}") from error
-        except EngineError:
-            connection.close()
-            raise
 
     def _once(
         self, doing: str, method: str, path: str, body: Any, expected: tuple[int, ...], seconds: float
@@ -129,14 +122,12 @@ class Client:
     def _connect(self, deadline: float) -> socket.socket:
         seconds = max(0.001, deadline - time.monotonic())
         if path := self.endpoint.path:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-            try:
+            with ExitStack() as on_failure:
+                connection = on_failure.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
                 connection.settimeout(seconds)
                 connection.connect(path)
-            except BaseException:
-                connection.close()
-                raise
-            return connection
+                on_failure.pop_all()
+                return connection
         name, port = _address(self.endpoint.host)
         plain = socket.create_connection((name, port), seconds)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
