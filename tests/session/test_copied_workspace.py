@@ -65,8 +65,8 @@ async def test_the_workspace_is_copied_in_and_changes_are_copied_out(place: Path
         await box.run("echo abc > a.txt")
         assert await kinds(box) == {"a.txt": "modified", "b.txt": "deleted", "new": "added", "new/y": "added",
                                     "run.sh": "mode"}  # fmt: skip
-    (area,) = StagedArea.all(hosts.default().staged_root)
-    Review(area).apply()
+        id = box.id
+    Review(StagedArea.find(hosts.default().staged_root, id)).apply()
     assert (place / "a.txt").read_text() == "abc\n"
     assert stat.S_IMODE((place / "run.sh").stat().st_mode) == 0o600
     assert not (place / "b.txt").exists()
