@@ -112,6 +112,8 @@ class Link:
         size: tuple[int, int] = (24, 80),
     ) -> Execution:
         self.check_loop()
+        if self.lost is not None:
+            raise SandboxLost(f"{self.lost}; open a new session")
         id = int.from_bytes(os.urandom(8), "little") >> 1 | 1
         self.send(frames.spawn(
             id, argv, flags=flags, cwd=cwd, env=env,

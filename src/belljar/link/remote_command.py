@@ -90,10 +90,10 @@ class Execution:
         assert isinstance(self._outcome, frames.EndedBody)
         return self._outcome
 
-    async def ended_within(self, seconds: float | None) -> frames.EndedBody:
+    async def ended_within(self, seconds: float) -> frames.EndedBody:
         """Wait for the end. The init enforces the deadline; if it misses it by `seconds` and PATIENCE although it still
         answers, the link is closed. The ping makes sure that frames which came while our loop was blocked are read."""
-        if seconds is not None and not await self._over_after(seconds):
+        if not await self._over_after(seconds):
             await self.link.ping()
             if not await self._over_after(PATIENCE):
                 self.link.close("its init missed a deadline")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from belljar.errors import BelljarError, SandboxLost
+from belljar.errors import BelljarError
 from belljar.link import frames
 from belljar.link.frames import Flag
 from belljar.session.archive import CHUNK
@@ -40,12 +40,8 @@ class InitTools:
         return self._spawn([self._sandbox().init, "--tool", *argv], on_output, flags=self._stdin if stdin else 0)
 
     def _spawn(self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any) -> Execution:
-        link = self._sandbox().link
-        if link.lost is not None:
-            raise SandboxLost(f"{link.lost}; open a new session")
-        execution = link.spawn(
-            [word.encode("utf-8", "surrogateescape") for word in argv], **{"env": {}, "grace": GRACE, **options}
-        )
+        words = [word.encode("utf-8", "surrogateescape") for word in argv]
+        execution = self._sandbox().link.spawn(words, **{"env": {}, "grace": GRACE, **options})
         execution.on_output = on_output
         return execution
 

@@ -74,16 +74,14 @@ class RunningCommand:
             error.args = (f"{error}; the image {image!r} has none, {better!r} has",)
 
     def _spawn(self, paced: bool, ring: int) -> Execution:
-        request, link = self.request, self._session.sandbox.link
-        if link.lost is not None:
-            raise SandboxLost(f"{link.lost}; open a new session")
+        request = self.request
         flags, tag = request.flags, b""
         if ring:
             flags |= Flag.BACKGROUND
         if ring or flags & Flag.PTY:  # it may be detached later
             tag = encoded(request.verdict.canonical)[:LONGEST_TAG]
         try:
-            return link.spawn(
+            return self._session.sandbox.link.spawn(
                 request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=self.timeout,
                 grace=self.grace, ring=ring, tag=tag, paced=paced, size=request.options.get("size") or (24, 80),
             )  # fmt: skip
