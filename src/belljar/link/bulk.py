@@ -14,7 +14,7 @@ import termios
 from collections.abc import Callable
 from contextlib import suppress
 
-from belljar.syscalls import write_all
+from belljar.syscalls import closing, write_all
 
 PIECE = 1 << 20
 CHECK_MS = 100
@@ -22,13 +22,9 @@ CHECK_MS = 100
 
 def pour(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
     """Copy a file into a pipe, to its end or until nobody reads any more. Closes both descriptors."""
-    try:
+    with closing(file), closing(pipe), suppress(BrokenPipeError):
         enlarge(pipe)
-        with suppress(BrokenPipeError):
-            _copy_into_pipe(file, pipe, stopped)
-    finally:
-        os.close(file)
-        os.close(pipe)
+        _copy_into_pipe(file, pipe, stopped)
 
 
 def _copy_into_pipe(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
@@ -48,14 +44,9 @@ def _copy_into_pipe(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
 
 def spill(pipe: int, file: int, ended: Callable[[], bool]) -> int:
     """Copy a pipe into a file and return the number of bytes. Once the writer has `ended`, what is in the pipe then is
-    the rest.
-
-    Closes both descriptors."""
-    try:
+    the rest. Closes both descriptors."""
+    with closing(file), closing(pipe):
         return _copy_from_pipe(pipe, file, ended)
-    finally:
-        os.close(file)
-        os.close(pipe)
 
 
 def _copy_from_pipe(pipe: int, file: int, ended: Callable[[], bool]) -> int:

@@ -185,13 +185,11 @@ def _make(image: Path, most: int, staging: Path) -> None:
 
     descriptor, temporary = tempfile.mkstemp(dir=image.parent)
     try:
-        with scratch.room(staging.parent.parent, most):
+        with closing(descriptor), scratch.room(staging.parent.parent, most):
             os.ftruncate(descriptor, most)
             scratch.make_file_system(temporary, _MKFS)
             os.rename(temporary, image)
     except EngineError as error:
         raise UsageError(f"cache: {error}; {SIZE} makes caches smaller") from error
     finally:
-        os.close(descriptor)
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)
