@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 import anyio
 
 from belljar.awaiting import all_pending, opening
-from belljar.errors import BelljarError, SandboxLost, UsageError
+from belljar.errors import BelljarError, SandboxLost, UsageError, WorkspaceError
 from belljar.limits import parse_size
 from belljar.patience import stretched
 from belljar.sandbox.sandbox import Plan, Sandbox
@@ -288,13 +288,10 @@ def _bytes(memory: int | str) -> int:
 
 async def _is_usable(sandbox: Sandbox) -> bool:
     """Whether it answers, and its workspace is still the directory at that path."""
-    try:
-        status = os.stat(sandbox.workspace.path, follow_symlinks=False)
-        with anyio.move_on_after(stretched(CHECK_SECONDS)):
-            await sandbox.link.ping()
-            return (status.st_dev, status.st_ino) == sandbox.workspace.inode
-    except (SandboxLost, OSError):
-        pass
+    with contextlib.suppress(SandboxLost, WorkspaceError), anyio.move_on_after(stretched(CHECK_SECONDS)):
+        sandbox.workspace.check_path_unchanged()
+        await sandbox.link.ping()
+        return True
     return False
 
 
