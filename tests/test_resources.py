@@ -78,6 +78,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
         resources.write_whole(tmp_path / "facts", "new")
         assert (reader.read(), (tmp_path / "facts").read_text()) == ("old", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["facts"]
+    assert (tmp_path / "facts").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_directory_is_made_whole_or_not_at_all(tmp_path: Path) -> None:

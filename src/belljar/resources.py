@@ -110,8 +110,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, also if several processes write it."""
+    """Readers see the old file or the new one, also if several processes write it. Only the owner may read it,
+    whatever the umask says."""
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    temporary.touch(0o600, exist_ok=False)
     temporary.write_text(text)
     temporary.rename(path)
 
