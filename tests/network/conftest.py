@@ -65,16 +65,16 @@ class RunningDoor:
     async def dial(self) -> SocketStream:
         return await anyio.connect_tcp("127.0.0.1", self.port)
 
-    async def say(self, *parts: bytes, until: int = 1 << 20) -> bytes:
+    async def exchange(self, *parts: bytes, until: int = 1 << 20) -> bytes:
         """Send the parts, and return all that comes back until the connection is closed."""
-        heard = b""
+        received = b""
         async with await self.dial() as stream:
             for part in parts:
                 await stream.send(part)
             with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.fail_after(120):
-                while len(heard) < until:
-                    heard += await stream.receive()
-        return heard
+                while len(received) < until:
+                    received += await stream.receive()
+        return received
 
 
 OpenDoor = Callable[..., Any]
@@ -257,13 +257,13 @@ async def ask(door: Door, stream: SocketStream, name: str, context: ssl.SSLConte
         stream, server_side=False, hostname=sni, ssl_context=context, standard_compatible=False
     )
     await inner.send(f"GET /x HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
-    heard = b""
+    received = b""
     with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-        while b"|" not in heard:
-            heard += await inner.receive()
-    if not heard:
+        while b"|" not in received:
+            received += await inner.receive()
+    if not received:
         raise anyio.EndOfStream
-    return heard
+    return received
 
 
 def pip_says(*urls: str) -> Callable[[list[str]], str]:

@@ -54,11 +54,11 @@ async def test_a_websocket_goes_through_where_tls_ends_here(
             assert (await stream.receive()).startswith(b"HTTP/1.1 200")
             inner = await TLSStream.wrap(stream, hostname="api.test", ssl_context=context, standard_compatible=False)
             await inner.send(b"GET / HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-            heard = await inner.receive()
+            received = await inner.receive()
             await inner.send(b"hello")
             with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 while True:
-                    heard += await inner.receive()
-    assert heard.endswith(b"you said hello")
+                    received += await inner.receive()
+    assert received.endswith(b"you said hello")
     assert b"Bearer s3cret" in keys[0]
     assert [record["verdict"] for record in door.records] == ["allowed", "allowed"]

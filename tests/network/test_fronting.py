@@ -15,11 +15,11 @@ from belljar.network.allow import Allow, DoorLimits
 
 
 async def rest_of(stream: SocketStream) -> bytes:
-    heard = b""
+    received = b""
     with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.fail_after(60):
         while True:
-            heard += await stream.receive()
-    return heard
+            received += await stream.receive()
+    return received
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["after-200", "before-200"])
@@ -42,7 +42,9 @@ async def test_no_disguise_of_a_request_reaches_another_host_in_a_tunnel(
 
     async with server(served) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(NAMES)) as door:
         asked = f"{first}\r\nHost: other.test\r\n\r\n".encode()
-        answer = await (door.say(connect(port) + asked) if early else door.say(connect(port), *(asked[:1], asked[1:])))
+        answer = await (
+            door.exchange(connect(port) + asked) if early else door.exchange(connect(port), *(asked[:1], asked[1:]))
+        )
     assert answer.startswith(b"HTTP/1.1 200 Connection")
     assert b"HTTP/1.1 4" in answer
     assert not reached
@@ -66,10 +68,10 @@ async def test_a_client_that_waits_until_an_http2_server_speaks_reaches_no_other
         await door.dial() as stream,
     ):
         await stream.send(connect(port))
-        heard = await stream.receive()
+        received = await stream.receive()
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.fail_after(60):
-            while not heard.endswith(settings):
-                heard += await stream.receive()
+            while not received.endswith(settings):
+                received += await stream.receive()
             await stream.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
             await rest_of(stream)
     assert reached == b""
@@ -83,20 +85,20 @@ async def test_a_server_that_never_answers_is_given_up(open_door: OpenDoor) -> N
 
     allow = Allow("api.test:1-65535=127.0.0.1", limits=DoorLimits(idle=0.1))
     async with server(mute) as port, open_door(allow, Names(NAMES)) as door:
-        answer = await door.say(request(port))
+        answer = await door.exchange(request(port))
     assert answer.startswith(b"HTTP/1.1 502")
     assert [(record["verdict"], record["reason"]) for record in door.records] == [("failed", "idle for too long")]
 
 
 async def whole(stream: SocketStream) -> bytes:
     """One answer to its last byte, in however many pieces it comes."""
-    heard = b""
+    received = b""
     while True:
-        head, _, body = heard.partition(b"\r\n\r\n")
+        head, _, body = received.partition(b"\r\n\r\n")
         length = re.search(rb"content-length: (\d+)", head.lower())
         if length and len(body) >= int(length[1]):
-            return heard
-        heard += await stream.receive()
+            return received
+        received += await stream.receive()
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "TLS/1.0", "websocket, h2c"])
@@ -119,5 +121,5 @@ async def test_a_server_that_upgrades_to_another_protocol_is_cut_off(open_door: 
         await echo(stream)
 
     async with server(turncoat) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.say(request(port, "GET", "Connection: Upgrade", "Upgrade: websocket"))
+        answer = await door.exchange(request(port, "GET", "Connection: Upgrade", "Upgrade: websocket"))
     assert answer.startswith(b"HTTP/1.1 502")

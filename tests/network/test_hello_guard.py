@@ -30,7 +30,7 @@ def together(*hellos: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         [GOOD, EVIL],
         [GOOD + EVIL],
@@ -50,7 +50,7 @@ def together(*hellos: bytes) -> bytes:
     ],
 )
 async def test_a_second_client_hello_cannot_name_another_host(
-    open_door: OpenDoor, to_443: dict[str, int], said: list[bytes]
+    open_door: OpenDoor, to_443: dict[str, int], sent: list[bytes]
 ) -> None:
     """As after a HelloRetryRequest, where some servers take the second name."""
     got = bytearray()
@@ -61,7 +61,7 @@ async def test_a_second_client_hello_cannot_name_another_host(
 
     async with server(served) as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
         to_443["port"] = port
-        await door.say(b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test\r\n\r\n", *said)
+        await door.exchange(b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test\r\n\r\n", *sent)
     assert b"evil.test" not in got
     assert [record["verdict"] for record in door.records] == ["refused"]
 

@@ -33,7 +33,7 @@ async def test_headers_behind_the_body_are_dropped(open_door: OpenDoor) -> None:
 @pytest.mark.parametrize("named", ["Content-Length", "Transfer-Encoding"])
 async def test_a_connection_header_cannot_take_the_bodys_length_away(open_door: OpenDoor, named: str) -> None:
     async with server(web) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.say(request(port, "POST", "Content-Length: 3", f"Connection: {named}") + b"abc")
+        answer = await door.exchange(request(port, "POST", "Content-Length: 3", f"Connection: {named}") + b"abc")
     assert answer.startswith(b"HTTP/1.1 400")
 
 
@@ -41,7 +41,7 @@ async def test_secret_headers_are_sent_in_clear_only_to_a_port_that_was_named(op
     """`api.test` alone means ports 80 and 443; a token in clear is sent only where the port was written down."""
     allow = Allow("api.test=127.0.0.1", headers={"api.test": {"Authorization": "Bearer s3cret"}})
     async with open_door(allow, Names(NAMES)) as door:
-        answer = await door.say(b"GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n")
+        answer = await door.exchange(b"GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 403")
     assert b"https only" in answer
     assert not door.records[0]["address"]
@@ -55,7 +55,7 @@ async def test_a_secret_in_a_reason_phrase_is_masked(open_door: OpenDoor) -> Non
     async with server(mirror) as port:
         allow = Allow(f"api.test:{port}=127.0.0.1", headers={"api.test": {"X-Key": "Bearer s3cret"}})
         async with open_door(allow, Names(NAMES)) as door:
-            answer = await door.say(request(port, "GET", "Connection: close"))
+            answer = await door.exchange(request(port, "GET", "Connection: close"))
     assert answer.startswith(b"HTTP/1.1 401 no *** here")
 
 
@@ -68,7 +68,7 @@ async def test_a_secret_in_a_redirect_is_masked_however_it_is_written(open_door:
     async with server(mirror) as port:
         allow = Allow(f"api.test:{port}=127.0.0.1", headers={"api.test": {"X-Key": "Bearer k/e+y=="}})
         async with open_door(allow, Names(NAMES)) as door:
-            answer = await door.say(request(port, "GET", "Connection: close"))
+            answer = await door.exchange(request(port, "GET", "Connection: close"))
     assert b"/?a=***&b=***&c=***&d=***" in answer
 
 
@@ -79,7 +79,7 @@ async def test_the_forwarded_host_header_is_normalised(open_door: OpenDoor, aske
         allow = Allow(f"[::1]:{port}", f"api.test:{port}=::1")
         async with open_door(allow, Names({"api.test": ["::1"]})) as door:
             lines = [f"GET http://{asked}:{port}/ HTTP/1.1", f"Host: {asked}:{port}", "Connection: close", "", ""]
-            answer = await door.say("\r\n".join(lines).encode())
+            answer = await door.exchange("\r\n".join(lines).encode())
     assert f"host: {asked.lower().rstrip('.')}:{port}".encode() in answer.lower().split(b"|")
 
 
@@ -88,7 +88,7 @@ async def test_methods_that_echo_are_refused_where_a_secret_is_sent(open_door: O
     async with server(web) as port:
         allow = Allow(f"api.test:{port}=127.0.0.1", headers={"api.test": {"X-Key": "s3cret"}})
         async with open_door(allow, Names(NAMES)) as door:
-            answer = await door.say(request(port, method, "Connection: close"))
+            answer = await door.exchange(request(port, method, "Connection: close"))
     assert b" 405 " in answer
     assert b"s3cret" not in answer
 
@@ -105,6 +105,6 @@ async def test_no_header_can_be_injected(open_door: OpenDoor, line: str) -> None
         await stream.send(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 
     async with server(served) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.say(request(port, "GET", line, "Connection: close"))
+        answer = await door.exchange(request(port, "GET", line, "Connection: close"))
     assert b"HTTP/1.1 400" in answer
     assert len(seen) == line.startswith("X: a\r\n\r\n"), "the first request alone was whole"

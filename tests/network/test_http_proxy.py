@@ -44,7 +44,7 @@ async def test_a_chunked_body_and_a_chunked_answer_are_passed_on(open_door: Open
         await stream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.say(
+        answer = await door.exchange(
             request(port, "POST", "Transfer-Encoding: chunked", "Connection: close"), b"5\r\nhello\r\n0\r\n\r\n"
         )
     assert b"hello" in got
@@ -73,7 +73,7 @@ async def test_an_http_1_0_answer_without_a_length_is_passed_on(open_door: OpenD
         await stream.send(b"HTTP/1.0 200 OK\r\n\r\nall there is")
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.say(request(port, version="1.0"))
+        answer = await door.exchange(request(port, version="1.0"))
     assert answer.endswith(b"all there is")
 
 
@@ -87,10 +87,10 @@ async def test_an_upgrade_becomes_raw_bytes(open_door: OpenDoor) -> None:
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
         await stream.send(request(port, "GET", "Connection: Upgrade", "Upgrade: websocket"))
-        heard = b""
-        while b"first" not in heard:
-            heard += await stream.receive()
-        assert heard.startswith(b"HTTP/1.1 101")
+        received = b""
+        while b"first" not in received:
+            received += await stream.receive()
+        assert received.startswith(b"HTTP/1.1 101")
         await stream.send(b"frame")
         assert await stream.receive() == b"FRAME"
 
@@ -103,7 +103,7 @@ async def test_head_has_no_body_and_the_connection_goes_on(open_door: OpenDoor) 
             await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n" + body)
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.say(request(port, "HEAD"), request(port, "GET", "Connection: close"))
+        answer = await door.exchange(request(port, "HEAD"), request(port, "GET", "Connection: close"))
     assert answer.count(b"200") == 2
     assert answer.endswith(b"body")
 
@@ -113,7 +113,7 @@ async def test_a_server_that_hangs_up_without_an_answer_gives_502(open_door: Ope
         await read_head(stream)
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.say(request(port))
+        answer = await door.exchange(request(port))
     assert answer.startswith(b"HTTP/1.1 502")
     assert door.records[0]["verdict"] == "failed" or "broke" in door.records[0]["reason"]
 
@@ -128,7 +128,7 @@ async def test_a_big_body_is_streamed(open_door: OpenDoor) -> None:
             await stream.send(b"x" * 100_000)
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.say(request(port, "GET", "Connection: close"), until=1 << 30)
+        answer = await door.exchange(request(port, "GET", "Connection: close"), until=1 << 30)
     assert len(answer) > size
 
 
@@ -141,7 +141,7 @@ async def test_half_sent_requests_do_not_block_other_clients(open_door: OpenDoor
         slow = [await door.dial() for _ in range(200)]
         for stream in slow:
             await stream.send(b"GET http://api.test/ HTT")
-        assert b"204" in await door.say(request(port, "GET", "Connection: close"))
+        assert b"204" in await door.exchange(request(port, "GET", "Connection: close"))
         async with anyio.create_task_group() as tasks:
             for stream in slow:
                 tasks.start_soon(stream.aclose)
@@ -155,7 +155,7 @@ async def test_a_request_may_come_in_any_pieces(open_door: OpenDoor) -> None:
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
         whole = request(port, "GET", "X-One: 1", "Connection: close")
         for cut in range(1, len(whole), 3):
-            answer = await door.say(whole[:cut], whole[cut:])
+            answer = await door.exchange(whole[:cut], whole[cut:])
             assert answer.startswith(b"HTTP/1.1 204"), (cut, answer)
 
 
@@ -214,6 +214,6 @@ async def test_line_ends_that_can_be_read_in_two_ways_are_refused(open_door: Ope
             "by bytes": [strange[at : at + 1] for at in range(len(strange))],
             "behind another": [request(port) + strange],
         }[how]
-        heard = await door.say(*pieces)
-    assert b"HTTP/1.1 400" in heard
-    assert heard.count(b"HTTP/1.1 200") == (how == "behind another")
+        received = await door.exchange(*pieces)
+    assert b"HTTP/1.1 400" in received
+    assert received.count(b"HTTP/1.1 200") == (how == "behind another")

@@ -62,7 +62,7 @@ async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_d
             streams = [await door.dial() for _ in range(100)]
             for stream in streams:
                 await stream.aclose()
-        assert (await door.say(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 400")
+        assert (await door.exchange(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 400")
         assert len(door.mux._half_closed) < 2048
 
 

@@ -1,5 +1,5 @@
 """The proxy's process dies, runs out of descriptors, or its resolver hangs, all for real: nothing gets out, the reason
-is told, and the session can be used."""
+is reported, and the session can be used."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def dial():
     line = socket.create_connection(("127.0.0.1", 3128))
     line.sendall(b"CONNECT 127.0.0.1:%s HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n" % sys.argv[1].encode())
     return line
-def tell(news):
-    with open("/workspace/news.new", "wb") as file:
-        file.write(news)
-    os.rename("/workspace/news.new", "/workspace/news")
+def report(status):
+    with open("/workspace/status.new", "wb") as file:
+        file.write(status)
+    os.rename("/workspace/status.new", "/workspace/status")
 line = dial()
-tell(line.recv(100).split(b"\\r\\n")[0])
+report(line.recv(100).split(b"\\r\\n")[0])
 while True:
     try:
         line.recv(1)  # until the proxy is gone
@@ -47,7 +47,7 @@ while True:
         break
     except OSError:  # cut off in the middle
         pass
-tell(b"nobody listens")
+report(b"nobody listens")
 """
 
 
@@ -66,9 +66,9 @@ def process_with_a_door(script: str, *words: object, **env: str) -> Iterator[sub
             process.kill()
 
 
-async def told(news: Path, what: bytes) -> None:
+async def wait_for_report(status: Path, expected: bytes) -> None:
     with anyio.fail_after(120):
-        while not news.exists() or what not in news.read_bytes():  # noqa: ASYNC110
+        while not status.exists() or expected not in status.read_bytes():  # noqa: ASYNC110
             await anyio.sleep(0.05)
 
 
@@ -78,9 +78,9 @@ async def test_a_proxy_that_is_killed_takes_the_network_with_it(base_image: str,
     with process_with_a_door(KEPT, workspace, port) as process:
         assert process.stdout
         id = process.stdout.readline().strip()
-        await told(workspace / "news", b" 200 ")
+        await wait_for_report(workspace / "status", b" 200 ")
         process.send_signal(signal.SIGKILL)
-        await told(workspace / "news", b"nobody listens")
+        await wait_for_report(workspace / "status", b"nobody listens")
     box = await Session.attach(id)
     try:
         assert (await box.run(f"curl -s --noproxy '' http://127.0.0.1:{port}/")).stdout == "hello\n"

@@ -50,23 +50,23 @@ async def test_a_disguised_host_name_is_refused_and_never_resolved(open_door: Op
     """What is not allowed is not resolved either: a name could carry a secret out."""
     names = Names(LOCAL)
     async with open_door(Allow("api.test", "*.wild.test"), names) as opened:
-        answer = await opened.say(f"CONNECT {host} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = await opened.exchange(f"CONNECT {host} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 4"), answer
     assert names.asked == []
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"GET http://api.test/ HT", b"\x05\x01"], ids=["nothing", "half a line", "socks"]
+    "sent", [b"", b"GET http://api.test/ HT", b"\x05\x01"], ids=["nothing", "half a line", "socks"]
 )
 async def test_a_client_that_never_finishes_its_request_is_dropped(
-    open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch, said: bytes
+    open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     for module in (door, http_proxy):
         monkeypatch.setattr(module, "HEAD_SECONDS", 0.1)
     monkeypatch.setattr("belljar.network.socks.SECONDS", 0.1)
     async with open_door(Allow("api.test")) as opened:
         with anyio.fail_after(120):
-            assert await opened.say(*([said] if said else [])) == b""
+            assert await opened.exchange(*([sent] if sent else [])) == b""
 
 
 async def test_a_half_closed_client_still_gets_its_answer(open_door: OpenDoor) -> None:
@@ -88,7 +88,7 @@ async def test_a_refused_upload_gets_the_reason(open_door: OpenDoor) -> None:
     """Hung up on at once, a client that still sends would get a reset and no reason."""
     async with open_door(Allow("api.test")) as opened:
         head = b"POST http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nContent-Length: 200000\r\n\r\n"
-        answer = await opened.say(head, bytes(100_000), bytes(100_000))
+        answer = await opened.exchange(head, bytes(100_000), bytes(100_000))
     assert b"--allow evil.test" in answer
 
 
@@ -97,7 +97,7 @@ async def test_a_refused_upload_gets_the_reason(open_door: OpenDoor) -> None:
 async def test_a_handshake_with_a_hidden_or_second_name_is_cut_off(open_door: OpenDoor, extension: bytes) -> None:
     async with server(echo) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as opened:
         asked = f"CONNECT api.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-        await opened.say(asked, with_extension("api.test", extension))
+        await opened.exchange(asked, with_extension("api.test", extension))
     assert [(record["verdict"], record["sent"]) for record in opened.records] == [("refused", 0)]
 
 
@@ -113,9 +113,9 @@ async def test_the_relay_ends_with_the_host_process(open_door: OpenDoor) -> None
 async def test_a_refused_private_address_comes_with_the_option_that_allows_it(open_door: OpenDoor) -> None:
     names = Names({"mirror.test": ["10.1.2.3"], "here.test": ["127.0.0.1"]})
     async with open_door(Allow("mirror.test", "here.test"), names) as opened:
-        answer = await opened.say(b"CONNECT mirror.test:443 HTTP/1.1\r\nHost: mirror.test:443\r\n\r\n")
+        answer = await opened.exchange(b"CONNECT mirror.test:443 HTTP/1.1\r\nHost: mirror.test:443\r\n\r\n")
         assert b" 403 " in answer
         assert b"`--allow mirror.test=ADDRESS`" in answer
-        answer = await opened.say(b"CONNECT here.test:443 HTTP/1.1\r\nHost: here.test:443\r\n\r\n")
+        answer = await opened.exchange(b"CONNECT here.test:443 HTTP/1.1\r\nHost: here.test:443\r\n\r\n")
         assert b"loopback" in answer
         assert b"--allow" not in answer, "nobody is advised to open this machine"

@@ -28,7 +28,7 @@ async def test_a_hanging_lookup_does_not_block_others(open_door: OpenDoor) -> No
         for stream in waiting:
             await stream.send(b"CONNECT slow.test:443 HTTP/1.1\r\nHost: slow.test\r\n\r\n")
         request = f"GET http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: close\r\n\r\n".encode()
-        assert (await door.say(request)).startswith(b"HTTP/1.1 200")
+        assert (await door.exchange(request)).startswith(b"HTTP/1.1 200")
         for stream in waiting:
             await stream.aclose()
 

@@ -9,7 +9,7 @@ from belljar.network.allow import Allow
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("sent", "answer"),
     [
         (b"\x05\x01\x02", b"\x05\xff"),  # only with a password
         (b"\x05\x01\x00" + b"\x05\x03\x00\x01\x7f\x00\x00\x01\x00\x35", b"\x05\x00\x05\x07"),  # UDP
@@ -21,10 +21,10 @@ from belljar.network.allow import Allow
         (b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b"HTTP/1.1 400"),  # SOCKS4
     ],
 )
-async def test_unsupported_socks_requests_are_refused(open_door: OpenDoor, said: bytes, answer: bytes) -> None:
+async def test_unsupported_socks_requests_are_refused(open_door: OpenDoor, sent: bytes, answer: bytes) -> None:
     names = Names(LOCAL)
     async with open_door(Allow("api.test"), names) as opened:
-        assert (await opened.say(said)).startswith(answer)
+        assert (await opened.exchange(sent)).startswith(answer)
     assert names.asked == []
 
 
@@ -44,5 +44,7 @@ async def test_socks_carries_bytes_by_name(open_door: OpenDoor) -> None:
 
 async def test_socks_by_address_is_refused_unless_allowed_by_number(open_door: OpenDoor) -> None:
     async with server(echo) as port, open_door(Allow(f"api.test:{port}"), Names(LOCAL)) as door:
-        heard = await door.say(b"\x05\x01\x00", b"\x05\x01\x00\x01\x7f\x00\x00\x01" + port.to_bytes(2, "big"), until=4)
-    assert heard[:4] == b"\x05\x00\x05\x02"
+        received = await door.exchange(
+            b"\x05\x01\x00", b"\x05\x01\x00\x01\x7f\x00\x00\x01" + port.to_bytes(2, "big"), until=4
+        )
+    assert received[:4] == b"\x05\x00\x05\x02"

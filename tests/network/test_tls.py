@@ -117,7 +117,7 @@ async def test_a_header_echoed_in_headers_is_masked(open_door: OpenDoor) -> None
                 "X-Key: mine",
                 "Connection: close",
             ]
-            answer = await door.say("\r\n".join([*lines, "", ""]).encode())
+            answer = await door.exchange("\r\n".join([*lines, "", ""]).encode())
     assert b"s3cret" not in answer
     assert b"***" in answer
 
@@ -131,7 +131,7 @@ async def test_a_request_that_brings_its_headers_back_is_refused(open_door: Open
         allow = Allow(f"api.test:{port}", f"127.0.0.1:{port}", "api.test", headers={"api.test": {"X-Key": "s3cret"}})
         async with open_door(allow, Names({"api.test": ["127.0.0.1"]})) as door:
             asked = f"TRACE http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: close\r\n\r\n"
-            answer = await door.say(asked.encode())
+            answer = await door.exchange(asked.encode())
     assert b" 405 " in answer
     assert b"s3cret" not in answer
 

@@ -45,4 +45,4 @@ async def test_a_connection_is_closed_at_its_total_time(open_door: OpenDoor) -> 
     allow = Allow("api.test:1-65535=127.0.0.1", limits=DoorLimits(total=0.3))
     async with server(trickle) as port, open_door(allow, Names(LOCAL)) as opened:
         with anyio.fail_after(120):
-            assert (await opened.say(request(port))).startswith(b"HTTP/1.1 200")
+            assert (await opened.exchange(request(port))).startswith(b"HTTP/1.1 200")
