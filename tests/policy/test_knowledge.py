@@ -74,7 +74,9 @@ def test_a_file_that_the_schema_refuses_is_refused(data: dict[str, Any]) -> None
     [
         ('operands = "frobnicate*"', "no role 'frobnicate'"),
         ('operands = "uplod*"', "did you mean 'upload'"),
-        ('prints = "poetry"', "'poetry' is nothing that a program prints"),
+        ('prints = "poetry"', "prints cannot be 'poetry'"),
+        ('prints = "wrd"', "did you mean 'word'"),
+        ('traits = "mighty"', "traits is one or more of text, keys, .*, not 'mighty'"),
         ("unless = '('", "not a regular expression"),
         ('effct = "data.drop"', "unknown key 'effct'"),
         ('effect = "data.drop"\nexamples = { "x list" = "" }', "does data.drop"),

@@ -112,8 +112,7 @@ def remote(reading: Reading, words: list[str], _: str = "") -> None:
 
 
 def container(reading: Reading, words: list[str], live: str) -> None:
-    """A command in a container. What counts is what it does to directories of this machine (`-v here:there`), to other
-    machines, and to the data that a live container keeps."""
+    """A command in a container: effects on mounted directories, other machines and a live container's data count."""
     machine, outer, mounts = reading.call.machine, reading.call.machine.effects, _mounts(reading)
     state = reading.call.state.detached()
     state.cwd = "/srv/container/inside"

@@ -212,8 +212,7 @@ def inside(path: str, pattern: str) -> bool:
 
 
 def reaches(pattern: str, host: str) -> bool:
-    """Whether a pattern (`*.example.net`, `api.example.com:8443`, `*`) admits a host or a narrower pattern. It admits a
-    private address (`pkg.example=10.0.0.5`) only if it has the same."""
+    """Whether a pattern such as `*.example.net:8443` admits a host; its private address only if the pattern has it."""
     (pattern, _, at), (host, _, addresses) = pattern.lower().partition("="), host.lower().partition("=")
     (name, _, port), (other, _, wanted) = pattern.partition(":"), host.partition(":")
     if (port and port != wanted) or not {*addresses.split(",")} <= {"", *at.split(",")}:

@@ -35,9 +35,9 @@ def _entry_problems(entry: Entry) -> Iterator[str]:
     for role in [*roles, *(word.rstrip("*…") for word in entry.operands.split())]:
         if role and role.partition(":")[0] not in {*WORD_ROLES, *WORDS_ROLES}:
             yield f"program.{entry.name}: there is no role {role!r}{did_you_mean(role, {*WORD_ROLES, *WORDS_ROLES})}"
-    for word in [entry.prints, *(when.prints for when in entry.when)]:
-        if word and word not in {*FILTERS, *PRINTS, "content", "command-output"}:
-            yield f"program.{entry.name}: {word!r} is nothing that a program prints"
+    outputs = {*FILTERS, *PRINTS, "content", "command-output", ""}
+    for word in {entry.prints, *(when.prints for when in entry.when)} - outputs:
+        yield f"program.{entry.name}: prints cannot be {word!r}{did_you_mean(word, outputs)}"
     for words, verb in entry.verbs:
         if problem := _verb_problem(words, "" if entry.also else entry.name):
             yield f"program.{verb.name}: {' '.join(words)!r} {problem}"
