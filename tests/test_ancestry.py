@@ -43,7 +43,7 @@ def test_a_group_that_others_are_in_may_not_write(place: Path) -> None:
     assert untrusted(place) is None
 
 
-def test_who_may_write_by_an_access_list_counts(place: Path) -> None:
+def test_write_access_by_an_access_list_is_noticed(place: Path) -> None:
     """`setfacl -m u:daemon:rwx`: the group is ours alone, but its bits are the list's."""
     user, named, group, mask, other = (1, 7, -1), (2, 7, 1), (4, 5, -1), (16, 7, -1), (32, 5, -1)
     entries = b"".join(struct.pack("<HHi", *each) for each in (user, named, group, mask, other))

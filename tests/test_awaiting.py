@@ -1,4 +1,4 @@
-"""The usual mistakes with an asynchronous API are told what to write instead."""
+"""The usual mistakes with an asynchronous API give an error that says what to write."""
 
 from __future__ import annotations
 

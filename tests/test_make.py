@@ -42,7 +42,7 @@ def test_make_engine_leaves_an_engine_that_answers_alone() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_command_prints_its_output_alone_and_its_status_is_told(workspace: Path) -> None:
+def test_make_sandbox_prints_only_the_output_and_reports_the_status(workspace: Path) -> None:
     done = make("sandbox", "CMD=echo $HOME; exit 3", f"WORKSPACE={workspace}")
     assert done.stdout == "/home/sandbox\n"
     # make itself knows only one status for "a command failed".

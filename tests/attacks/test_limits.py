@@ -1,4 +1,4 @@
-"""What a sandbox may use up, seen from inside. Every limit is in force, and reaching it harms nobody else."""
+"""What a sandbox may use up, seen from inside. Every limit is in force, and reaching it harms no other sandbox."""
 
 from __future__ import annotations
 

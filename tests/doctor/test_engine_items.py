@@ -73,7 +73,7 @@ def test_swap_that_cannot_be_limited_matters_only_where_there_is_swap() -> None:
 
 
 @pytest.mark.parametrize(("version", "told"), [("2", "Delegate="), ("1", "cgroup v2")])
-def test_a_rootless_engine_without_limits_is_told_how_to_get_them(version: str, told: str) -> None:
+def test_a_rootless_engine_without_limits_gets_a_remedy(version: str, told: str) -> None:
     checks = judge(replace(FINE, rootless=True, cgroup_version=version, **without("cpus")), host_has_swap=True)
     assert told in next(check.fix for check in checks if check.name == "cpu limit")
 

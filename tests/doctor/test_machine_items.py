@@ -81,7 +81,7 @@ def test_a_full_disk_is_named_with_its_path(tmp_path: Path, monkeypatch: pytest.
     assert str(tmp_path) in check.detail
 
 
-def test_ordinary_users_without_user_namespaces_are_told_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_user_namespaces_are_reported_with_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_items.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(machine_items, "first_line", lambda path: "1" if "apparmor" in path else "")
     assert "apparmor_restrict_unprivileged_userns=0" in machine_items.user_namespaces().fix

@@ -45,7 +45,7 @@ def test_an_existing_image_is_not_built_again(engine: DockerEngine, base_image: 
     assert said == []
 
 
-def test_a_missing_image_of_somebody_else_says_what_to_do(engine: DockerEngine) -> None:
+def test_a_missing_foreign_image_says_what_to_do(engine: DockerEngine) -> None:
     with pytest.raises(ImageMissing, match="docker pull nobody/nothing:1"):
         catalog.ensure(engine, "nobody/nothing:1")
 

@@ -75,7 +75,7 @@ def test_a_copy_stops_before_the_disk_is_full(tmp_path: Path, monkeypatch: pytes
         compression.copy(io.BytesIO(DATA), tmp_path / "copy")
 
 
-def test_without_zstd_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_zstd_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression.shutil, "which", lambda name: None)
     with pytest.raises(ImageInvalid, match="install the program zstd"), plain(io.BytesIO(ZSTD + DATA), tmp_path):
         pass

@@ -158,7 +158,7 @@ def test_256_mebibytes_over_the_frames_alone_need_little_memory(make_box: MakeBo
     assert box.memory() < 8 << 20
 
 
-def test_a_flood_that_nobody_reads_stalls_only_itself(link: Connection) -> None:
+def test_output_that_is_never_read_stalls_only_its_own_command(link: Connection) -> None:
     flood = link.shell("yes", credit=1000)
     link.until(lambda: len(flood.out) == 1000)
     for i in range(20):

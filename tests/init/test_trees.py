@@ -178,7 +178,7 @@ def test_pid_1_cannot_be_inspected_or_deceived_from_inside(link: Connection) -> 
     assert link.run("kill -TERM 1; echo alive").out == b"alive\n"
 
 
-def test_running_out_of_memory_is_told_apart_from_being_killed(make_box: MakeBox) -> None:
+def test_out_of_memory_is_distinguished_from_a_kill(make_box: MakeBox) -> None:
     link = make_box(options=("--memory", "64m", "--memory-swap", "64m")).connect()
     run = link.run("head -c 500000000 /dev/zero | tail -c 400000000 >/dev/null; exit ${PIPESTATUS[1]}")
     assert run.end is not None

@@ -1,4 +1,4 @@
-"""A server that begins to listen in a sandbox is noticed, and told once."""
+"""A server that begins to listen in a sandbox is reported once."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -100,7 +100,7 @@ def test_hosts_and_hostname_are_brought_where_the_engine_writes_none(build: Any)
         assert not {"/etc/hosts", "/etc/hostname"} & mounts(other).keys()
 
 
-def test_an_image_keeps_its_own_variables_but_not_who_the_user_is_nor_its_hooks(build: Any) -> None:
+def test_an_image_keeps_its_variables_but_not_home_user_or_preload_hooks(build: Any) -> None:
     env = ("PATH=/opt/node/bin:/bin", "HOME=/root", "USER=root", "LD_PRELOAD=/x.so", "BASH_ENV=/x", "JAVA_HOME=/jdk")
     given = build(image=Image("img", env)).env
     assert (given["PATH"], given["HOME"], given["USER"]) == ("/opt/node/bin:/bin", "/home/sandbox", "sandbox")
@@ -130,7 +130,7 @@ def test_an_image_s_volumes_become_memory(build: Any) -> None:
         "///sys/fs",
     ],
 )
-def test_a_volume_that_leads_into_what_is_not_the_image_s_is_refused(build: Any, volume: str) -> None:
+def test_a_volume_in_a_reserved_place_is_refused(build: Any, volume: str) -> None:
     with pytest.raises(UsageError, match="volume"):
         build(image=Image("img", volumes=(volume,)))
 

@@ -170,7 +170,7 @@ def test_a_writable_root_is_fine_where_it_was_asked_for(spec: SandboxSpec, facts
     assert judged(dataclasses.replace(spec, writable_root=True), changed) == []
 
 
-def test_root_inside_is_accepted_only_where_it_is_somebody_else_outside(spec: SandboxSpec, facts: KernelFacts) -> None:
+def test_root_inside_is_accepted_only_with_another_uid_outside(spec: SandboxSpec, facts: KernelFacts) -> None:
     user = User(0, 0, (IdMap(0, 1001),), (IdMap(0, 1001),), root_inside=True)
     rootless = dataclasses.replace(spec, user=user)
     outside = {**facts.status, "Uid": "1001\t1001\t1001\t1001", "Gid": "1001\t1001\t1001\t1001", "Groups": ""}

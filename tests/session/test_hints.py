@@ -1,4 +1,4 @@
-"""A command that ran into a wall is told which, and what helps."""
+"""The result of a command that hit a restriction says which one, and what helps."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

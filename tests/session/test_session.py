@@ -136,7 +136,7 @@ async def test_stdin_is_what_was_given_and_otherwise_empty(box: Session) -> None
     assert (await box.run("cat; echo done")).stdout == "done\n"
 
 
-async def test_stdin_that_nobody_reads_does_not_hang(box: Session) -> None:
+async def test_unread_stdin_does_not_hang(box: Session) -> None:
     assert (await box.run("exit 4", stdin=b"x" * 5_000_000)).exit_code == 4
 
 

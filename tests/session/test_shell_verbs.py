@@ -42,7 +42,7 @@ async def test_a_foreground_command_that_takes_long_becomes_a_shell_and_loses_no
     assert made.so_far.stdout + (await made.read()).stdout == "".join(f"{n}\n" for n in range(1, 2001)) + "half\nend\n"
 
 
-async def test_a_flood_that_becomes_a_shell_goes_on_where_it_was(box: Session) -> None:
+async def test_a_flooding_command_that_becomes_a_shell_loses_no_output(box: Session) -> None:
     made = await box.yielding("i=0; while :; do echo line $((i++)); done", yield_after=1.0)
     assert isinstance(made, Shell)
     assert made.so_far is not None

@@ -1,4 +1,4 @@
-"""Whoever listens to a command cannot hurt it."""
+"""A callback that listens to a command harms only that command."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager

@@ -1,4 +1,4 @@
-"""What is told of a change."""
+"""What a change says about its file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_names_that_are_not_utf8_are_listed(stage: Stage) -> None:
     assert len(stage.kinds()) == 4
 
 
-def test_fifos_sockets_and_binary_files_are_told_apart(stage: Stage) -> None:
+def test_fifos_sockets_and_binary_files_are_distinguished(stage: Stage) -> None:
     os.mkfifo(stage.merged / "fifo")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(stage.merged / "s"))

@@ -1,4 +1,4 @@
-"""What the host would run is held until somebody says yes to it."""
+"""Files that the host would run are held back until a person approves them."""
 
 from __future__ import annotations
 

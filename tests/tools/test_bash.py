@@ -38,7 +38,7 @@ async def test_a_command_gives_output_and_exit_code(tools: ToolRegistry) -> None
     assert set(result.as_dict()) == {"success", "output", "error", "metadata"}
 
 
-async def test_a_failing_command_tells_its_exit_code(tools: ToolRegistry) -> None:
+async def test_a_failing_command_returns_its_exit_code(tools: ToolRegistry) -> None:
     result = await bash(tools, "echo before; (exit 3)")
     assert (result.success, result.output, result.metadata.exit_code) == (False, "before\n", 3)
     assert result.error == "Command failed with exit code 3"
@@ -308,7 +308,7 @@ async def test_a_call_that_yields_comes_back_as_a_shell_with_its_output_so_far(
     assert (await tools.call("BashOutput", {"bash_id": id})).output == "late\n"
 
 
-async def test_a_call_that_is_done_before_it_yields_is_an_ordinary_one(tools: ToolRegistry) -> None:
+async def test_a_call_that_ends_before_it_yields_returns_its_result(tools: ToolRegistry) -> None:
     await bash(tools, "cd sub; export HERE=1")
     result = await bash(tools, "pwd; echo $HERE", yield_after=20_000)
     assert (result.output, result.metadata.exit_code) == ("/workspace/sub\n1\n", 0)

@@ -1,4 +1,4 @@
-"""Which files of a workspace the host may run by itself, and how they are told ."""
+"""Which files of a workspace the host may run by itself, and how they are reported."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which user ids sandboxes get: nobody's, and never one twice."""
+"""Sandboxes get user ids that no account and no other sandbox has."""
 
 from __future__ import annotations
 

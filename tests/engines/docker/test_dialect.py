@@ -1,4 +1,4 @@
-"""What Docker is told in words that other engines have otherwise."""
+"""The options whose form differs between Docker and other engines."""
 
 from __future__ import annotations
 

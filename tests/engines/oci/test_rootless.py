@@ -123,7 +123,7 @@ def test_doctor_names_the_protections_that_an_ordinary_user_lacks(user: Ordinary
         assert words in said
 
 
-def test_without_a_control_group_it_stops_and_says_how_to_get_one(user: OrdinaryUser) -> None:
+def test_without_a_control_group_the_error_says_how_to_get_one(user: OrdinaryUser) -> None:
     done = user.python("-m", "belljar", "run", "true", check=False, BELLJAR_CGROUP="/nobody/gave-this")
     assert done.returncode == 125
     assert "mkdir -p $d/nobody/gave-this; chown -R" in done.stderr

@@ -42,7 +42,7 @@ def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, w
     assert engine._boxes.names() == []
 
 
-def test_without_a_runtime_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_runtime_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match="install it, or use runc"):
         OciEngine(tmp_path, "no-such-runtime")
     monkeypatch.setattr(runtime.shutil, "which", lambda *_, **__: None)

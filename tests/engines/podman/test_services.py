@@ -51,7 +51,7 @@ def podman_with(*controllers: str, **more: Any) -> Callable[[bytes], bytes]:
     return lambda request: reply(200, answers[request.split(b" ", 2)[1].decode()])
 
 
-def test_the_limits_it_can_set_are_those_whose_controllers_it_has(service: Callable[..., FakeEngine]) -> None:
+def test_podman_can_set_the_limits_whose_controllers_it_has(service: Callable[..., FakeEngine]) -> None:
     def limits(*controllers: str) -> dict[str, bool | None]:
         fake = service(podman_with(*controllers))
         return dict(DockerEngine(Endpoint(f"unix://{fake.path}"), PodmanDialect()).describe().can_limit)

@@ -1,4 +1,4 @@
-"""Who comes from Docker is told how it is written here."""
+"""Commands and options of Docker are answered with ours."""
 
 from __future__ import annotations
 

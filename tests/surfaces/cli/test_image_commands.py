@@ -46,7 +46,7 @@ def test_a_hostile_archive_is_one_clear_line_and_status_2(tmp_path: Path, capsys
     assert len(said.splitlines()) == 1
 
 
-def test_removing_what_is_not_there_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_removing_a_missing_image_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["images", "remove", "nosuch"]) == 2
     assert "no image 'nosuch'" in capsys.readouterr().err
 

@@ -104,7 +104,7 @@ def test_a_policy_file_with_a_mistake_names_file_and_line(tmp_path: Path, worksp
     assert str(file) in answer.complaint
 
 
-def test_an_engine_that_does_not_answer_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_engine_that_does_not_answer_is_one_line_of_error(tmp_path: Path) -> None:
     answer = belljar("run", "true", env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
     assert answer.status == 125
     assert "engine" in answer.complaint

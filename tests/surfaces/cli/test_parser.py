@@ -78,7 +78,7 @@ def test_paths_may_follow_two_dashes() -> None:
         parse(["ps", "--", "x"])
 
 
-def test_text_and_vectors_are_told_apart() -> None:
+def test_text_and_vectors_are_distinguished() -> None:
     assert parse(["run", "ls | wc"]).command == "ls | wc"
     assert parse(["run", "--", "ls"]).command == ["ls"]
     assert parse(["run", "--json", "--", "ls", "--json"]).command == ["ls", "--json"]

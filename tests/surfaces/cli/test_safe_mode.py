@@ -56,7 +56,7 @@ def test_the_status_of_a_denied_last_line_is_126(workspace: Path) -> None:
     assert piped(workspace, "rm -rf /").status == 126
 
 
-def test_exit_ends_it_with_its_status(workspace: Path) -> None:
+def test_exit_ends_safe_mode_with_its_status(workspace: Path) -> None:
     answer = piped(workspace, "echo a", "exit 7", "echo b")
     assert (answer.status, answer.stdout) == (7, "a\n")
 
@@ -81,14 +81,14 @@ def test_a_timeout_holds_for_each_line(workspace: Path) -> None:
     assert "timed out" in answer.stderr
 
 
-def test_a_broken_pipe_ends_it(workspace: Path) -> None:
+def test_a_broken_pipe_ends_safe_mode(workspace: Path) -> None:
     with start("shell", "--workspace", workspace, stdin=-1) as process:
         say(process, "yes", "y")
         process.stdout.close()
         assert process.wait(120) == 141
 
 
-def test_a_signal_ends_it_and_its_sandbox(workspace: Path) -> None:
+def test_a_signal_ends_safe_mode_and_its_sandbox(workspace: Path) -> None:
     with start("shell", "--workspace", workspace, stdin=-1) as process:
         say(process, "echo ready", "ready")
         process.send_signal(signal.SIGTERM)
@@ -168,7 +168,7 @@ def test_an_ask_shows_risk_and_effects_and_takes_no_yes_or_always(terminal: Term
     assert sorted(path.name for path in workspace.iterdir()) == ["yes"]
 
 
-def test_a_signal_ends_it_while_it_asks(terminal: Terminal) -> None:
+def test_a_signal_ends_safe_mode_during_a_question(terminal: Terminal) -> None:
     terminal.line("sudo true")
     terminal.until("[a]lways:")
     terminal.signal(signal.SIGHUP)
@@ -195,7 +195,7 @@ def test_safe_mode_ends_with_its_terminal_even_without_a_signal(workspace: Path)
     assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == 128 + signal.SIGTERM
 
 
-def test_ctrl_c_interrupts_and_the_shell_is_as_it_was(terminal: Terminal) -> None:
+def test_ctrl_c_interrupts_the_line_and_the_shell_keeps_its_state(terminal: Terminal) -> None:
     terminal.line("cd /tmp; kept() { echo a'b'; }")
     terminal.until("exit 0")
     for busy in ("echo u'p'; sleep 60", "echo u'p'; while :; do :; done", "echo u'p'; while :; do sleep 1; done"):

@@ -12,7 +12,7 @@ from tests.surfaces.real_terminal import Terminal
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", "one\ntwo\n"), ("n", "one\n")])
-def test_on_a_terminal_it_ends_with_the_list_and_a_question(place: Path, answer: str, left: str) -> None:
+def test_a_staged_run_on_a_terminal_ends_with_the_changes_and_a_question(place: Path, answer: str, left: str) -> None:
     others = _kept()
     terminal = Terminal.belljar("run", "--staged", "--workspace", place, CHANGE)
     seen = terminal.until("[k]eep for later: ")

@@ -27,7 +27,7 @@ def test_sessions_that_ended_are_listed_with_their_changes(place: Path) -> None:
     assert (facts[id]["ended"], facts[id]["changes"]) == (True, "+1 −1 ~1")
 
 
-def test_prune_names_unapplied_work_and_drops_it_only_when_told_so(place: Path) -> None:
+def test_prune_names_unapplied_changes_and_drops_them_only_when_asked(place: Path) -> None:
     id = run_staged(place)
     answer = belljar("prune")
     assert f"unapplied changes: {id} +1 −1 ~1" in answer.stderr

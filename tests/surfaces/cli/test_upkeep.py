@@ -40,7 +40,7 @@ def test_doctor_says_what_to_do_where_no_engine_answers() -> None:
     assert "→" in answer.stdout
 
 
-def test_prune_lists_caches_and_removes_them_when_told(base_image: str, tmp_path: Path, workspace: Path) -> None:
+def test_prune_lists_caches_and_removes_them_when_asked(base_image: str, tmp_path: Path, workspace: Path) -> None:
     env = {"BELLJAR_STATE": str(tmp_path / "state")}
     assert belljar("run", "--cache", "pip", "echo x > ~/.cache/pip/x", cwd=workspace, env=env).status == 0
     assert "cache pip of user" in belljar("prune", env=env).stderr
