@@ -6,6 +6,7 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 from tests.network.conftest import ALLOW, NAMES, Names, OpenDoor, connect, echo, server, web
+from tests.network.test_tls import hello
 
 from belljar.network import tunnel
 from belljar.network.allow import Allow, DoorLimits
@@ -39,6 +40,15 @@ async def test_bytes_that_are_not_tls_are_cut_off_on_port_443(open_door: OpenDoo
         )
     assert received == b"HTTP/1.1 200 Connection established\r\n\r\n"
     assert "only TLS" in door.records[0]["reason"]
+
+
+async def test_a_name_in_the_handshake_cannot_write_on_a_terminal(open_door: OpenDoor, to_443: dict[str, int]) -> None:
+    named = hello("evil-name.test").replace(b"evil-name", b"ev\x1b[2Jnam")
+    async with server(web) as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
+        to_443["port"] = port
+        await door.exchange(b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test\r\n\r\n", named)
+    assert "api.test was requested" in door.records[0]["reason"]
+    assert door.records[0]["reason"].isprintable()
 
 
 async def test_a_name_allowed_for_plain_bytes_may_speak_anything(open_door: OpenDoor, to_443: dict[str, int]) -> None:

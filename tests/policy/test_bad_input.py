@@ -1,7 +1,6 @@
 """Input that cannot be judged: a denial with a reason, never an exception, never an allowance."""
 
 import shlex
-import threading
 import time
 import tracemalloc
 from typing import Any
@@ -150,10 +149,7 @@ def test_crlf_line_ends_become_lf() -> None:
 
 def test_a_missing_parser_denies_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "shfmt", lambda: None)
-    for thread in threading.enumerate():
-        if thread.name == "belljar-parser":  # it may still be starting one
-            thread.join()
-    parser._parser.close()
+    monkeypatch.setattr(parser, "_parser", parser.Parser())
     verdict = POLICY.judge("ls | head # parser is missing")
     assert verdict.decision == "deny"
     assert "not installed" in verdict.reason

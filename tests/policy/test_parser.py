@@ -1,6 +1,7 @@
 """The parser: real shfmt processes, no zombies, safe in threads and after a fork."""
 
 import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -61,3 +62,16 @@ def test_a_spare_parser_process_has_memory_and_cpu_limits() -> None:
     child = parser._parser._spare[0]
     assert resource.prlimit(child.pid, resource.RLIMIT_DATA)[0] == 600 << 20
     assert resource.prlimit(child.pid, resource.RLIMIT_CPU)[0] == 2
+
+
+def test_a_process_that_starts_while_the_parser_closes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, real, started = parser.Parser(), parser._spawn, []
+
+    def spawn() -> parser.Child:
+        started.append(real())
+        own.close()
+        return started[-1]
+
+    monkeypatch.setattr(parser, "_spawn", spawn)
+    own.refill()
+    assert [child.returncode for child in started] == [-signal.SIGKILL]

@@ -57,7 +57,7 @@ class Parser:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spare: list[Child] = []
-        self._pid = os.getpid()
+        self._pid, self._closed = os.getpid(), False
 
     def parse(self, text: str) -> Node:
         child = self._take_process()
@@ -90,17 +90,19 @@ class Parser:
             threading.Thread(target=self.refill, name="belljar-parser", daemon=True).start()
 
     def refill(self) -> None:
-        while len(self._spare) < SPARE_PROCESSES:
+        while len(self._spare) < SPARE_PROCESSES and not self._closed:
             try:
                 child = _spawn()
             except ParseError:
                 return
             with self._lock:
                 self._spare.append(child)
+        if self._closed:
+            self.close()
 
     def close(self) -> None:
         with self._lock:
-            children, self._spare = self._spare, []
+            children, self._spare, self._closed = self._spare, [], True
         for child in children if self._pid == os.getpid() else []:
             _end(child)
 
