@@ -1,4 +1,4 @@
-"""Much of everything: many sandboxes one after the other, many at once, many ends that race; and clocks that jump."""
+"""Endurance: many sandboxes in a row, many at once, commands that end in races, and clocks that jump."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from belljar.engines.docker.engine import DockerEngine
 
 
 async def test_a_timeout_that_races_the_exit_gives_one_well_formed_result(victim: Victim) -> None:
-    """200 commands that end just when their time is up, 2,000 by hand."""
+    """`make test` runs 200 commands that end just as their time runs out; 2,000 at full length."""
     count = number(200, 2000)
     causes: dict[str, int] = {}
 
@@ -45,7 +45,7 @@ async def test_an_interrupt_or_kill_that_races_the_exit_gives_a_well_formed_resu
 async def test_many_sandboxes_in_a_row_leave_nothing_behind(
     base_image: str, workspace: Path, engine: DockerEngine
 ) -> None:
-    """1,000 by hand, 20 in `make test`: each new, each gone."""
+    """20 sandboxes in `make test`, 1,000 at full length."""
     before = await warmed_up(workspace, engine)
     for n in range(number(20, 1000)):
         result = await belljar.run(f"echo {n} > /tmp/n; cat /tmp/n", workspace, timeout=PROMPT)
@@ -56,7 +56,7 @@ async def test_many_sandboxes_in_a_row_leave_nothing_behind(
 async def test_many_sandboxes_of_a_pool_are_each_fresh_and_leave_nothing_behind(
     base_image: str, workspace: Path, engine: DockerEngine
 ) -> None:
-    """1,000 by hand, 20 in `make test`."""
+    """20 sandboxes in `make test`, 1,000 at full length."""
     before = await warmed_up(workspace, engine)
     async with belljar.Pool(workspace, size=4) as pool:
         for n in range(number(20, 1000)):
@@ -68,7 +68,7 @@ async def test_many_sandboxes_of_a_pool_are_each_fresh_and_leave_nothing_behind(
 async def test_many_sessions_at_once_each_get_their_own_output(
     base_image: str, workspace: Path, engine: DockerEngine
 ) -> None:
-    """200 by hand, 16 in `make test`."""
+    """16 sessions in `make test`, 200 at full length."""
     count = number(16, 200)
     before = await warmed_up(workspace, engine)
     answers: dict[int, str] = {}
@@ -96,7 +96,7 @@ async def test_many_sessions_at_once_each_get_their_own_output(
 async def test_a_wall_clock_that_jumps_moves_no_deadline(
     victim: Victim, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
-    """Deadlines, leases and heartbeats run on the monotonic clock, here and in the init; only dates follow the wall."""
+    """Deadlines, leases and heartbeats use the monotonic clock, here and in the init. Only dates use the wall clock."""
     real, jumped = time.time, False
     monkeypatch.setattr(time, "time", lambda: real() + (jump if jumped else 0.0))
     async with victim.box.stream(["bash", victim.script("echo on; sleep 1; echo off")], timeout=60) as run:

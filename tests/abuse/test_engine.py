@@ -1,4 +1,4 @@
-"""An engine that is slow, lies or breaks off: a typed error within 5 seconds, nothing left, nothing done twice."""
+"""An engine that is slow, lies or breaks off causes a typed error in time. Nothing is left or done twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import BelljarError, EngineError
 
 pytestmark = pytest.mark.docker
-HANG = 120.0  # seconds: beyond what a busy machine needs
+HANG = 120.0  # seconds: longer than a busy machine needs
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, base_image: str) -> Iterator[Callable[
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deadlines of a few seconds, so that a test need not wait for them."""
+    """Cut deadlines to a few seconds, so that the tests are short."""
     monkeypatch.setenv("BELLJAR_PATIENCE", "0.05")
 
 

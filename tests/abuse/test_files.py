@@ -1,4 +1,4 @@
-"""Commands that attack through the workspace, the one place that both sides touch."""
+"""Commands that attack through the workspace, which the host and the sandbox share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_command_survives_the_deletion_of_its_working_directory(victim: 
 
 
 async def test_a_working_directory_that_is_swapped_for_a_link_leads_nowhere_outside(victim: Victim) -> None:
-    """While a link to / takes turns with a directory, commands run there or are refused; none sees the host's root."""
+    """A link to / and a directory replace each other in turn. Commands run there or are refused; none sees the host."""
     secret = Path("/tmp", f"belljar-secret-{os.getpid()}")
     secret.write_text("the host's own")
     swap = victim.script("""
@@ -129,7 +129,7 @@ async def test_everyday_git_commands_are_not_reported_as_run_files(victim: Victi
     assert (await victim.bash(everyday)).runs_later == ()
 
 
-# Things that are no files.
+# Sockets, FIFOs and other things that are not plain files.
 
 
 async def test_fifos_sockets_and_link_loops_in_the_workspace_hang_nothing(victim: Victim) -> None:
@@ -159,7 +159,7 @@ for device in ((1, 3), (8, 0)):
 
 
 async def test_a_socket_that_the_host_puts_into_the_workspace_can_be_reached(victim: Victim) -> None:
-    """What is known and told: a socket that the host itself put into the workspace can be talked to from inside."""
+    """A known limit: a command can connect to a socket that the host itself puts into the workspace."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(victim.workspace / "host.sock"))
     listener.listen()

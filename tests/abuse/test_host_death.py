@@ -1,4 +1,4 @@
-"""The host process dies at any step of a sandbox's life: one reap later nothing is left, and nothing was done twice."""
+"""The host process dies at any step of a sandbox's life: after one reap nothing is left, and nothing was done twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def containers(engine: DockerEngine, owners: set[str]) -> list[str]:
 
 
 def settled(engine: DockerEngine, owners: set[str]) -> None:
-    """A creation that was on its way when its host died may still come: wait until the engine tells nothing new."""
+    """Wait until the engine's list stops changing: it may still finish a creation that a dead host had asked for."""
     seen, since, deadline = containers(engine, owners), time.monotonic(), time.monotonic() + PROMPT
     while time.monotonic() - since < 1.0 and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -44,7 +44,7 @@ def settled(engine: DockerEngine, owners: set[str]) -> None:
 def test_a_host_killed_at_random_steps_leaves_nothing(
     base_image: str, engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace_of: str
 ) -> None:
-    """20 points for each kind of workspace in `make test`, others in each run; 500 by hand."""
+    """`make test` tries 20 random points for each kind of workspace, new ones in each run; 500 at full length."""
     run = Path(f"{os.environ['BELLJAR_RUN']}-dying-{workspace_of}")
     monkeypatch.setenv("BELLJAR_RUN", str(run))
     workspace = tmp_path / "workspace"

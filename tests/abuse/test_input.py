@@ -1,4 +1,4 @@
-"""Attacks by those who call: what is too much, too odd, or waits for itself."""
+"""Bad input from the caller: too large, malformed, or able to cause a deadlock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def test_a_huge_command_is_refused_or_runs_but_never_hangs(victim: Victim)
     with pytest.raises(PolicyDenied, match="too large"):
         await victim.run("echo " + "x" * (32 << 20))
     for command in (["echo", "x" * (16 << 20)], ["echo", *["x" * 1000] * 5000]):
-        # past the policy, which has its own bound
+        # skip the policy, which has a size limit of its own
         with trusting(victim.box), pytest.raises((UsageError, CommandError), match="large"):
             await victim.run(command)
 
@@ -56,7 +56,7 @@ async def test_variables_that_change_how_programs_load_affect_only_the_inside(vi
     assert "fine\n" in result.stdout
 
 
-# Deadlocks: who writes much before it reads, on both sides.
+# Deadlocks: one side writes much before it reads.
 
 
 async def test_echoing_more_than_all_buffers_hold_does_not_lock_up(victim: Victim) -> None:

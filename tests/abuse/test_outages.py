@@ -1,4 +1,4 @@
-"""What the sandbox stands on goes away: its container, its engine, the disk under its traces."""
+"""A sandbox loses what it depends on: its container, its engine, or the disk under the run directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import BelljarError, SandboxLost
 from belljar.session.result import Output
 
-# docker-py leaves the socket of a connection that is refused to the garbage collector.
+# When a connection is refused, docker-py leaves its socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -46,11 +46,11 @@ async def test_a_container_removed_during_a_command_is_sandbox_lost(
     await nothing_left(engine, before)
 
 
-# The engine: a private one, so that nobody else is hurt.
+# The engine. It is a private one, so that other tests are not affected.
 
 
 def image_of(place: Path) -> Path:
-    """Bash and what it needs, from this machine: loading the base image would take longer than the test."""
+    """An image of this machine's bash, sleep and cat. Loading the base image would take longer than the test."""
     tar = place / "image.tar"
     programs = [shutil.which(name) or name for name in ("bash", "sleep", "cat")]
     found = subprocess.run(["ldd", *programs], check=True, capture_output=True, text=True).stdout.split()
@@ -87,7 +87,7 @@ def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
 
 
 async def test_a_command_outlives_the_engine_and_the_engine_may_return(private: PrivateEngine, workspace: Path) -> None:
-    """Commands do not go through the engine, so one that runs goes on without it; what needs it fails in time."""
+    """A running command does not need the engine and goes on without it. A call that needs the engine fails in time."""
     box = await belljar.Session(workspace, image="small:latest").open()
     async with box.stream("echo once >> ran; echo up; read -r; echo on", stdin=b"", timeout=60) as run:
         async for event in run:
@@ -111,7 +111,7 @@ async def test_a_command_outlives_the_engine_and_the_engine_may_return(private: 
             listed = await to_thread.run_sync(lambda: engines.connect().list())
 
 
-# The directory of our own.
+# Belljar's run directory.
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def _use_up_files(place: Path) -> None:
 async def test_a_state_directory_that_fills_up_at_any_moment_leaves_nothing_behind(
     base_image: str, workspace: Path, engine: DockerEngine, small_disk: Path
 ) -> None:
-    """With room for one more file each time, until there is room enough."""
+    """Allow one more file in each round, until a command runs."""
     before = await to_thread.run_sync(Footprint.now, engine)
     _use_up_files(small_disk)
     fillers = sorted(entry for entry in small_disk.iterdir() if entry.name.isdigit())

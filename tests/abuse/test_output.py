@@ -1,4 +1,4 @@
-"""Commands that attack with what they print, or with what they do to their output."""
+"""Commands that attack with what they print, or by what they do to their output."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_invalid_utf8_and_escapes_are_kept_as_bytes_and_harmless_on_a_term
 
 
 async def test_forged_frames_in_the_output_stay_output(victim: Victim) -> None:
-    """On every descriptor that a command could try, what looks like the init's own words is just bytes."""
+    """A command writes fake frames to every descriptor that it can try. The host treats them as plain output."""
     kinds = (From.ENDED, From.STARTED, From.ERROR, From.PONG)
     lies = [frames.HEADER.pack(72, kind, 0, 0, 1) + bytes(72) for kind in kinds]
     result = await victim.python(f"""
@@ -153,7 +153,7 @@ print("gone")
     assert (result.ok, result.stdout, result.survivors_killed) == (True, "gone\n", 5)
 
 
-# Whatever looks at output with an expression, on texts that make careless ones try each place to the end.
+# Runs all code that searches output with regular expressions, on texts that make a careless expression very slow.
 LOOKS = """
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, (15, 15))
@@ -178,7 +178,6 @@ for part in parts:
 
 
 def test_no_output_takes_the_host_much_time_or_memory_to_examine() -> None:
-    """32 KiB of one letter took half a minute to be searched for a missing program, 128 KiB of CR ten seconds;
-    a variable of the persistent shell that holds 3 MiB took 400 MiB to be read."""
+    """Once 32 KiB of one letter took half a minute to search, and a variable of 3 MiB took 400 MiB to read."""
     ended = subprocess.run([sys.executable, "-c", LOOKS], check=False)
     assert ended.returncode == 0

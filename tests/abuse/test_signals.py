@@ -1,4 +1,4 @@
-"""Commands that will not end, or that attack who ends them."""
+"""Commands that refuse to end, or that attack the processes that end them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ while True:
         os._exit(0)
     os.setsid()
 """, timeout=1)  # fmt: skip
-    assert result.cause in ("exited", "timeout")  # its first process exits at once, which ends the command
+    assert result.cause in ("exited", "timeout")  # the first process exits at once, and that ends the command
 
 
 async def test_a_stopped_command_ends_with_its_timeout(victim: Victim) -> None:

@@ -1,4 +1,4 @@
-"""Where the link goes through the engine's exec, its end is inside: the walls that matter there."""
+"""A bridged link has an end inside the sandbox. Commands can neither cut it nor use it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_the_token_cannot_be_found_inside(bridged: Attacker) -> None:
 
 
 async def test_no_command_can_cut_the_link(bridged: Attacker) -> None:
-    """All but the attacking shell, which would stop itself before it has come to the last."""
+    """The attack spares its own shell, which would otherwise stop before it reaches the last process."""
     every = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p = $$ ] || { kill -STOP $p; kill -KILL $p; }; done"
     await bridged.bash(f"kill -KILL -1; {every}")
     assert (await bridged.bash("echo usable")).stdout == "usable\n"

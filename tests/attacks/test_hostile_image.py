@@ -1,4 +1,4 @@
-"""What an image says of itself is overridden where it would weaken a sandbox."""
+"""An image's settings are overridden where they would weaken a sandbox."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CMD ["false"]
 
 @contextmanager
 def built(docker_client: Any, base: str, lines: str) -> Iterator[str]:
-    """Labelled as our own: another run of these tests beside this one would get the same image, and remove it."""
+    """A unique label gives each test run its own image. Otherwise another run could remove it."""
     text = f"FROM {base}\nLABEL run={uuid.uuid4().hex}\n{lines}\n"
     image, _ = docker_client.images.build(fileobj=io.BytesIO(text.encode()), rm=True)
     try:
@@ -97,8 +97,8 @@ async def test_an_image_that_leads_mounts_into_the_workspace_is_refused(
     (root_workspace / "deep").symlink_to(".git/hooks")
     before = sorted(root_workspace.rglob("*"))
     with built(docker_client, base_image, f"USER 0:0\n{line}") as image:
-        for _ in range(2):  # what was found harmless is remembered, and this was not
-            # Over a bridge there are fewer mounts to lead astray.
+        for _ in range(2):  # the second round proves that the refusal was not cached as "harmless"
+            # Over a bridge there are fewer mounts to redirect, so the image may also be accepted.
             with pytest.raises(refusals) if engine.shares_files else suppress(*refusals):
                 await belljar.run(["true"], root_workspace, image=image)
         assert sorted(root_workspace.rglob("*")) == before

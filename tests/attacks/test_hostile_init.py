@@ -1,4 +1,4 @@
-"""The host against an init that means harm, in a process of its own; `make fuzz` does it at length."""
+"""The host against a hostile init that runs in a process of its own. `make fuzz` does it at length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In a process of its own, so that the memory that is measured is the link's.
+# A process of its own, so that the measured memory is only the link's.
 ROUNDS = """
 from tests.fuzz.host import GROWTH, fuzz
 found = fuzz(80, 20261117)

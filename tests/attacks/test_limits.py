@@ -1,4 +1,4 @@
-"""What a sandbox may use up, seen from inside. Every limit is in force, and reaching it harms no other sandbox."""
+"""Limits, seen from inside a sandbox: each is in force, and reaching one harms no other sandbox."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ print(taken)
 """
 
 
-@pytest.mark.root  # who else may write to a daemon's control groups
+@pytest.mark.root  # only root may write to the daemon's control groups
 async def test_memory_held_by_sockets_is_bounded(attacker: Attacker) -> None:
-    """What version 1 of control groups does not count comes out of what the whole machine has for sockets."""
+    """Control groups version 1 do not count all of it, so one sandbox could use up the whole machine's share."""
     result = await attacker.python(FILL_SOCKETS)
     assert result.cause in ("exited", "out_of_memory")
     assert int(result.stdout or 0) < 512 << 20, result.output
@@ -100,7 +100,7 @@ async def test_scratch_space_in_memory_is_bounded(base_image: str, workspace: Pa
 
 
 @pytest.mark.docker  # Podman: see engines/README.md
-@pytest.mark.root  # who else could mount a volume
+@pytest.mark.root  # only root can mount a volume
 async def test_scratch_space_on_disk_is_bounded(base_image: str, workspace: Path) -> None:
     async with belljar.Session(workspace=workspace, limits=belljar.Limits(disk="64m", shm="64m")) as box:
         (workspace / "fill.sh").write_text(FILL)

@@ -1,4 +1,4 @@
-"""Commands in the persistent shell that lie about where the shell is, or jam its channel."""
+"""Commands in the persistent shell that forge its current directory, or block its channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from belljar import PolicyDenied, Session
 from belljar.session.persistent_shell import PersistentShell
 
-# Does what the loop does: reads the nonce of this call from the channel, and reports.
+# Forges a report: reads the nonce of this call from the channel, as the shell's own loop does.
 FORGE = r"""
 for fd in 9 12 13 14; do
   [[ -e /dev/fd/$fd ]] || continue
@@ -21,7 +21,7 @@ for fd in 8 10 11 12 13 14; do
   printf 's%s 0 - \0' "$nonce" 1>&$fd
 done 2>/dev/null
 """
-# The same from a process of its own, through /proc.
+# The same attack from another process, through /proc.
 OUTSIDE = r"""#!/bin/bash
 pid=$PPID
 for fd in 9 12 13 14; do
@@ -55,7 +55,7 @@ async def test_a_program_inherits_no_descriptor_of_the_channel(shell: Persistent
         shell.use_terminal({})
     text = "import os; print('open', *sorted(map(int, os.listdir('/proc/self/fd'))))"
     listed = await shell.run(f'python3 -c "{text}"')
-    assert "open 0 1 2 3\n" in listed.stdout.replace("\r", "")  # the last is the list's own
+    assert "open 0 1 2 3\n" in listed.stdout.replace("\r", "")  # 3 is the descriptor that lists the directory
 
 
 @pytest.mark.parametrize("text", ["PWD=/tmp/build", "source ./moved.sh"])
@@ -103,7 +103,7 @@ async def test_everyday_commands_after_a_sourced_script_need_no_approval(
 async def test_a_forged_report_does_not_make_the_next_command_run_in_another_directory(
     shell: PersistentShell, workspace: Path
 ) -> None:
-    """It says that the call is over while bash still waits for it; then the rest of the call moves the shell."""
+    """The forged report ends the call while bash still runs it. Then the rest of the call moves the shell elsewhere."""
     await shell.run("mkdir -p /tmp/build && cd /tmp/build", timeout=60)
     forged = await shell.run("/workspace/outside.sh; cd /workspace", timeout=30)
     assert (forged.cause, forged.cwd) == ("exited", "/tmp/build"), "the attack must work for the test to prove anything"

@@ -1,4 +1,4 @@
-"""`--report FILE` below a workspace that a repository or a command has prepared (R2)."""
+"""`--report FILE` where a repository or a command has put links into the workspace (R2)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_report_path_with_a_link_or_fifo_is_refused_before_anything_runs(
 def test_a_report_path_through_an_alias_of_the_workspace_follows_no_link(
     workspace: Path, outside: Path, tmp_path: Path
 ) -> None:
-    """As $PWD has it, for who went there through a link."""
+    """A caller who entered the workspace through a link has such a path in $PWD."""
     (workspace / "link").symlink_to(outside)
     (tmp_path / "alias").symlink_to(workspace)
     answer = belljar("run", "--workspace", workspace, "--report", tmp_path / "alias" / "link" / "bashrc", "touch ran")
@@ -70,7 +70,7 @@ def test_a_report_path_through_an_alias_of_the_workspace_follows_no_link(
 
 
 def test_a_report_of_a_session_command_follows_no_link_in_its_workspace(workspace: Path, outside: Path) -> None:
-    """Its workspace is not where we are called."""
+    """The session's workspace is not the directory in which belljar is called."""
     (workspace / "link").symlink_to(outside)
     id = belljar("session", "start", "--workspace", workspace).stdout.strip()
     try:

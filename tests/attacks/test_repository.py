@@ -1,4 +1,4 @@
-"""A repository that was prepared: what lies in it configures nothing."""
+"""Files in a hostile repository cannot configure Belljar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = ("default", "default.toml", "policies/default.toml", "belljar.toml", ".b
 
 @pytest.fixture
 def prepared(workspace: Path) -> Path:
-    """With policies that allow more, wherever one might be looked for."""
+    """A workspace with a permissive policy in every place where Belljar might look for one."""
     lax = (resources.directory("policies") / "permissive.toml").read_text()
     for name in NAMES:
         path = workspace / name
@@ -26,7 +26,7 @@ def prepared(workspace: Path) -> Path:
 
 
 def test_no_policy_or_setting_is_read_from_the_workspace(prepared: Path, base_image: str) -> None:
-    command = "touch ran; sudo ls"  # asked about by default, which is a denial here; allowed by permissive
+    command = "touch ran; sudo ls"  # `default` asks, which is a denial here; `permissive` allows it
     verdicts = [
         belljar("check", "--json", "--policy", name, command).json["decision"] for name in ("permissive", "default")
     ]
@@ -39,7 +39,7 @@ def test_no_policy_or_setting_is_read_from_the_workspace(prepared: Path, base_im
 
 @pytest.mark.parametrize("path", [".:/nowhere", "/nowhere:"])
 def test_no_program_of_the_workspace_is_run_on_the_host(prepared: Path, path: str) -> None:
-    """PATH may lead there: a dot in it, or an empty entry by mistake."""
+    """PATH leads to the workspace if it has a dot or an empty entry."""
     program = prepared / "runc"
     program.write_text(f"#!/bin/sh\ntouch {prepared}/ran; echo runc version 9\n")
     program.chmod(0o755)
@@ -49,7 +49,7 @@ def test_no_program_of_the_workspace_is_run_on_the_host(prepared: Path, path: st
 
 
 async def test_a_kept_session_whose_workspace_was_swapped_is_not_entered(base_image: str, workspace: Path) -> None:
-    """By its path another directory would be looked at than the one that is mounted."""
+    """The path now leads to another directory than the one that is mounted in the sandbox."""
     async with Session(workspace, keep=True, lease=60) as box:
         kept = box.id
     moved = workspace.rename(workspace.with_name("moved"))

@@ -1,4 +1,4 @@
-"""A second user of the machine against root's sandboxes (R1, R16), and sandboxes against each other's quotas."""
+"""A second user of the machine attacks root's sandboxes (R1, R16), and one sandbox attacks the quotas of another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import belljar
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root's sandboxes are attacked, by a user that root makes")
 
-# Tries what worked once: in through a process of the sandbox, past all filters, and a set-uid file left for later.
+# An attack that once worked: enter through a process of the sandbox, then leave a set-uid file in its workspace.
 ATTACK = """
 import os, shutil, sys
 for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -48,7 +48,7 @@ print("done")
 
 @pytest.fixture(scope="module")
 def second_user() -> Iterator[int]:
-    """A real account, with the number that most first users have, where that is free."""
+    """A real account, with uid 1000 where that is free."""
     name = f"bj-second-{os.getpid()}"
     number = ["--uid", "1000"] if not _taken(1000) else []
     if shutil.which("useradd") is None:
@@ -69,7 +69,7 @@ def _taken(uid: int) -> bool:
 
 
 def _processes(box: belljar.Session) -> list[str]:
-    """Of the sandbox, by the host's numbers."""
+    """The sandbox's processes, by their ids on the host."""
     namespace = os.readlink(f"/proc/{box.sandbox.launched.pid}/ns/pid")
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -121,7 +121,7 @@ async def test_each_sandbox_of_root_runs_under_a_uid_of_its_own_without_an_accou
 
 
 async def test_a_sandbox_cannot_use_up_another_s_per_user_kernel_quotas(base_image: str, root_workspace: Path) -> None:
-    """inotify instances are counted per user; so are pending signals, keys and message queues."""
+    """The kernel counts inotify instances, pending signals, keys and message queues per user."""
     take = "import ctypes; c = ctypes.CDLL(None); n = 0\nwhile c.inotify_init() >= 0: n += 1\nprint(n, flush=True)"
     (root_workspace / "take.py").write_text(f"{take}\nimport time; time.sleep(60)")
     (root_workspace / "try.py").write_text("import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)")

@@ -1,4 +1,4 @@
-"""A caller who is not root: the sandbox runs as the caller, and every wall stands all the same."""
+"""A caller who is not root: the sandbox runs as the caller, and every protection is in force."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def home() -> Iterator[Path]:
 
 
 def run_as_caller(python: str, home: Path, script: str, timeout: int) -> Any:
-    """What the script prints, which is JSON; its arguments are the workspace and where the init was built."""
+    """Run a script as the caller and return the JSON that it prints. It gets the workspace and the init's directory."""
     environment = {
         "PYTHONPATH": PYTHONPATH,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

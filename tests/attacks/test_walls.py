@@ -1,4 +1,4 @@
-"""Attacks from inside that must be refused. Each script prints BREACH where it gets through."""
+"""Attacks from inside a sandbox that must fail. A script prints BREACH if it gets through."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_a_set_uid_file_of_root_has_no_effect(attacker: Attacker) -> None:
     planted = attacker.workspace / "planted"
     shutil.copy("/usr/bin/id", planted)
     uid = attacker.box.workspace.identity.uid
-    os.chown(planted, uid, uid)  # shown inside as uid 0, since the mount exchanges the two; or nobody's with oci
+    os.chown(planted, uid, uid)  # the mount swaps this uid with 0, so inside root owns it (with oci, an unmapped user)
     planted.chmod(0o6755)
     result = await attacker.bash("stat -c %u:%a /workspace/planted; /workspace/planted -u; /workspace/planted -g")
     planted.unlink()
@@ -131,7 +131,7 @@ async def test_a_command_inherits_nothing_but_its_three_streams(attacker: Attack
 
 @pytest.fixture
 def host_service() -> Iterator[int]:
-    """A service of the host, on all its addresses."""
+    """A service on all addresses of the host."""
     server = socket.create_server(("0.0.0.0", 0))
     thread = threading.Thread(target=_serve, args=(server,), daemon=True)
     thread.start()
@@ -163,7 +163,7 @@ for address in {addresses}:
 
 async def test_a_neighbour_cannot_be_reached(attacker: Attacker, neighbour: Neighbour) -> None:
     with socket.create_connection((neighbour.address, neighbour.port), timeout=5):
-        pass  # it is there
+        pass  # the neighbour can be reached from the host
     result = await attacker.python(CONNECT.format(addresses=[neighbour.address], port=neighbour.port))
     assert "BREACH" not in result.stdout
     assert "refused" in result.stdout
@@ -223,8 +223,8 @@ async def test_an_ordinary_image_s_tools_all_work(attacker: Attacker) -> None:
 async def test_the_neighbour_can_be_reached_once_a_network_is_asked_for(
     base_image: str, workspace: Path, neighbour: Neighbour
 ) -> None:
-    """The other half of the proof: the same attack gets through where it may."""
-    options = {"engine": "docker", "policy": "permissive", "approve": _yes}  # the neighbour's; oci has no network
+    """Proves that the test above would notice: with a network the same attack gets through."""
+    options = {"engine": "docker", "policy": "permissive", "approve": _yes}  # oci has no network
     async with belljar.Session(workspace=workspace, network="full", **options) as box:
         connected = Attacker(box, workspace)
         script = CONNECT.format(addresses=[neighbour.address], port=neighbour.port).replace(".recv(5)", "")
@@ -237,7 +237,7 @@ def _yes(verdict: belljar.Verdict) -> bool:
     return True
 
 
-# Terminals have names (/dev/pts/N) and one owner, so another command may open them: it must not get further.
+# A command can open another command's terminal by its name (/dev/pts/N). It must not be able to do more.
 ON_ANOTHER_S_TERMINAL = """
 import fcntl, glob, os, termios
 os.setsid() if os.getsid(0) != os.getpid() else None
@@ -261,6 +261,6 @@ async def test_another_command_s_terminal_cannot_be_written_to_or_taken(attacker
     assert "looked at" in found.stdout
     await shell.write(b"mine\n")
     seen = ""
-    while seen.count("mine") < 2:  # the echo, and what cat read
+    while seen.count("mine") < 2:  # once as echo, once printed by cat
         seen = (await shell.read(offset=0, wait=5.0)).stdout
     await shell.kill()
