@@ -8,7 +8,7 @@ from belljar.audit import masking
 from belljar.audit.masking import MASK, Known
 
 SECRET = "hunter2xyzzy"
-"""Holds nothing that text is searched for before it is looked at closely: each place must be found by itself."""
+"""Contains no hint that makes the masker look closer, so each place below must provide that hint itself."""
 assert not any(hint in SECRET for hint in masking._HINTS)
 
 
@@ -83,7 +83,7 @@ def test_values_in_places_for_secrets_are_masked(text: str) -> None:
         "xoxb-1234567890-abcdef",
         "AKIAPONMLKJIHGFEDCBA",
         "sk-proj-vutsrqponmlkjihgfedcba",
-        # In two parts, so that nobody who looks for real ones takes these for such.
+        # In two parts, so that secret scanners do not report them.
         "ASIA" + "PONMLKJIHGFEDCBA",
         "github_" + "pat_zyxwvutsrqponmlkjihgfedcba",
         "sk_" + "live_ponmlkjihgfedcba",

@@ -1,4 +1,4 @@
-"""Reading the trail back: any history gives a chain that holds, and commands without an end are found."""
+"""Reading the trail: after any history the chain verifies, and commands without an end are found."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STEPS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_any_history_of_writers_and_their_deaths_verifies(steps: list[tuple[str, dict[str, Any]]]) -> None:
-    """A writer that dies leaves half a line, or a head that is behind its trail."""
+    """A writer that dies leaves half a line, or a head file that is older than the trail."""
     with tempfile.TemporaryDirectory() as directory:
         where = Path(directory)
         audit, expected = Audit(where, rotate_at=2000), 0
@@ -61,7 +61,7 @@ def test_any_history_of_writers_and_their_deaths_verifies(steps: list[tuple[str,
 
 
 def _died(where: Path, how: str, audit: Audit) -> int:
-    """How many records it had written all the same."""
+    """Let a writer die. Returns how many records it has written."""
     if not (where / NAME).exists():
         return 0
     if how == "torn":
@@ -74,6 +74,6 @@ def _died(where: Path, how: str, audit: Audit) -> int:
     size = (where / NAME).stat().st_size
     audit.record("start", session="bj-1")
     audit.close()
-    if (where / NAME).stat().st_size > size:  # the trail was not rotated away meanwhile
+    if (where / NAME).stat().st_size > size:  # only if the trail was not rotated
         (where / HEAD).write_bytes(head)
     return 1

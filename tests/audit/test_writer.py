@@ -418,7 +418,7 @@ def test_the_writing_thread_survives_an_error(where: Path, monkeypatch: pytest.M
 
 
 def test_long_texts_are_cut_before_they_are_masked(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Masking holds the interpreter for a microsecond per character: a megabyte took seconds."""
+    """Masking blocks the interpreter for a microsecond per character: a megabyte took seconds."""
     lengths = []
     monkeypatch.setattr(masking, "text", lambda value: lengths.append(len(value)) or value)
     long = "key=value " * 100_000

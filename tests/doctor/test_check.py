@@ -1,4 +1,4 @@
-"""One line of the report."""
+"""One line of the doctor's report."""
 
 from __future__ import annotations
 

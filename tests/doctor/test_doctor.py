@@ -1,4 +1,4 @@
-"""The doctor as a whole: what is really tried, and in which order."""
+"""The whole doctor: what it really tries, and in which order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_sandbox_that_cannot_be_launched_is_named(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.root
 def test_a_workspace_and_mounts_that_cannot_be_used_are_named_with_their_remedies(base_image: str) -> None:
-    """Really so: a file system without id-mapped mounts, in a mount namespace that the engine does not see into."""
+    """For real: a file system without id-mapped mounts, in a mount namespace that the engine cannot see."""
     examined = f"cd /mnt && mount -t ramfs ramfs . && cd /mnt && exec {sys.executable} -m belljar doctor --json"
     done = subprocess.run(["unshare", "--mount", "sh", "-c", examined], capture_output=True, text=True)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""What an engine says of itself, judged; and what to do about each of its failures."""
+"""The doctor's checks of an engine, and the remedy for each failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The init and the images."""
+"""The doctor's checks of the init and the images."""
 
 from __future__ import annotations
 

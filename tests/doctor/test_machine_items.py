@@ -1,4 +1,4 @@
-"""What the machine brings."""
+"""The doctor's checks of the machine."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: Path) -> No
 
 @pytest.mark.root
 def test_a_state_directory_without_room_is_named(tmp_path: Path) -> None:
-    """Really full: a small file system in a mount namespace of its own."""
+    """For real: a small file system that is full, in its own mount namespace."""
     tried = "mount -t tmpfs -o size=64k,mode=700 none . && cd . && exec " + sys.executable + " -m belljar doctor --json"
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", tried], cwd=tmp_path, capture_output=True, text=True,

@@ -1,4 +1,4 @@
-"""Machines and engines in a bad state: what `belljar doctor` says, with which remedy, and its exit status."""
+"""Machines and engines in a bad state: what `belljar doctor` reports, with which remedy and exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = 65534
 
 
 def changed(at: str, **fields: Any) -> Callable[[bytes], bytes]:
-    """The real engine, which says something else of itself."""
+    """The real engine's answers, with changed fields at one path."""
 
     def answer(request: bytes) -> bytes:
         path = request.split(b" ", 2)[1].decode()
@@ -42,7 +42,7 @@ def with_options(*names: str, **fields: Any) -> Callable[[bytes], bytes]:
     return changed("/info", SecurityOptions=[f"name={name}" for name in names], **fields)
 
 
-# What is provoked: the engine; the item that fails or has a remark; words of its remedy; whether it is a failure.
+# name: (the engine's answers, the item with a problem, words of its remedy, whether the doctor fails)
 PROVOKED: dict[str, tuple[Callable[[bytes], bytes], str, str, bool]] = {
     "an old engine": (changed("/version", ApiVersion="1.40"), "engine", "update the engine", True),
     "no seccomp": (with_options("cgroupns"), "seccomp", "CONFIG_SECCOMP_FILTER", True),
@@ -79,7 +79,7 @@ def test_a_protection_that_an_engine_lacks_is_named_with_its_remedy(
     answer, item, remedy, fails = PROVOKED[what]
     environment = faked(answer)
     if what == "no registry":
-        environment["PATH"] = str(tmp_path)  # where there is no mmdebstrap
+        environment["PATH"] = str(tmp_path)  # a PATH without mmdebstrap
     done = subprocess.run(DOCTOR, env=environment, capture_output=True, text=True, cwd=tmp_path)
     found = {each["name"]: each for each in json.loads(done.stdout)}
     assert (done.returncode, found[item]["ok"]) == ((1, False) if fails else (0, True)), done.stdout
@@ -89,7 +89,7 @@ def test_a_protection_that_an_engine_lacks_is_named_with_its_remedy(
 @pytest.mark.docker
 @pytest.mark.root
 def test_a_forbidden_socket_is_named_with_its_group(tmp_path: Path) -> None:
-    """Really so: the engine's own socket, and somebody who is not in its group."""
+    """For real: the engine's own socket, and a user who is not in its group."""
     os.chown(tmp_path, NOBODY, NOBODY)
     done = OrdinaryUser(NOBODY, tmp_path).run(*DOCTOR, env={"BELLJAR_ENGINE": "docker"}, check=False)
     first = json.loads(done.stdout)[0]
@@ -101,7 +101,7 @@ def test_a_forbidden_socket_is_named_with_its_group(tmp_path: Path) -> None:
 @pytest.mark.engine
 @pytest.mark.root
 def test_a_disk_that_is_full_is_named_with_its_place(tmp_path: Path) -> None:
-    """Really so: a run directory of one megabyte."""
+    """For real: a run directory of one megabyte."""
     examined = (
         f"mount -t tmpfs -o size=1m,mode=700 tmpfs {tmp_path} && cd / && BELLJAR_RUN={tmp_path} exec {' '.join(DOCTOR)}"
     )
