@@ -1,4 +1,4 @@
-"""Each engine has all the verbs, with the parameters that callers give."""
+"""Each engine has all the verbs, with the parameters that callers pass."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Which engine is chosen, and what is said where none can be."""
+"""Which engine is chosen, and the error if there is none."""
 
 from __future__ import annotations
 

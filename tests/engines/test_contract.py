@@ -42,7 +42,7 @@ from belljar.workspace.pinned import Workspace
 ASKED = os.environ.get("BELLJAR_TEST_ENGINES")
 OCI = pytest.param("oci", marks=[pytest.mark.oci, pytest.mark.root])
 ENGINES = ASKED.split(",") if ASKED else [pytest.param("docker", marks=pytest.mark.docker), OCI]
-# There a limit of the control group is met by that kernel, and all that runs in it ends with it.
+# With a runtime that has its own kernel, exceeding a limit ends that kernel and the whole sandbox.
 OWN_KERNEL = has_own_kernel(os.environ.get("BELLJAR_RUNTIME", ""))
 LOST = "sandbox lost"
 LIMITS = Limits(memory="64m", cpus=0.5, pids=32, tmp="4m", home="4m", shm="4m", nofile=100)
@@ -90,7 +90,7 @@ def engine(host: Host) -> Engine:
 
 @pytest.fixture
 def made(host: Host, workspace: Path) -> Iterator[Callable[..., Launch]]:
-    """Launches, undone at the end."""
+    """Makes launches, and undoes them at the end."""
     launches: list[Launch] = []
 
     def make(**options: object) -> Launch:
@@ -105,7 +105,7 @@ def made(host: Host, workspace: Path) -> Iterator[Callable[..., Launch]]:
 
 @pytest.fixture
 def spec(engine: Engine, workspace: Path) -> Iterator[SandboxSpec]:
-    """A container that nobody will call."""
+    """A spec whose sandbox the host never connects to."""
     image = engine.image(catalog.reference("base"))
     assert image is not None
     run_dir = RunDir.create(rundir.new_session_id())
@@ -140,7 +140,7 @@ def gone(engine: Engine, id: str) -> bool:
 
 
 def run(host: Host, workspace: Path, *commands: str) -> list[str]:
-    """What each prints, through the link, in one sandbox."""
+    """What each command prints, all in one sandbox."""
     return [result.output for result in results(host, workspace, *commands)]
 
 
@@ -153,7 +153,7 @@ def results(host: Host, workspace: Path, *commands: str) -> list[belljar.Result]
 
 
 def output_or_loss(host: Host, workspace: Path, command: str) -> str:
-    """A sandbox may be lost before its command was told to have started."""
+    """The command's output. A sandbox may also be lost, even before it reports that the command started."""
     try:
         [result] = results(host, workspace, command)
     except SandboxLost:
@@ -165,7 +165,7 @@ def _yes(verdict: belljar.Verdict) -> bool:
     return True
 
 
-# Its verbs.
+# The engine's verbs.
 
 
 def test_the_engine_reports_its_name_machine_and_version(engine: Engine, kind: str) -> None:
@@ -233,7 +233,7 @@ def test_an_image_that_is_gone_is_one_clear_error(engine: Engine, spec: SandboxS
         engine.create(replace(spec, image=Image("belljar-test/nobody-has:this")), name)
 
 
-# A sandbox on top of it.
+# A sandbox on top of the engine.
 
 
 def test_a_launch_is_verified_and_a_discarded_one_leaves_nothing(engine: Engine, made: Callable[..., Launch]) -> None:
@@ -271,7 +271,7 @@ def test_the_limits_hold(host: Host, engine: Engine, workspace: Path) -> None:
 
 
 def test_processes_are_bounded(host: Host, engine: Engine, workspace: Path) -> None:
-    (workspace / "forks.py").write_text(FORKING)  # as a file: the policy knows a fork bomb when it sees one
+    (workspace / "forks.py").write_text(FORKING)  # as a file: the policy would recognise a fork bomb
     said = output_or_loss(host, workspace, "python3 forks.py")
     assert said == LOST if OWN_KERNEL else 10 < int(said) < 32
 
@@ -349,7 +349,7 @@ def test_a_sandbox_whose_host_is_gone_ends_with_its_lease(engine: Engine, made: 
 
 
 class Passage:
-    """A socket in front of an engine's, which can be closed while sandboxes run."""
+    """A socket in front of the engine's. It can be closed while sandboxes run."""
 
     def __init__(self, real: str, directory: Path) -> None:
         self.path = str(directory / "engine.sock")
@@ -395,7 +395,7 @@ def test_a_running_sandbox_survives_the_loss_of_its_daemon(
     async def story() -> str:
         async with belljar.Session(workspace, limits=LIMITS, host=host) as box:
             passage.close()
-            monkeypatch.setenv("BELLJAR_PATIENCE", "0.3")  # it will not come back
+            monkeypatch.setenv("BELLJAR_PATIENCE", "0.3")  # do not wait long: the engine will not come back
             with pytest.raises(EngineError, match="reached"):
                 await anyio.to_thread.run_sync(host.connect().list)
             monkeypatch.delenv("BELLJAR_PATIENCE")

@@ -1,4 +1,4 @@
-"""What the kernel says of a process, read from its tables."""
+"""What the kernel's tables in /proc report of a process."""
 
 from __future__ import annotations
 

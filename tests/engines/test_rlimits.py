@@ -1,4 +1,4 @@
-"""Limits put on a tree of processes from outside."""
+"""Limits set on a tree of processes from outside."""
 
 from __future__ import annotations
 

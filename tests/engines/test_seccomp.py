@@ -1,4 +1,4 @@
-"""The system calls: the list itself, and the kernel's answers from inside a sandbox."""
+"""The list of system calls, and the kernel's answers inside a sandbox."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EPERM, EINVAL, ENOSYS, EOPNOTSUPP = 1, 22, 38, 95
 
 
 def allowed_names(kind: Profile = "default") -> set[str]:
-    """Every call that is allowed with at least some arguments."""
+    """Every call that is allowed, at least with some arguments."""
     rules = profile(kind, "x86_64")["syscalls"]
     return {name for rule in rules if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
 
@@ -111,7 +111,7 @@ def test_prctl_and_setsockopt_are_allowed_but_for_making_filters() -> None:
 
 @pytest.mark.parametrize("kind", get_args(Profile))
 def test_a_profile_is_short_enough_for_every_kernel(kind: Profile) -> None:
-    """176 rules came to more than the 4096 instructions that gVisor takes."""
+    """A profile of 176 rules exceeded gVisor's limit of 4096 instructions."""
     assert len(profile(kind)["syscalls"]) <= 125
 
 
@@ -154,7 +154,7 @@ async def test_the_host_s_huge_pages_cannot_be_taken(base_image: str, root_works
 
 
 async def test_a_command_cannot_add_a_seccomp_filter(base_image: str, root_workspace: Path) -> None:
-    """EINVAL, as on a kernel without filters: programs then go on without one."""
+    """It fails with EINVAL, as on a kernel without filters, and programs then go on without one."""
     assert set((await probe(root_workspace, "filter_of_calls")).values()) == {EINVAL}
 
 

@@ -1,4 +1,4 @@
-"""What a spec says of itself."""
+"""What can be read from a spec alone."""
 
 from __future__ import annotations
 

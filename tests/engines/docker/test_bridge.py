@@ -1,4 +1,4 @@
-"""The link's bytes out of an exec stream, however they are cut."""
+"""The link's bytes are read from an exec stream, however it is split."""
 
 import socket
 import struct

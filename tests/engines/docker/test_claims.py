@@ -1,4 +1,4 @@
-"""What Docker says of a container, in the spec's own words."""
+"""Docker's description of a container, translated into the spec's terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain HTTP to an engine: every way in which an answer can be wrong is one clear error."""
+"""Plain HTTP to an engine: every wrong answer becomes one clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spec in Docker's words, and in Podman's."""
+"""A spec, translated into the requests that Docker and Podman understand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options whose form differs between Docker and other engines."""
+"""Options that Docker and other engines write differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engine the settings mean."""
+"""Which engine the environment and the Docker contexts select."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_context_that_is_missing_is_an_error_and_no_other_engine(monkeypatch: 
 
 @pytest.mark.root
 def test_another_user_s_context_leads_root_to_no_engine(config: Path) -> None:
-    """`sudo` with the caller's HOME."""
+    """`sudo` may keep the caller's HOME."""
     (config / "config.json").write_text('{"currentContext": "near"}')
     context(config, "near", "unix:///home/other/engine.sock")
     os.chown(config / "contexts", 4711, 4711)

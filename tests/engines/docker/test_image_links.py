@@ -1,4 +1,4 @@
-"""Links in an image, on the way to where things are mounted."""
+"""Links in an image, on the paths where Belljar mounts something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Docker's images: looked for, listed, and its refusals as one clear error."""
+"""Docker's images: finding and listing them, and one clear error if Docker refuses."""
 
 import os
 import tarfile
@@ -22,7 +22,7 @@ def test_an_invalid_alias_is_one_clear_error(engine: DockerEngine, base_image: s
 
 
 def test_an_imported_image_has_the_name_that_it_was_given(engine: DockerEngine, tmp_path: Path) -> None:
-    """Podman 4.3 calls it `latest`, whatever tag the import names."""
+    """Podman 4.3 tags it `latest`, whatever tag the import names."""
     (tmp_path / "file").write_text("one")
     with tarfile.open(tmp_path / "root.tar", "w") as archive:
         archive.add(tmp_path / "file", "file")

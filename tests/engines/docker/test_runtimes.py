@@ -1,4 +1,4 @@
-"""Docker with other runtimes than runc, on a daemon of our own that knows them: `python -m tests.runtimes` has both."""
+"""Docker with crun and runsc, on a private daemon. `python -m tests.runtimes` fetches both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from belljar.images import catalog
 from belljar.images.store import Store
 
 PROGRAMS = {name: runtimes.find(name) for name in ("crun", "runsc")}
-# What a runtime can get wrong; the rest of the contract is Docker's own and was tried with runc.
+# The parts that depend on the runtime. The rest of the contract is Docker's and is tested with runc.
 PART = "launch or commands_run or limits_hold or dead_host"
 WHOLE = os.environ.get("BELLJAR_ABUSE") == "full"
 
@@ -53,7 +53,7 @@ def daemon() -> Iterator[PrivateEngine]:
 
 
 def _crun(place: Path) -> Path:
-    """Started where it does not see what it refuses (hybrid control groups), as the engine oci does it."""
+    """crun refuses hybrid control groups. Start it where they are not mounted, as the engine oci does."""
     hidden = " ".join(cgroups.unified_beside_version_1())
     script = place / "crun"
     script.write_text(
@@ -65,7 +65,7 @@ def _crun(place: Path) -> Path:
 
 
 def _load_base(engine: PrivateEngine) -> None:
-    """From the store of `oci`: its one layer is there as files."""
+    """Load `base` from oci's image store, where its one layer is a directory."""
     reference = catalog.reference("base")
     catalog.ensure(connect("oci", ""), "base")
     store = Store()

@@ -1,4 +1,4 @@
-"""What the engine notes of each sandbox, and believes of it later."""
+"""The state that the engine keeps of each sandbox, and when it trusts it later."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_an_earlier_boot_left_is_cleared(host: Host, engine: OciEngine, wor
     made.transport.close()
     name = made.launched.id
     path = engine._boxes.path(name) / "box.json"
-    # As after a restart: the note is of another boot, the process is gone.
+    # As after a restart: the state is from an earlier boot, and the process is gone.
     os.kill(made.launched.pid, signal.SIGKILL)
     path.write_text(json.dumps({**json.loads(path.read_text()), "boot": "another"}))
     (engine._boxes.path(name) / "process.json").write_text(json.dumps({"pid": os.getpid(), "started": 1}))
@@ -45,7 +45,7 @@ def test_what_an_uninstalled_runtime_left_is_cleared(host: Host, engine: OciEngi
     path = engine._boxes.path(name) / "box.json"
     os.kill(made.launched.pid, signal.SIGKILL)
     path.write_text(json.dumps({**json.loads(path.read_text()), "runtime": "/opt/another/crun"}))
-    (engine._runtime_states / "crun" / ".cache").mkdir(parents=True, exist_ok=True)  # crun's own
+    (engine._runtime_states / "crun" / ".cache").mkdir(parents=True, exist_ok=True)  # crun's own directory
     (engine._runtime_states / "crun" / name).mkdir()
     (engine._runtime_states / "crun" / "belljar-of-nobody").mkdir()
 
@@ -60,7 +60,7 @@ def test_what_an_uninstalled_runtime_left_is_cleared(host: Host, engine: OciEngi
 
 
 def test_a_running_sandbox_whose_state_file_is_lost_runs_on(host: Host, engine: OciEngine, workspace: Path) -> None:
-    """It is cleared away when it has ended."""
+    """It is removed after it has ended."""
     made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
     (engine._boxes.path(made.launched.id) / "box.json").unlink()
 

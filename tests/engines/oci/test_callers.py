@@ -1,4 +1,4 @@
-"""Who is who: the maps of an ordinary user's sandboxes, for every kind of uid."""
+"""Id maps of an ordinary user's sandboxes, for every kind of uid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_inside_ids_map_to_the_caller_or_to_subordinate_ids_only(own: int, root:
 
 @pytest.mark.parametrize("own", [1000, 1_234_567])
 def test_files_keep_the_owners_that_the_image_names(own: int) -> None:
-    """On disk they belong to ids of the caller's namespace, where root is the caller."""
+    """On disk the files belong to ids of the caller's namespace, in which root is the caller."""
     known = outside(callers._shifted(0, own, FIRST))
     assert all(user_namespace.id_inside(known[id], own, FIRST) == id for id in (0, 1, 33, 1000, LAST))
     unprivileged = outside(callers._shifted(own, own, FIRST))

@@ -1,4 +1,4 @@
-"""Control groups of version 2 and of ordinary users, on made-up trees; the real ones are the contract's."""
+"""Control groups of version 2 and of ordinary users, on fake trees. The contract tests real ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERVICE = f"user.slice/user-{UID}.slice/user@{UID}.service"
 
 @pytest.fixture
 def unified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with version 2 alone, its files mounted here."""
+    """A fake machine that has only version 2, mounted here."""
     monkeypatch.setattr(cgroups, "_hierarchies", lambda: (("cgroup2", str(tmp_path)),))
     monkeypatch.setattr(cgroups, "_mounts", lambda: (str(tmp_path),))
     monkeypatch.delenv(cgroups.VARIABLE, raising=False)
@@ -100,7 +100,7 @@ def test_an_unlimited_group_of_version_2_is_no_limit(tmp_path: Path, monkeypatch
 def test_old_empty_groups_of_lost_states_go_and_all_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Directories stand in for control groups: both are removed only when there is nothing in them."""
+    """Directories stand in for control groups: both can be removed only when they are empty."""
     monkeypatch.setattr(cgroups, "_mounts", lambda: (str(tmp_path),))
     names = ["belljar-00000000-belljar-bj-000000000001", "belljar-00000000-belljar-bj-000000000002", "belljar-mine",
              "belljar-00000000-belljar-bj-000000000003", "docker"]  # fmt: skip
@@ -124,7 +124,7 @@ def test_easing_a_join_leaves_the_process_in_its_groups() -> None:
         assert process.stdin
         process.stdin.close()
         process.wait()
-        cgroups.ease_joining(process.pid)  # it has ended: no error
+        cgroups.ease_joining(process.pid)  # the process has ended: no error
 
 
 def test_easing_a_join_writes_to_the_one_group_of_version_2(unified: Path) -> None:
@@ -143,10 +143,10 @@ def test_a_group_is_cleared_with_what_runs_in_it_and_no_other_is_touched() -> No
     try:
         for path in made:
             path.mkdir()
-            with suppress(OSError):  # a set of processors takes nobody before it was given one
+            with suppress(OSError):  # a cpuset group accepts no process before it has processors
                 (path / "cgroup.procs").write_text(str(sleepers[names.index(path.name)].pid))
         assert place.processes(names[0]) == {sleepers[0].pid}
-        threading.Thread(target=sleepers[0].wait).start()  # a group is busy until its processes were reaped
+        threading.Thread(target=sleepers[0].wait).start()  # a group stays busy until its processes are reaped
         assert place.clear(names[0])
         assert [path for path in made if path.exists()] == [path for path in made if path.name == names[1]]
         assert sleepers[1].poll() is None

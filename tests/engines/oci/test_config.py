@@ -1,4 +1,4 @@
-"""A spec as the runtime's document, and what such a document claims."""
+"""A spec as the runtime's config.json, and the protections that such a file claims."""
 
 import dataclasses
 from typing import Any
@@ -14,7 +14,7 @@ def written(spec: SandboxSpec) -> dict[str, Any]:
 
 
 def test_a_config_made_as_asked_claims_the_specs_protections(spec: SandboxSpec) -> None:
-    asked = dataclasses.replace(spec.protections, ulimits=None)  # set by us before the runtime starts
+    asked = dataclasses.replace(spec.protections, ulimits=None)  # Belljar sets these itself before the runtime starts
     assert claims(written(spec)) == asked
 
 

@@ -1,4 +1,4 @@
-"""The engine without a daemon, where the contract does not look: faults, and images that would lead it astray."""
+"""The engine `oci` where the contract does not look: faults, and images that try to redirect it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pytestmark = [needs_runc, pytest.mark.oci]
 
 
 def mounts() -> list[str]:
-    """Those of this run, and at the places where root file systems are put together."""
+    """Mounts in this run directory, and where root file systems are assembled."""
     points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return [point for point in points if point.startswith((str(rundir.run_root()), *rootfs.PLACES))]
 
 
 @pytest.mark.parametrize("options", ["noexec,nosuid,nodev", "noatime,nodiratime"])
 async def test_a_run_directory_on_a_noexec_or_noatime_mount_works(options: str, workspace: Path) -> None:
-    """/run is noexec on Debian 13; a user namespace may not take such a flag away."""
+    """/run is noexec on Debian 13. A user namespace may not remove such a flag."""
     run = rundir.run_root() / "mounted"
     run.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "tmpfs", run], check=True)
@@ -42,7 +42,7 @@ async def test_a_run_directory_on_a_noexec_or_noatime_mount_works(options: str, 
         async with belljar.Session(workspace, host=Host(engine="oci", run=run)) as box:
             assert (await box.run("echo made >file && cat file")).stdout == "made\n"
     finally:
-        subprocess.run(["umount", "--lazy", run], check=True)  # the engine is kept by its host
+        subprocess.run(["umount", "--lazy", run], check=True)  # lazy: the host keeps its engine
         run.rmdir()
 
 
@@ -74,7 +74,7 @@ NS_GET_OWNER_UID = 0xB704
 
 
 def test_the_user_namespace_is_the_sandbox_s_own_user_s_not_root_s(host: Host, workspace: Path) -> None:
-    """The kernel puts what is taken of its per-user quotas in it on its owner's account too."""
+    """The kernel also charges the namespace's owner for per-user quotas. If it were root, all sandboxes would share one."""
     made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
     try:
         with open(f"/proc/{made.launched.pid}/ns/user") as namespace:
@@ -116,7 +116,7 @@ def test_a_kill_in_the_middle_of_a_start_leaves_nothing(
     )
 
     reaper.reap(engine)
-    deadline = time.monotonic() + 120  # a runtime that outlived its caller may still finish what it began
+    deadline = time.monotonic() + 120  # a runtime that outlived its caller may still finish its work
     while (groups(engine) or containers(engine._runtime_states)) and time.monotonic() < deadline:
         time.sleep(0.1)
         reaper.reap(engine)
@@ -147,7 +147,7 @@ def test_a_running_session_survives_the_loss_of_the_state_directory(
 def test_a_kept_sandbox_whose_state_is_lost_ends_at_the_next_prune(
     host: Host, engine: OciEngine, workspace: Path
 ) -> None:
-    """Nobody could attach to it any more; its lease may be hours."""
+    """No one could attach to it any more, and its lease may last for hours."""
     kept = launch(Plan(str(workspace), keep=True, lease=3600), rundir.new_session_id(), host)
     kept.transport.close()
     assert kept.held is not None
@@ -164,7 +164,7 @@ def test_a_kept_sandbox_whose_state_is_lost_ends_at_the_next_prune(
 
 
 def test_an_image_held_for_a_lost_state_directory_is_released(host: Host, engine: OciEngine, workspace: Path) -> None:
-    """In a store that outlives it. Those of the living and of the last hour stay."""
+    """The image store outlives the state directory. Images of running sandboxes and of the last hour stay."""
     uses = engine._store.root / "uses"
     living = launch(Plan(str(workspace)), rundir.new_session_id(), host)
     dead, recent = (f"belljar-00000000-belljar-bj-{digit * 12}" for digit in "de")
@@ -187,7 +187,7 @@ def test_an_image_held_for_a_lost_state_directory_is_released(host: Host, engine
 def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
     engine: OciEngine, workspace: Path, tmp_path: Path, pages: int
 ) -> None:
-    """At whichever write there is no room left."""
+    """The disk is full at a different write in each case."""
     state = tmp_path / "small"
     state.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={pages * 4}k", "tmpfs", str(state)], check=True)

@@ -1,4 +1,4 @@
-"""No daemon looks after a dead process's sandboxes: killed at any step, one reap later nothing is left."""
+"""No daemon cleans up after a dead host: killed at any step, after one reap nothing is left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def remains(engine: OciEngine) -> dict[str, object]:
 
 
 def test_a_host_killed_at_random_steps_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 points in `make test`, others in each run; 400 by hand."""
+    """`make test` tries 20 random points, new ones in each run; 400 at full length."""
     run = Path(f"/run/belljar-dying-oci-{os.getpid()}")
     monkeypatch.setenv("BELLJAR_RUN", str(run))
     monkeypatch.setenv("BELLJAR_ENGINE", "oci")
@@ -51,7 +51,7 @@ def test_a_host_killed_at_random_steps_leaves_nothing(tmp_path: Path, monkeypatc
 
     reap(engine)
     deadline = time.monotonic() + PROMPT
-    while (left := remains(engine)) and time.monotonic() < deadline:  # a runtime may still finish what it began
+    while (left := remains(engine)) and time.monotonic() < deadline:  # a runtime may still finish its work
         time.sleep(0.2)
         reap(engine)
 

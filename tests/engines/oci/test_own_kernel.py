@@ -1,4 +1,4 @@
-"""A runtime with a kernel of its own: gVisor's runsc. `python -m tests.runtimes` fetches it."""
+"""A runtime with its own kernel: gVisor's runsc. `python -m tests.runtimes` fetches it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from belljar.host import Host
 
 RUNSC = runtimes.find("runsc")
 needs_runsc = pytest.mark.skipif(RUNSC is None, reason=f"needs runsc: {runtimes.FETCH}")
-# What a command might learn the token from, and whether it could stand in for PID 1.
+# Searches for the link's token, and tries to take PID 1's socket.
 PRYING = """
 import glob, socket
 for path in glob.glob("/proc/[0-9]*/environ") + ["/proc/1/mem"]:
@@ -46,7 +46,7 @@ def gvisor(monkeypatch: pytest.MonkeyPatch) -> Host:
 @needs_runsc
 @pytest.mark.root
 def test_runsc_passes_the_engine_contract(tmp_path: Path) -> None:
-    """But for two items: whoever exceeds the limit of memory or processes loses the whole sandbox."""
+    """Two items differ: a command that exceeds the memory or process limit ends its whole sandbox."""
     contract_run.passes(tmp_path, "-k", "bridge", BELLJAR_TEST_ENGINES="oci", BELLJAR_RUNTIME=str(RUNSC))
 
 

@@ -1,4 +1,4 @@
-"""Root inside, nobody outside: packages can be installed, and nothing of it reaches the host."""
+"""Root inside, an ordinary user outside: packages can be installed, and nothing of it reaches the host."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ async def box(host: Host, root_workspace: Path) -> AsyncIterator[belljar.Session
 
 
 async def script(box: belljar.Session, text: str) -> belljar.Result:
-    """As a file: what the policy thinks of it is not the question here."""
+    """Run `text` from a file, so that the policy does not judge it."""
     path = Path(box.workspace.path, ".script")
     path.write_text(text)
     return await box.run(["bash", "/workspace/.script"], timeout=120)
 
 
 def package(path: Path) -> None:
-    """A Debian package with a program, a set-uid one, a set-gid directory and a script that adds a user."""
+    """A Debian package with a program, a set-uid program, a set-gid directory and a script that adds a user."""
     tree = path.parent / "package"
     for name in ("DEBIAN", "usr/bin", "var/lib/greeter"):
         (tree / name).mkdir(parents=True)
@@ -80,7 +80,7 @@ async def test_a_python_package_is_installed_into_the_system(box: belljar.Sessio
 
 
 async def test_a_node_package_is_installed_into_the_system(host: Host, root_workspace: Path) -> None:
-    """By default into the home, from where it is on PATH; into the system when told so."""
+    """By default npm installs into the home, which is on PATH; with `--prefix` into the system."""
     if host.connect().image(catalog.reference("node")) is None:
         pytest.skip("the image node is not built here: BELLJAR_ENGINE=oci belljar images build node")
     lay_out(root_workspace, "")
@@ -113,7 +113,7 @@ for place in ("/workspace/capable", "/usr/bin/capable"):
 
 
 async def test_no_file_gets_a_capability(box: belljar.Session) -> None:
-    """On root's workspace it would be the host's own, for whoever runs that file there."""
+    """In root's workspace the capability would also work on the host, for every user who runs the file."""
     path = Path(box.workspace.path, "give.py")
     path.write_text(GIVE_CAPABILITIES)
     result = await box.run(["python3", "/workspace/give.py"], timeout=60)

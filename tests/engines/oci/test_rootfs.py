@@ -1,4 +1,4 @@
-"""Root file systems: an image's own files lead nothing astray."""
+"""Root file systems: an image's own files cannot redirect a mount."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = needs_runc
 def test_an_image_s_links_lead_no_mount_astray(
     host: Host, engine: OciEngine, workspace: Path, tmp_path: Path, trap: list[object]
 ) -> None:
-    """The top layer replaces the places that things are mounted at; the layers of base are below."""
+    """The top layer replaces the mount points by links. The layers below are those of `base`."""
     base = engine._store.find(catalog.reference("base"))
     assert base is not None
     (tmp_path / "trap.tar").write_bytes(tar(trap))  # type: ignore[arg-type]

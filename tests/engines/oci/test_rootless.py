@@ -1,4 +1,4 @@
-"""The engine without a daemon for who is not root: a real account with subordinate ids and control groups."""
+"""The engine `oci` for an ordinary user: a real account with subordinate ids and control groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(ordinary_user.reason_to_skip() is not None, reas
 
 @pytest.fixture(scope="module")
 def user() -> Iterator[OrdinaryUser]:
-    """Who has the image base already: root's, packed and imported."""
+    """A user who already has the image `base`, imported from root's store."""
     reference = catalog.ensure(find(), "base")
     store = Store()
     image = store.find(reference)
@@ -97,7 +97,7 @@ with Session("deep", mounts={target: "data" for target in targets}) as box:
 
 
 def test_a_sandbox_with_many_long_mount_points_starts(user: OrdinaryUser) -> None:
-    """Its description is longer than an argument of a program may be."""
+    """Its description is longer than the kernel allows for one argument."""
     assert user.python("-c", MANY_MOUNTS).stdout.strip() == "|".join(["read me"] * 16)
 
 
@@ -130,7 +130,7 @@ def test_without_a_control_group_the_error_says_how_to_get_one(user: OrdinaryUse
 
 
 def test_crun_which_would_limit_nothing_is_refused(user: OrdinaryUser) -> None:
-    """It starts a sandbox and leaves it in the caller's own group; verification would find that out, later."""
+    """crun would leave the sandbox in the caller's own group. Verification would notice, but only later."""
     program = user.home / "crun"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -139,7 +139,7 @@ def test_crun_which_would_limit_nothing_is_refused(user: OrdinaryUser) -> None:
 
 
 def test_doctor_names_all_that_is_missing_and_offers_unused_ids(user: OrdinaryUser, tmp_path: Path) -> None:
-    uid = 0x10000000 + os.getpid()  # of no account: the next one after `user` may be that of another run
+    uid = 0x10000000 + os.getpid()  # has no account: the id after that of `user` may belong to another test run
     os.chown(tmp_path, uid, uid)
     someone = OrdinaryUser(uid, tmp_path)
     said = someone.python("-m", "belljar", "doctor", check=False).stdout

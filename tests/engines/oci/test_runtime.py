@@ -1,4 +1,4 @@
-"""The program that runs containers: missing, unsuitable or failing, it is one clear line."""
+"""The program that runs containers: if it is missing, unsuitable or fails, the error is one clear line."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_runtime_that_was_never_tested_is_refused(tmp_path: Path, name: str) -
 
 @needs_crun
 def test_crun_keeps_the_contract_and_is_root_inside(tmp_path: Path) -> None:
-    """Also on control groups of both versions, which it refuses where it sees them."""
+    """Also on hybrid control groups, which crun refuses if it sees them."""
     root_inside = "tests/engines/oci/test_root.py"
     contract_run.passes(tmp_path, root_inside, BELLJAR_TEST_ENGINES="oci", BELLJAR_RUNTIME=str(CRUN))
 

@@ -1,4 +1,4 @@
-"""A spec in Podman's words."""
+"""A spec, translated into Podman's options."""
 
 from __future__ import annotations
 

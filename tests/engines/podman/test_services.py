@@ -1,4 +1,4 @@
-"""What Podman says of itself, and which of its services is meant."""
+"""What Podman reports of itself, and which of its services is chosen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from belljar.engines.spec import IdMap, SandboxSpec, User
 from belljar.errors import EngineRefused, EngineUnavailable
 
 VERSION = {"ApiVersion": "1.41", "Os": "linux", "Arch": "amd64", "Components": [{"Name": "Podman Engine"}]}
-# As Podman 5.4 answers on Debian 13, where it can limit all of it.
+# The answer of Podman 5.4 on Debian 13, where it can set all limits.
 INFO = {
     "CgroupVersion": "2", "CgroupDriver": "systemd", "MemoryLimit": True, "PidsLimit": True, "SwapLimit": False,
     "CpuCfsQuota": False, "SecurityOptions": ["name=seccomp,profile=default"], "Driver": "overlay",
@@ -61,7 +61,7 @@ def test_podman_can_set_the_limits_whose_controllers_it_has(service: Callable[..
 
 
 def test_limits_that_rootless_podman_claims_on_cgroup_v1_are_not_believed(service: Callable[..., FakeEngine]) -> None:
-    """As Podman 4.3 answers there."""
+    """The test uses an answer of Podman 4.3."""
     promised = {"CgroupVersion": "1", "CpuCfsQuota": True, "SecurityOptions": ["name=rootless"]}
     fake = service(podman_with(**promised))
     found = DockerEngine(Endpoint(f"unix://{fake.path}"), PodmanDialect()).describe().can_limit
@@ -90,7 +90,7 @@ def test_a_user_refused_by_root_s_service_is_told_to_start_his_own(
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    """Root may use every socket."""
+    """Refuse connections to this socket. File modes would not do: root may use every socket."""
     from belljar.engines.docker.client import Client
 
     connect = Client._connect
@@ -111,7 +111,7 @@ def test_containers_that_keep_the_caller_s_id_are_created_one_at_a_time(
     tmp_path: Path,
     keeps_ids: bool,
 ) -> None:
-    """Podman's look-up of ids is not safe in threads: two at once got each other's, or none."""
+    """Podman's id lookup is not thread-safe: two calls at once got each other's ids, or none."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     both, met = threading.Barrier(2), []
 
