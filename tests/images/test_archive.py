@@ -1,4 +1,4 @@
-"""Headers of an archive: what lies, is endless or cut is refused before anything is written."""
+"""Headers of an archive: one that lies, never ends or is cut is refused before anything is written."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_sparse_member_is_written_with_its_holes(tmp_path: Path) -> None:
     ("parts", "real"),
     [
         ("1\n0\n512\n", 1 << 50),
-        ("2\n4096\n256\n0\n256\n", 8192),  # backwards: tarfile would look for the gap for ever
+        ("2\n4096\n256\n0\n256\n", 8192),  # runs backwards: tarfile would search for the gap forever
         ("2\n0\n512\n100\n512\n", 8192),
         ("1\n8000\n512\n", 8192),
     ],
@@ -70,7 +70,7 @@ def test_an_endless_sparse_map_is_refused(tmp_path: Path) -> None:
 
 
 def remembered(archive: bytes, path: Path) -> int:
-    """Bytes of memory that were needed at once to look at it, beyond what one header may take."""
+    """Peak memory for reading an archive, in bytes, minus what one header may take."""
     path.write_bytes(archive)
     tracemalloc.start()
     with suppress(ImageInvalid):
@@ -127,7 +127,7 @@ def test_a_link_in_an_archive_leads_nowhere_else(tmp_path: Path, target: str) ->
 
 
 def test_a_root_file_system_whose_end_is_missing_is_refused(tmp_path: Path) -> None:
-    """Cut between two members, where nothing else shows it."""
+    """The cut is between two members, where nothing else reveals it."""
     path = tmp_path / "root.tar"
     path.write_bytes(tar([member("a", b"x" * 512), member("b", b"y")])[:1024])
     with pytest.raises(ImageInvalid, match="its end is missing"):

@@ -1,4 +1,4 @@
-"""An image made of packages, without a registry."""
+"""Building an image from packages, without a registry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_bootstrap_without_mmdebstrap_says_what_to_install_and_installs_nothin
 
 @pytest.fixture
 def poor_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Debian mirror on this machine with hardly a package: a real one's lists alone take half a minute to fetch."""
+    """A local Debian mirror with very few packages. Fetching a real one's lists takes half a minute."""
     packages = tmp_path / "mirror/dists" / RELEASE / "main" / f"binary-{_architecture()}" / "Packages"
     packages.parent.mkdir(parents=True)
     packages.write_text(
@@ -65,9 +65,9 @@ def test_the_mirrors_are_those_of_this_machine_or_mmdebstrap_s_own() -> None:
 
 
 def test_a_build_that_is_stopped_ends_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real ones take minutes; this one would take for ever."""
+    """A fake build that would never end; a real one takes minutes."""
     slow = tmp_path / "mmdebstrap"
-    trap = "trap 'echo E: stopped >&2; exit 1' TERM"  # run between two commands, so they must be short
+    trap = "trap 'echo E: stopped >&2; exit 1' TERM"  # runs only between two commands, so each must be short
     slow.write_text(f"#!/bin/sh\n{trap}\necho I: downloading packages >&2\nwhile :; do sleep 0.1; done\n")
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

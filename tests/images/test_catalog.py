@@ -51,7 +51,7 @@ def test_a_missing_foreign_image_says_what_to_do(engine: DockerEngine) -> None:
 
 
 def test_an_image_made_from_ours_is_not_listed_as_ours_but_by_each_of_its_names() -> None:
-    """It has inherited our labels."""
+    """The new image inherits our labels."""
     labels = {catalog.LABEL: "base", catalog.RECIPE_LABEL: "x"}
     ours = catalog.StoredImage("sha256:1", ("belljar/base:0123", "belljar/base:latest"), labels, 1, 0.0)
     theirs = catalog.StoredImage("sha256:2", ("tools:1", "house/tools:1"), labels, 1, 0.0)
@@ -133,7 +133,7 @@ def test_a_registry_that_is_silent_is_not_asked_again_for_a_while(registry: Regi
 def test_another_user_s_cache_directory_is_refused(
     engine: DockerEngine, base_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`sudo` with the caller's HOME: a link in the place of the lock would empty any file of root's."""
+    """`sudo` may keep the caller's HOME. There a link in place of the lock file would empty any file of root's."""
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (tmp_path / "belljar").mkdir()

@@ -1,4 +1,4 @@
-"""What is compressed is read as it was, whatever it was compressed with."""
+"""Compressed data is read back unchanged, for every format."""
 
 import bz2
 import gzip
@@ -55,7 +55,7 @@ def test_several_xz_streams_are_read_as_one(tmp_path: Path, padding: bytes) -> N
 def test_xz_that_claims_to_need_the_whole_memory_is_refused(tmp_path: Path) -> None:
     packed = bytearray(lzma.compress(DATA))
     end = 12 + (packed[12] + 1) * 4 - 4
-    packed[16] = 40  # the dictionary's size: 4 GiB
+    packed[16] = 40  # a dictionary of 4 GiB
     packed[end : end + 4] = zlib.crc32(packed[12:end]).to_bytes(4, "little")
     with plain(io.BytesIO(packed), tmp_path) as stream, pytest.raises(ImageInvalid, match="Memory"):
         Metered(stream, 1 << 20).drain()

@@ -1,4 +1,4 @@
-"""What our images promise to have, tried inside. Those that this machine has not built are not built for it."""
+"""What our images promise to contain, tried inside. An image that is not built on this machine is skipped."""
 
 from __future__ import annotations
 

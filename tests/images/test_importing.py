@@ -1,4 +1,4 @@
-"""Archives that people have become images: docker save, OCI layouts, root file systems."""
+"""Importing archives of all usual kinds: docker save, OCI layouts, root file systems."""
 
 from __future__ import annotations
 

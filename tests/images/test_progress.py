@@ -1,4 +1,4 @@
-"""A build that takes long is heard of."""
+"""A long build reports its progress."""
 
 from __future__ import annotations
 

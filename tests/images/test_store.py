@@ -1,4 +1,4 @@
-"""The image store: what goes in comes out, and nothing that dies in the middle leaves half of anything."""
+"""The image store returns what was put in. A process that dies in the middle leaves nothing incomplete."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_many_imports_at_once_store_one_layer(store: Store, tmp_path: Path) -> N
 
 
 def test_imports_killed_anywhere_leave_the_store_whole(store: Store, tmp_path: Path) -> None:
-    """Each round kills an import a little later; what is in the store is always complete."""
+    """Each round kills an import a little later. Everything in the store is always complete."""
     many = tar([member(f"file-{n}", b"x" * 2000) for n in range(3000)])
     path = docker_save(tmp_path / "big.tar", [BASE, many, TOP], ["big"])
     code = f"from belljar.images.importing import *; import_images(Store(Path({str(store.root)!r})), {str(path)!r})"
@@ -96,7 +96,7 @@ def test_imports_killed_anywhere_leave_the_store_whole(store: Store, tmp_path: P
             assert (layer / "layer.json").is_file()
     deadline = time.monotonic() + 60
     while list((store.root / "work").iterdir()) and time.monotonic() < deadline:
-        store.sweep()  # an ordinary user's import has a child, which may outlive it by a moment
+        store.sweep()  # an ordinary user's import has a child that may outlive it for a moment
         time.sleep(0.05)
     assert list((store.root / "work").iterdir()) == []
 
@@ -106,7 +106,7 @@ def test_imports_killed_anywhere_leave_the_store_whole(store: Store, tmp_path: P
 
 @pytest.mark.root
 def test_another_user_s_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer of his that is a link to / would be the sandbox's root."""
+    """The other user could replace a layer by a link to /, which would then be the sandbox's root."""
     monkeypatch.setenv("BELLJAR_IMAGES", str(tmp_path / "images"))
     assert Store().images() == []
     os.chown(tmp_path / "images", 1000, 1000)

@@ -1,4 +1,4 @@
-"""Hostile layers: whatever an archive says, nothing outside its own directory is touched."""
+"""Hostile layers: whatever an archive contains, nothing outside its own directory is touched."""
 
 from __future__ import annotations
 

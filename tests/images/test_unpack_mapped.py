@@ -1,4 +1,4 @@
-"""The child that unpacks for an ordinary user: an archive in, what is left to write or what is wrong out."""
+"""The child process that unpacks for an ordinary user: an archive in, its remaining allowance or an error out."""
 
 import json
 import subprocess
