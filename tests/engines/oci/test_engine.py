@@ -74,7 +74,7 @@ NS_GET_OWNER_UID = 0xB704
 
 
 def test_the_user_namespace_is_the_sandbox_s_own_user_s_not_root_s(host: Host, workspace: Path) -> None:
-    """The kernel also charges the namespace's owner for per-user quotas. If root owned all, they would share one quota."""
+    """The kernel also charges per-user quotas to the namespace's owner. If root owned all, they would share one."""
     made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
     try:
         with open(f"/proc/{made.launched.pid}/ns/user") as namespace:
