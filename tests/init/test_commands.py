@@ -1,4 +1,4 @@
-"""How commands are started, how they end, and what is said about it."""
+"""How the init starts commands, how they end, and what it reports."""
 
 # ruff: noqa: E501  (commands are shown as they are sent)
 
@@ -181,7 +181,7 @@ def test_text_runs_as_bash_c_would_run_it(link: Connection, shared_box: Box, tex
     assert ours.end is not None
     assert told.end is not None
     assert (ours.out, ours.end.exit_code) == (told.out, told.end.exit_code)
-    # A syntax error in one line is told by eval; nothing else may differ.
+    # For one line of text a syntax error names eval. Nothing else may differ.
     assert ours.err.replace(b"bash: eval: line", b"bash: -c: line") == told.err
 
 

@@ -1,4 +1,4 @@
-"""The frame parser and the ring under mutated input, with sanitizers; and the init itself built with one."""
+"""Mutated input for the frame parser and the ring, with sanitizers; and the init itself, built with one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDS = 50_000
 
 
 def compiler() -> list[str]:
-    """gcc has the address sanitizer; zig, which is always there, at least the other."""
+    """gcc with the address sanitizer if it is installed, else zig, which only has the other sanitizer."""
     if shutil.which("gcc"):
         return ["gcc", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     return [sys.executable, "-m", "ziglang", "cc", "-fsanitize=undefined"]

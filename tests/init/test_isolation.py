@@ -1,4 +1,4 @@
-"""Commands among each other: same user, same sandbox, and none reaches another, a waiting shell or what keeps them."""
+"""Commands of one sandbox share a user, but none can reach another command, a waiting shell or a keeper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.init.client import CONTROL, DEFAULT_ENV, IN_BACKGROUND, SHELL, Box, C
 
 MakeBox = Callable[..., Box]
 
-# Every process but oneself and one's children: what can be had of it?
+# Tries to read or signal every process but itself and its children.
 PRY = r"""
 for each in /proc/[0-9]*; do
   pid=${each#/proc/}; [ "$pid" = $$ ] && continue; [ -d "$each" ] || continue
@@ -31,7 +31,7 @@ def victim(link: Connection) -> Run:
 
 
 def test_the_kernel_here_can_keep_commands_apart(shared_box: Box) -> None:
-    """Else the tests below prove nothing."""
+    """Without this the tests below would prove nothing."""
     assert shared_box.knock().hello().isolation >= 6
 
 
@@ -50,7 +50,7 @@ def test_a_background_command_reaches_no_later_command(link: Connection) -> None
 
 @pytest.mark.parametrize("text", ["echo forged; exit 42\\0", "echo forged; sleep 0.5; exit 42\\0", "\\0"])
 def test_a_command_cannot_write_to_a_preforked_shell(link: Connection, text: str) -> None:
-    """An ended command lived on in a shell that it had given its own text to."""
+    """Once a command could write its own text to a waiting shell, and so live on after its end."""
     link.run("true")
     for _ in range(5):
         fed = link.run(f"for each in /proc/[0-9]*/fd/9; do printf '{text}' >$each && echo fed; done 2>/dev/null; true")
@@ -101,7 +101,7 @@ def test_the_state_of_a_command_is_read_from_the_kernel(link: Connection) -> Non
     state = link.state(run)
     assert state.cwd == b"/tmp"
     while not link.state(run).waits:
-        pass  # it has said so, and is about to read
+        pass  # the shell is ready and about to read
     busy = link.spawn("sleep 60; read -r -u 9 _", flags=SHELL | CONTROL | DEFAULT_ENV)
     link.until(lambda: busy.pid)
     assert not link.state(busy).waits, "it does not wait for us"

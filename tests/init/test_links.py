@@ -1,4 +1,4 @@
-"""The link: who may speak, what garbage does, how bytes flow and wait, what is kept, and when it ends by itself."""
+"""The link: who may connect, what garbage does, how bytes flow and wait, what is kept, and when the link ends."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def closed(connection: Connection) -> bool:
 
 
 def gone(box: Box) -> None:
-    """Returns when the container has ended, and has perhaps been removed already."""
+    """Wait until the container has ended. It may already be removed."""
     with contextlib.suppress(subprocess.CalledProcessError):
         box.wait()
     assert docker("ps", "-q", "--no-trunc", "--filter", f"id={box.name}") == ""
 
 
-# Who may speak.
+# Who may connect.
 
 
 def test_a_greeting_has_the_version_and_one_boot_id_for_all_connections(shared_box: Box) -> None:
@@ -187,7 +187,7 @@ def test_a_host_that_stops_reading_does_not_stop_another(shared_box: Box, link: 
     deaf.close()
 
 
-COMBINED_AND_CONTROL = 4 | CONTROL  # with a control channel the pipe is not lent
+COMBINED_AND_CONTROL = 4 | CONTROL  # with a control channel the init does not pass the pipe to the host
 
 
 def test_control_messages_come_after_the_output_written_before_them(link: Connection) -> None:
@@ -224,7 +224,7 @@ def test_a_shell_is_driven_past_pid_1_by_a_host_that_asks_for_its_pipes(link: Co
     assert run.stdin_pipe is not None
     os.write(run.stdin_pipe, b"two\n")
     os.close(run.stdin_pipe)
-    link.input(run, b"", 3)  # PID 1 had kept its own end: now nobody has one
+    link.input(run, b"", 3)  # PID 1 had kept its own end; now all ends are closed
     end = link.finish(run).end
     assert end is not None
     assert end.exit_code == 3
@@ -374,7 +374,7 @@ def test_the_init_is_small_when_idle(make_box: MakeBox) -> None:
 
 # Bridged.
 
-# Listens only when the bridge has gone to sleep a few times: then it was there first, and tries again.
+# Listens only after the bridge has slept a few times: it came first and tries again.
 LATE_PID_1 = """
 import os, socket
 def sleeps_of_the_bridge():
@@ -425,7 +425,7 @@ def test_a_bridged_connection_needs_the_token(make_box: MakeBox) -> None:
 
 
 def test_no_command_can_speak_to_its_own_init(make_box: MakeBox) -> None:
-    """Hung up on before it says a word: so many who wait would push out a host that has not said hello yet."""
+    """The init hangs up at once. Otherwise so many callers would displace a host that has not yet said hello."""
     callers = (
         "import socket\n"
         "made=[socket.socket(socket.AF_UNIX) for _ in range(100)]\n"
@@ -449,7 +449,7 @@ def test_a_command_cannot_put_a_socket_into_the_link_directory(make_box: MakeBox
 
 
 def test_a_command_s_socket_in_the_link_directory_is_ignored(make_box: MakeBox) -> None:
-    """Whoever put it there: who listens is inside."""
+    """Even if another process put the socket there: its listener is inside the sandbox."""
     box = make_box()
     link = box.connect()
     program = (

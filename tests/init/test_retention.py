@@ -1,4 +1,4 @@
-"""Ended background commands: kept until forgotten, but never at the price of those to come."""
+"""Ended background commands are kept until they are forgotten, but never block new commands."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_ended_commands_beyond_the_limit_block_no_new_command(make_box: MakeBox)
     assert link.run("echo still").out == b"still\n"
     listed = link.list()
     while any(each.ended is None for each in listed):
-        listed = link.list()  # the last ones are about to end
+        listed = link.list()  # the last ones still have to end
     assert len(listed) == WIRE["sizes"]["retained_max"]
 
 

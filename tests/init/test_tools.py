@@ -1,4 +1,4 @@
-"""The init's small tools, alone: files beneath a root, archives, searching."""
+"""The init's small tools alone: files beneath a root, archives, searching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No process outlives its command, whatever it does; and PID 1 outlives them all."""
+"""No process outlives its command, whatever it does, and PID 1 outlives them all."""
 
 # ruff: noqa: E501  (commands are shown as they are sent)
 
@@ -29,7 +29,7 @@ ESCAPE = "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._e
 
 
 def commands_left(box: Box) -> list[str]:
-    """What runs besides the init, its keepers and the shells that wait."""
+    """Processes other than the init, its keepers and the waiting shells."""
     return [line for line in box.processes() if "/.belljar/init" not in line and "BASH_EXECUTION_STRING" not in line]
 
 
@@ -113,7 +113,7 @@ def test_kill_minus_one_from_inside_reaches_no_other_command(make_box: MakeBox) 
     assert link.finish(bystander).out == b"unharmed\n"
 
 
-# Where the kernel does not scope signals, keepers can be hit.
+# Where the kernel does not scope signals, commands can signal keepers.
 
 
 def test_without_landlock_kill_minus_one_hurts_only_the_commands(
@@ -203,7 +203,7 @@ def test_a_preforked_shell_is_as_clean_as_one_spawned_on_demand(make_box: MakeBo
     look = "ls -l /proc/self/fd | sed 's/.* \\([0-9]* -> [a-z/]*\\).*/\\1/'; env | sort; ulimit -a; pwd -P; umask; cat /proc/self/oom_score_adj; trap; jobs"
     while sum("BASH_EXECUTION_STRING" in line for line in box.processes()) < 2:
         time.sleep(0.01)
-    for _ in range(6):  # each after one that tried to leave something
+    for _ in range(6):  # each shell comes after a command that tried to leave traces
         ahead = link.run(look)
         demand = link.finish(link.shell(look, cwd=b"/workspace"))
         assert ahead.out == demand.out
@@ -214,7 +214,7 @@ def test_a_preforked_shell_is_as_clean_as_one_spawned_on_demand(make_box: MakeBo
 def test_preforked_shells_that_were_tampered_with_are_not_used(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
-    tamper = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != $$ ] && [ $p != 1 ] && kill -%s $p; done 2>/dev/null; sleep 0.2"  # a signal takes its time
+    tamper = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != $$ ] && [ $p != 1 ] && kill -%s $p; done 2>/dev/null; sleep 0.2"  # a signal takes a moment to arrive
     for how in ("STOP", "KILL", "TERM", "STOP"):
         link.finish(link.shell(tamper % how, cwd=b"/workspace", deadline=5000))
         for i in range(5):
@@ -224,7 +224,7 @@ def test_preforked_shells_that_were_tampered_with_are_not_used(make_box: MakeBox
 
 
 def test_a_stop_signal_to_a_preforked_shell_does_not_stop_its_later_command(make_box: MakeBox) -> None:
-    """Without a wait: some signals are still under way, some shells still starting, when the next command comes."""
+    """No pause: when the next command comes, some signals are still on their way and some shells still start."""
     link = make_box().connect()
     stop = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != $$ ] && [ $p != 1 ] && kill -STOP $p; done 2>/dev/null"
     for _ in range(150):

@@ -1,4 +1,4 @@
-"""Output into a file, past everything else."""
+"""Output that goes straight into a file."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from belljar.link.frames import Flag, From
 
 @pytest.mark.parametrize("mode", ["wb", "ab"], ids=["pages", "copied"])
 async def test_output_goes_to_a_file_until_the_command_ends(pair: Pair, tmp_path: Path, mode: str) -> None:
-    """Also where somebody else still holds the pipe."""
+    """Even if another process still holds the pipe open."""
     execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     with open(tmp_path / "file", mode) as file:
         execution.spill(file.fileno())

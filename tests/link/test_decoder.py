@@ -1,4 +1,4 @@
-"""Frames are found in a stream of bytes, however it is cut."""
+"""Frames are found in a stream of bytes, however it is split."""
 
 import struct
 import time

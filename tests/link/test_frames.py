@@ -1,4 +1,4 @@
-"""The codec alone: what is written can be read, and nothing that is not a frame gets through."""
+"""The frame codec alone: it reads what it writes, and refuses everything that is not a frame."""
 
 import struct
 import time

@@ -1,4 +1,4 @@
-"""The link against an init that lies, stalls or breaks off: faults that a real init does not make on request."""
+"""The link against an init that lies, stalls or breaks off. A real init does not make these faults on request."""
 
 import contextlib
 import os
@@ -207,7 +207,7 @@ async def test_a_blocked_event_loop_is_not_taken_for_a_silent_sandbox(
     pair.alive = False
     execution = await started_command(pair, Flag.SHELL)
     pair.say(From.ENDED, execution.id, ENDED)
-    pair.link.loop.remove_reader(pair.link._transport.fileno())  # nothing is read while the loop stands still
+    pair.link.loop.remove_reader(pair.link._transport.fileno())  # the loop reads nothing while it is blocked
     block_the_loop(1)
     pair.link.loop.call_later(0.02, pair.link.loop.add_reader, pair.link._transport.fileno(), pair.link._readable)
     assert (await execution.ended()).exit_code == 0
@@ -250,7 +250,7 @@ async def test_a_silent_sandbox_that_the_engine_calls_alive_is_lost_after_a_long
 
 
 async def test_an_init_that_sends_but_never_answers_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Output, and answers to other questions, are no answer."""
+    """Output and replies to other requests do not count as an answer."""
     monkeypatch.setattr(link, "PULSE", 0.01)
     monkeypatch.setattr(link, "GIVE_UP", 0.3)
     execution = await started_command(pair, Flag.SHELL)

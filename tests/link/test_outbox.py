@@ -1,4 +1,4 @@
-"""What goes to the init waits its turn."""
+"""Messages to the init wait for their turn."""
 
 import anyio
 import anyio.lowlevel

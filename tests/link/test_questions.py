@@ -1,4 +1,4 @@
-"""Answers find their questions, and nothing else is an answer."""
+"""Replies are matched to their requests, and nothing else is accepted as a reply."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One command of the init's, as the host sees it."""
+"""One command in the init, as the host sees it."""
 
 import anyio
 import anyio.lowlevel

@@ -1,4 +1,4 @@
-"""Why a command did not start, as an error of its own kind."""
+"""Each reason why a command did not start is an error of its own kind."""
 
 import pytest
 from tests.link.conftest import Pair, spawned

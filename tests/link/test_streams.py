@@ -1,4 +1,4 @@
-"""Streams of a command: pipes that the init passes, and input past it."""
+"""A command's streams: pipes that the init passes to the host, and input that goes directly to the command."""
 
 import contextlib
 import fcntl
@@ -22,7 +22,7 @@ from belljar.link.transport import DRAIN
 
 
 async def test_a_pipe_that_the_init_sets_to_blocking_does_not_block_the_loop(pair: Pair) -> None:
-    """Its flags are shared with whoever holds it, unless it is opened anew."""
+    """All processes that hold a pipe share its flags, unless the host opens it again."""
     execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     heard: list[bytes] = []
     execution.on_output = lambda stream, data: heard.append(data)
@@ -33,13 +33,13 @@ async def test_a_pipe_that_the_init_sets_to_blocking_does_not_block_the_loop(pai
         while not heard:
             await anyio.lowlevel.checkpoint()
     os.set_blocking(reading, True)
-    execution._read_pipe(frames.STDOUT)  # nothing is there: it comes back at once
+    execution._read_pipe(frames.STDOUT)  # the pipe is empty, so this returns at once
     for each in (reading, writing):
         os.close(each)
 
 
 def lingering() -> tuple[socket.socket, socket.socket]:
-    """A socket whose close waits a minute for its peer to read."""
+    """A socket whose close waits up to a minute for its peer to read."""
     listener = socket.create_server(("127.0.0.1", 0))
     client = socket.create_connection(listener.getsockname())
     server, _ = listener.accept()
@@ -68,7 +68,7 @@ async def test_closing_passed_descriptors_never_blocks(pair: Pair, how: str) -> 
         socket.send_fds(pair.init, [b"x"], [client.fileno()])
     else:
         pass_pipe(pair, execution.id, frames.STDOUT, client.fileno())
-    client.close()  # the last to hold it is whoever takes it out of the queue
+    client.close()  # now only the queue holds it, and taking it out closes it
     begun = time.monotonic()
     if closed:
         pair.link.close()
@@ -120,7 +120,7 @@ async def test_closing_receives_only_a_bounded_number_of_waiting_descriptors(
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/proc/self/stat", "/"])
 async def test_a_readable_descriptor_that_is_not_a_pipe_closes_the_connection(pair: Pair, path: str) -> None:
-    """A device gives bytes without end, and nobody in the sandbox has to make them."""
+    """A device yields endless bytes, at no cost to the sandbox."""
     execution, other = await started_command(pair, Flag.SHELL), os.open(path, os.O_RDONLY)
     pass_pipe(pair, execution.id, frames.STDOUT, other)
     os.close(other)
@@ -204,7 +204,7 @@ async def test_a_second_stdin_pipe_closes_the_connection(pair: Pair) -> None:
 
 
 async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair: Pair) -> None:
-    """By somebody else in the sandbox, who got hold of it: what was in it when the command ended is all."""
+    """Another process in the sandbox keeps writing to the pipe. Only what was in it when the command ended is read."""
     execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     heard: list[bytes] = []
 
@@ -224,7 +224,7 @@ async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair:
 
 
 async def test_a_pipe_drained_exactly_at_the_end_of_a_turn_ends_with_its_command(pair: Pair) -> None:
-    """Nothing wakes the loop for it any more."""
+    """Nothing wakes the loop for this pipe any more."""
     execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
     heard: list[bytes] = []
@@ -234,7 +234,7 @@ async def test_a_pipe_drained_exactly_at_the_end_of_a_turn_ends_with_its_command
         while execution._outputs[0].pipe is None:
             await anyio.lowlevel.checkpoint()
         os.write(writing, bytes(READ * READS_PER_WAKE))
-        execution.end(frames.parse_ended(ENDED))  # at once: before the loop sees what is in the pipe
+        execution.end(frames.parse_ended(ENDED))  # at once, before the loop sees the bytes in the pipe
         await execution.ended()
     assert sum(map(len, heard)) == READ * READS_PER_WAKE
     for each in (reading, writing):

@@ -1,4 +1,4 @@
-"""Bytes and descriptors over a unix socket."""
+"""Bytes and descriptors over a Unix socket."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""The constants of the link: one table, and both sides are made from it."""
+"""The link's constants: one table, from which both sides are generated."""
 
 from __future__ import annotations
 
