@@ -1,4 +1,4 @@
-"""Which addresses are this machine's, and none of the sandbox's business."""
+"""Addresses of this machine, which a sandbox must not reach."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_public_address_may_be_dialled(text: str) -> None:
 
 @pytest.mark.root
 def test_a_public_address_of_this_machine_is_refused() -> None:
-    """In a network of its own, where the machine has such an address: what listens there may trust the machine."""
+    """In a network namespace where the machine has a public address. A server there may trust the machine itself."""
     address = "ipaddress.ip_address('9.9.9.9')"
     looking = f"import ipaddress; from belljar.network.addresses import refusal; print(refusal({address}))"
     own = 'ip link set lo up && ip addr add 9.9.9.9/32 dev lo && exec "$@"'

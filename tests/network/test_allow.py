@@ -1,4 +1,4 @@
-"""Patterns: what they take, what they fit, what they refuse."""
+"""Host patterns: which are valid, and what they match."""
 
 from __future__ import annotations
 

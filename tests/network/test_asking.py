@@ -1,4 +1,4 @@
-"""A host that nobody allowed is asked about, once, wherever a person can be asked; meanwhile the connection waits."""
+"""A host that is not allowed: a person is asked once, if one can be asked. The connection waits meanwhile."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_terminal_user_is_asked_about_a_host(base_image: str, workspace: Path,
 
 
 def test_safe_mode_asks_once_per_host_and_records_the_answer(base_image: str, workspace: Path, fetch: str) -> None:
-    """While a program runs that has the terminal; and "always" for one host lets no other one in."""
+    """It asks while a program uses the terminal. "always" for one host allows no other host."""
     terminal = Terminal.belljar("shell", "--ask-hosts", "--workspace", workspace)
     id = terminal.until(" on ").split()[-1]
     terminal.line(fetch)
@@ -105,7 +105,7 @@ raise SystemExit(main())
 
 
 def test_a_question_whose_connection_is_gone_is_not_asked(base_image: str, workspace: Path, fetch: str) -> None:
-    """A job of the background asks while nobody can be asked: safe mode is at its prompt."""
+    """A background job connects while safe mode is at its prompt, where it cannot ask."""
     for name in ("go", "over"):
         os.mkfifo(workspace / name)
         (workspace / name).chmod(0o666)

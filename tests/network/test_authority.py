@@ -1,4 +1,4 @@
-"""Where TLS ends here: our own authority, and headers that stay outside."""
+"""Where the proxy ends TLS: its own certificate authority, and headers that never enter the sandbox."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ async def test_a_header_is_added_outside_and_masked_coming_back(
         async with await door.dial() as stream:
             context = ssl.create_default_context(cafile=str(tmp_path / "session.pem"))
             answer = await ask(door.door, stream, "api.test", context, "api.test")
-    assert (
-        b"Bearer s3cret" in answer
-    )  # the test's server echoes the request in its body, which is the caller's own affair
+    assert b"Bearer s3cret" in answer  # the test's server echoes the request
     assert "s3cret" not in str(door.records)
     assert "s3cret" not in repr(allow)
 

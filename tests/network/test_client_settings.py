@@ -1,4 +1,4 @@
-"""What the clients inside say of their own settings."""
+"""The settings that clients in the sandbox report."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def opened(site: Site, workspace: Path, headers: bool, **options: object) -> Session:
-    """With whatever this machine trusts at that moment."""
+    """A session that trusts what this machine trusts now."""
     allow = Allow(
         f"site.test:{site.port}=127.0.0.1", headers={"site.test": {"Authorization": KEY}} if headers else None
     )
@@ -131,7 +131,7 @@ async def test_a_key_that_is_kept_outside_is_nowhere_inside(box: Session, site: 
 async def test_https_goes_over_a_bridge_too(
     site: Site, base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch, headers: bool
 ) -> None:
-    """Where no files are shared: tunnels, our own certificate authority and the secret's header all the same."""
+    """No files are shared here. Tunnels, our certificate authority and the secret header work all the same."""
     monkeypatch.setenv("SSL_CERT_FILE", site.trusted)
     monkeypatch.setenv("BELLJAR_LINK", "bridge")
     host = Host(engine="docker")
@@ -195,17 +195,17 @@ public class Get {
 
 
 def toolchains(place: Path) -> dict[str, str]:
-    """Clients that this machine has and no image of ours: where each goes in the sandbox."""
+    """Clients of this machine that none of our images has, and where each is mounted in the sandbox."""
     found = {name: Path(path).resolve() for name in ("wget", "java", "yarn", "go") if (path := shutil.which(name))}
     if "java" in found and (found["java"].parents[1] / "conf" / "net.properties").is_symlink():
-        del found["java"]  # Debian's: its settings are in /etc
+        del found["java"]  # Debian's java keeps its settings in /etc
     mounts = {f"/opt/{name}": str(path.parents[1]) for name, path in found.items() if path.parents[1] != Path("/usr")}
     if "wget" in found:
         (place / "bin").mkdir()
         shutil.copy(found["wget"], place / "bin")
         mounts["/opt/wget"] = str(place)
     if shutil.which("rustc"):
-        # rustup's rustc finds its toolchain in the home directory, and fails where that is another one
+        # rustup's rustc looks for its toolchain in the home directory, and fails with another home
         asked = subprocess.run(["rustc", "--print", "sysroot"], check=False, capture_output=True, text=True)
         rust = asked.stdout.strip()
         mounts |= {"/opt/cargo": rust} if asked.returncode == 0 and rust != "/usr" else {}
@@ -214,7 +214,7 @@ def toolchains(place: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 async def workshop(site: Site, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
-    """Every client at hand. The image `dev` takes minutes to build: where nobody did, that is left."""
+    """A sandbox with every available client. The image `dev` takes minutes to build and is used only if it is there."""
     mounts = toolchains(tmp_path_factory.mktemp("tools"))
     store, wanted = Host().connect(), catalog.reference("dev")
     image = "dev" if await to_thread.run_sync(store.image, wanted) else "base"
@@ -246,7 +246,7 @@ async def workshop(site: Site, base_image: str, tmp_path_factory: pytest.TempPat
     ids=lambda text: text if " " not in text else "",
 )  # fmt: skip
 async def test_a_package_client_gets_its_package(workshop: Session, site: Site, client: str, command: str) -> None:
-    """Told which registry, as a project would; nothing of the door or its certificates."""
+    """The client is given its registry, as in a project, but no setting for the proxy or its certificates."""
     env = {
         "PATH": "/opt/go/bin:/opt/cargo/bin:/opt/java/bin:/opt/yarn/bin:/opt/wget/bin:/usr/local/bin:/usr/bin:/bin",
         "GOPROXY": f"{site.url}/go", "GOSUMDB": "off", "GOROOT": "/opt/go",

@@ -1,4 +1,4 @@
-"""The door, end to end: a program's connection, the relay, the proxy, a server."""
+"""The network door, end to end: a program's connection, the relay, the proxy, a server."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_a_name_that_resolves_to_a_private_address_is_refused(open_door: O
 
 
 async def test_a_name_is_resolved_once_per_connection(open_door: OpenDoor) -> None:
-    """Rebinding: the address that was checked is the one that is dialled."""
+    """Against DNS rebinding: the proxy dials the address that it checked."""
     names = Names({"api.test": ["127.0.0.1"]})
     async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
         request = f"GET http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: close\r\n\r\n".encode()
@@ -217,7 +217,7 @@ async def test_a_redirect_is_judged_as_a_new_request(open_door: OpenDoor) -> Non
 
 @pytest.mark.parametrize("parts", [1, 40])
 async def test_plain_http_in_a_tunnel_must_name_the_allowed_host(open_door: OpenDoor, parts: int) -> None:
-    """Fronting: a server that hosts many names would serve one that nobody allowed."""
+    """Against domain fronting: a server with many names would also serve a host that is not allowed."""
     async with server(web) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door:
         for host, good in ((f"api.test:{port}", True), ("other.test", False)):
             async with await door.dial() as stream:

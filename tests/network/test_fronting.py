@@ -1,4 +1,4 @@
-"""Attacks that go to the address of an allowed host and ask it for another one, or for more than was judged."""
+"""Attacks that connect to an allowed host and then ask it for another host, or for more than was checked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def rest_of(stream: SocketStream) -> bytes:
 async def test_no_disguise_of_a_request_reaches_another_host_in_a_tunnel(
     open_door: OpenDoor, first: str, early: bool
 ) -> None:
-    """Servers skip blank lines in front of a request, and know more methods than GET."""
+    """Servers skip blank lines before a request, and know more methods than GET."""
     reached = False
 
     async def served(stream: SocketStream) -> None:
@@ -54,7 +54,7 @@ async def test_no_disguise_of_a_request_reaches_another_host_in_a_tunnel(
 async def test_a_client_that_waits_until_an_http2_server_speaks_reaches_no_other_host(
     open_door: OpenDoor, settings: bytes
 ) -> None:
-    """Servers for gRPC send their settings at once. What speaks first is no HTTP/1, and was not looked at."""
+    """gRPC servers send their settings at once. The proxy once did not check a client whose server spoke first."""
     reached = b""
 
     async def served(stream: SocketStream) -> None:
@@ -91,7 +91,7 @@ async def test_a_server_that_never_answers_is_given_up(open_door: OpenDoor) -> N
 
 
 async def whole(stream: SocketStream) -> bytes:
-    """One answer to its last byte, in however many pieces it comes."""
+    """One whole answer, in however many pieces it comes."""
     received = b""
     while True:
         head, _, body = received.partition(b"\r\n\r\n")
@@ -103,7 +103,7 @@ async def whole(stream: SocketStream) -> bytes:
 
 @pytest.mark.parametrize("protocol", ["h2c", "TLS/1.0", "websocket, h2c"])
 async def test_only_a_websocket_upgrade_is_passed_on(open_door: OpenDoor, protocol: str) -> None:
-    """HTTP/2 and TLS would name their hosts anew, out of our sight."""
+    """After an upgrade to HTTP/2 or TLS the client could name other hosts unseen."""
     async with server(web) as port, open_door(allowed(port), Names(NAMES)) as door:
         upgrade = (f"Upgrade: {protocol}", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAMAAABk")
         async with await door.dial() as stream:

@@ -1,4 +1,4 @@
-"""A client that says hello again: the name must be the allowed one each time."""
+"""A client that sends a second ClientHello must name the allowed host again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ GOOD, EVIL = hello("api.test"), hello("evil.test")
 
 
 def in_pieces(whole: bytes) -> bytes:
-    """Each byte of the message in a record of its own."""
+    """Each byte of the message in its own record."""
     return b"".join(whole[:3] + b"\x00\x01" + whole[at : at + 1] for at in range(5, len(whole)))
 
 
 def together(*hellos: bytes) -> bytes:
-    """More than one message in one record."""
+    """Several messages in one record."""
     messages = b"".join(each[5:] for each in hellos)
     return b"\x16\x03\x01" + len(messages).to_bytes(2, "big") + messages
 
@@ -45,14 +45,14 @@ def together(*hellos: bytes) -> bytes:
         [with_extension("api.test", EARLY_DATA), ENCRYPTED, CHANGE, EVIL],
         [GOOD, b"\x16\x03\x03\x00\x00" + EVIL],
         [GOOD, b"\x18\x03\x03\x00\x01\x01" + EVIL],
-        [GOOD * 1000],  # each of them costs us more than it costs the client
+        [GOOD * 1000],  # each costs the proxy more than it costs the client
         [GOOD, CHANGE * 1000],
     ],
 )
 async def test_a_second_client_hello_cannot_name_another_host(
     open_door: OpenDoor, to_443: dict[str, int], sent: list[bytes]
 ) -> None:
-    """As after a HelloRetryRequest, where some servers take the second name."""
+    """Some servers accept the name in the ClientHello that follows a HelloRetryRequest."""
     got = bytearray()
 
     async def served(stream: anyio.abc.SocketStream) -> None:
@@ -71,7 +71,7 @@ async def test_a_second_client_hello_cannot_name_another_host(
 async def test_a_handshake_with_a_hello_retry_works(
     open_door: OpenDoor, world: Authority, trust: str, to_443: dict[str, int], version: ssl.TLSVersion, curve: str
 ) -> None:
-    """The server wants a curve that the client did not send a key for; and then the session again, resumed."""
+    """The server wants a curve for which the client sent no key. Then the session is resumed."""
     world.server_context("api.test").set_ecdh_curve(curve)
     context = ssl.create_default_context(cafile=trust)
     context.minimum_version = context.maximum_version = version

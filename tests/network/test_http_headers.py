@@ -1,4 +1,4 @@
-"""Headers that are set, dropped and masked on their way."""
+"""Headers that the proxy sets, drops and masks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_connection_header_cannot_take_the_bodys_length_away(open_door: 
 
 
 async def test_secret_headers_are_sent_in_clear_only_to_a_port_that_was_named(open_door: OpenDoor) -> None:
-    """`api.test` alone means ports 80 and 443; a token in clear is sent only where the port was written down."""
+    """`api.test` alone means ports 80 and 443. A token is sent unencrypted only to a port that is written down."""
     allow = Allow("api.test=127.0.0.1", headers={"api.test": {"Authorization": "Bearer s3cret"}})
     async with open_door(allow, Names(NAMES)) as door:
         answer = await door.exchange(b"GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n")
@@ -74,7 +74,7 @@ async def test_a_secret_in_a_redirect_is_masked_however_it_is_written(open_door:
 
 @pytest.mark.parametrize("asked", ["[::1]", "API.test."])
 async def test_the_forwarded_host_header_is_normalised(open_door: OpenDoor, asked: str) -> None:
-    """An IPv6 address in brackets, a name in small letters without the dot."""
+    """An IPv6 address is in brackets; a name is in lower case and has no final dot."""
     async with server(web, host="::1") as port:
         allow = Allow(f"[::1]:{port}", f"api.test:{port}=::1")
         async with open_door(allow, Names({"api.test": ["::1"]})) as door:
@@ -97,7 +97,7 @@ async def test_methods_that_echo_are_refused_where_a_secret_is_sent(open_door: O
     "line", ["X: a\r\n\r\nGET / HTTP/1.1", "X: a\0b", "X: a\rY: b", "X\r: a", "X y: a", ": a", "X: a\x0bb", "\tX: a"]
 )
 async def test_no_header_can_be_injected(open_door: OpenDoor, line: str) -> None:
-    """What would end a header, or the head, early."""
+    """Values that would end a header or the whole head early."""
     seen = list[bytes]()
 
     async def served(stream: SocketStream) -> None:

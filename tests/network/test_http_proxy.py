@@ -1,4 +1,4 @@
-"""The proxy's HTTP, with servers that behave in every allowed way."""
+"""The proxy's HTTP, with servers that use every form that HTTP allows."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_a_request_may_come_in_any_pieces(open_door: OpenDoor) -> None:
 
 
 async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open_door: OpenDoor) -> None:
-    """As servers do after a few idle seconds; the client's own connection goes on."""
+    """Servers hang up after a few idle seconds. The client's own connection goes on."""
     hung_up = anyio.Event()
 
     async def once(stream: SocketStream) -> None:
@@ -181,7 +181,7 @@ async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open
 
 
 async def test_a_head_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One byte costs a program inside next to nothing: looking at all of them again held up every other session."""
+    """A byte costs a program inside almost nothing. Scanning all again for each one delayed every other session."""
     real, looked_at = http_proxy._BARE_OR_FOLDED, 0
 
     class Counting:

@@ -1,4 +1,4 @@
-"""The door of a real sandbox: what the usual clients do there unconfigured, and what nothing gets past."""
+"""The network door of a real sandbox: what usual clients can do without configuration, and what nothing gets past."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Files, a git repository and a package index, on this machine's loopback."""
+    """Files, a git repository and a package index, on the host's loopback."""
     root = tmp_path_factory.mktemp("site")
     (root / "hello.txt").write_text("hello from outside\n")
     work = root / "work"
@@ -161,7 +161,7 @@ async def test_without_allow_there_is_no_door(base_image: str, workspace: Path) 
 async def test_the_proxy_works_over_a_bridged_link(
     base_image: str, site: int, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine whose files are not shared: everything goes over one exec stream."""
+    """The engine shares no files, so everything goes over one exec stream."""
     monkeypatch.setenv("BELLJAR_LINK", "bridge")
     host = belljar.Host(engine="docker")
     allow = Allow(f"site.test:{site}=127.0.0.1")
@@ -178,7 +178,7 @@ async def test_the_proxy_works_over_a_bridged_link(
 
 
 async def test_proxy_variables_are_set_for_every_command(base_image: str, workspace: Path) -> None:
-    """Told with each command, a shell that waits for one could not be used."""
+    """They are part of the sandbox: sent with each command they would make preforked shells useless."""
     async with Session(workspace, network=Allow("a.example")) as box:
         assert box.env == {}
         assert "HTTPS_PROXY=http://127.0.0.1:3128" in (await box.run("env")).stdout

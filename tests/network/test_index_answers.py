@@ -1,4 +1,4 @@
-"""What an index answers is believed within bounds."""
+"""Answers of a package index are trusted within limits."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_a_public_answer_does_not_come_from_a_private_address(index: str) -> Non
 
 
 def test_no_redirect_leads_to_another_protocol_past_the_check(monkeypatch: pytest.MonkeyPatch, index: str) -> None:
-    """urllib follows redirects to ftp, and dials there by itself."""
+    """urllib follows redirects to ftp, and dials without our check."""
     with socket.create_server(("127.0.0.1", 0)) as private:
         private.settimeout(0.5)
         monkeypatch.setattr(Index, "leads_to", f"ftp://127.0.0.1:{private.getsockname()[1]}/x")
-        monkeypatch.setattr(index_answers, "refusal", lambda _: None)  # as if the index were public
+        monkeypatch.setattr(index_answers, "refusal", lambda _: None)  # pretend that the index is public
         for public in (True, False):
             assert ask_index(f"{index}/leads", public=public) == ("", "")
         with pytest.raises(TimeoutError):

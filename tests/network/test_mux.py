@@ -67,7 +67,7 @@ async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_d
 
 
 async def test_bytes_that_arrive_singly_are_stored_joined() -> None:
-    """As objects they take forty times their size, and there may be thousands of connections that nobody reads."""
+    """Single-byte objects take forty times their size, and thousands of connections may be unread."""
     opened: list[MuxStream] = []
     mux = Mux(lambda _: anyio.lowlevel.checkpoint(), opened.append)
     mux.feed(HEAD.pack(0, READY, 2) + bytes(2) + HEAD.pack(1, OPEN, 2) + bytes(2))

@@ -1,5 +1,4 @@
-"""The proxy's process dies, runs out of descriptors, or its resolver hangs, all for real: nothing gets out, the reason
-is reported, and the session can be used."""
+"""The proxy dies, runs out of descriptors, or its resolver hangs: nothing gets out, and the session stays usable."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ async def wait_for_report(status: Path, expected: bytes) -> None:
 
 
 async def test_a_proxy_that_is_killed_takes_the_network_with_it(base_image: str, workspace: Path, port: int) -> None:
-    """`kill -9`: its connections end, its port inside is shut, and whoever attaches opens the door again."""
+    """After `kill -9` its connections end and its port inside is closed. The next attach opens the door again."""
     (workspace / "visitor.py").write_text(VISITOR)
     with process_with_a_door(KEPT, workspace, port) as process:
         assert process.stdout
@@ -148,7 +147,7 @@ asyncio.run(main(*sys.argv[1:]))
 def test_a_hanging_resolver_refuses_names_and_does_not_block_addresses(
     base_image: str, workspace: Path, tmp_path: Path, port: int
 ) -> None:
-    """The machine's own resolver, asked in the usual way; the name server that it knows never answers."""
+    """The machine's own resolver, with a name server that never answers."""
     settings = tmp_path / "resolv.conf"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
         mute.bind((f"127.66.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}", 53))

@@ -1,4 +1,4 @@
-"""Presets are worked out from the clients' own settings and the indexes' own answers."""
+"""Presets come from the clients' own settings and the answers of their indexes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_python_asks_pip_and_then_its_index(index: str) -> None:
 
 
 def test_an_index_can_name_hosts_but_no_address_and_no_pattern(monkeypatch: pytest.MonkeyPatch, index: str) -> None:
-    """Whoever answers as the index, or in its place, opens the door to public hosts at most."""
+    """A hostile index, or a server in its place, can at most add public hosts."""
     page = "http://index.example/simple/pip/"
     links = json.dumps({"files": [{"url": f"https://{host}/x"} for host in HOSTILE]})
     monkeypatch.setattr(presets, "ask_index", lambda *_, **__: (page, links))
@@ -63,7 +63,7 @@ async def test_a_preset_stays_below_the_policys_ceiling(
     monkeypatch.setattr(presets, "run_here", pip_says("https://elsewhere.example/simple"))
     policy = tmp_path / "ops.toml"
     policy.write_text('[policy]\nname = "ops"\nextends = "default"\n[network]\nceiling = ["*.example.net"]\n')
-    ops = await to_thread.run_sync(Policy.load, str(policy))  # where nothing is cached its examples take a moment
+    ops = await to_thread.run_sync(Policy.load, str(policy))  # slow if nothing is cached: it checks its examples
     box = Session(workspace, policy=ops, network=Allow(presets=["python"]))
     with pytest.raises(UsageError, match=r"elsewhere.example is outside"):
         await box.open()

@@ -1,4 +1,4 @@
-"""Hosts in disguise, clients that never finish, and parts that fail: nothing gets out."""
+"""Disguised hosts, clients that never finish, and parts that fail: nothing gets out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from belljar.network import door, http_proxy
     "host",
     [
         "аpi.test:443",  # a Cyrillic а
-        "xn--pi-6kc.test:443",  # the same, as a resolver would get it
+        "xn--pi-6kc.test:443",  # the same name as a resolver would get it
         "api.test。evil.test:443",
         "api.test%2eevil.test:443",
         "api.test\\evil.test:443",
@@ -47,7 +47,7 @@ from belljar.network import door, http_proxy
     ],
 )
 async def test_a_disguised_host_name_is_refused_and_never_resolved(open_door: OpenDoor, host: str) -> None:
-    """What is not allowed is not resolved either: a name could carry a secret out."""
+    """The proxy does not resolve a refused name: the name could carry a secret out."""
     names = Names(LOCAL)
     async with open_door(Allow("api.test", "*.wild.test"), names) as opened:
         answer = await opened.exchange(f"CONNECT {host} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -85,7 +85,7 @@ async def test_a_half_closed_client_still_gets_its_answer(open_door: OpenDoor) -
 
 
 async def test_a_refused_upload_gets_the_reason(open_door: OpenDoor) -> None:
-    """Hung up on at once, a client that still sends would get a reset and no reason."""
+    """If the proxy hung up at once, a client that still sends would get a reset and no reason."""
     async with open_door(Allow("api.test")) as opened:
         head = b"POST http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nContent-Length: 200000\r\n\r\n"
         answer = await opened.exchange(head, bytes(100_000), bytes(100_000))
@@ -102,7 +102,7 @@ async def test_a_handshake_with_a_hidden_or_second_name_is_cut_off(open_door: Op
 
 
 async def test_the_relay_ends_with_the_host_process(open_door: OpenDoor) -> None:
-    """`kill -9` of the proxy closes the relay's pipes: it ends, and its port with it."""
+    """`kill -9` of the proxy closes the relay's pipes. The relay ends, and its port is closed."""
     async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as opened:
         opened.process.stdin.close()
         await opened.process.wait()

@@ -1,4 +1,4 @@
-"""Names are looked up beside everything else."""
+"""Name lookups block nothing else."""
 
 from __future__ import annotations
 

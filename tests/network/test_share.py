@@ -1,4 +1,4 @@
-"""Descriptors: what sandboxes may have this process hold, and what is left to the others."""
+"""How many descriptors sandboxes may use in this process, and what stays free for others."""
 
 from __future__ import annotations
 

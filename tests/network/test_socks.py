@@ -1,4 +1,4 @@
-"""SOCKS5, and no more of it than is needed."""
+"""SOCKS5, only as much of it as is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from belljar.network.allow import Allow
         (b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09127.0.0.1\x00\x50", b"\x05\x00\x05\x02"),  # an address as a name
         (b"\x05\x01\x00" + b"\x05\x01\x00\x04" + bytes(15) + b"\x01\x00\x50", b"\x05\x00\x05\x02"),  # ::1
         (b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09api.test\x00\x00\x50", b"\x05\x00\x05\x02"),  # a name with a NUL
-        (b"\x05\x01\x00" + b"\x05\x01\x00\x05\x00\x50", b"\x05\x00\x05\x08"),  # no kind of address
+        (b"\x05\x01\x00" + b"\x05\x01\x00\x05\x00\x50", b"\x05\x00\x05\x08"),  # an unknown kind of address
         (b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b"HTTP/1.1 400"),  # SOCKS4
     ],
 )

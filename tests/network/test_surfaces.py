@@ -1,4 +1,4 @@
-"""The door as each surface opens it."""
+"""The network door, opened from each surface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.surfaces.real_terminal import Terminal
 def test_run_allows_a_host_and_a_preset(
     base_image: str, workspace: Path, tmp_path: Path, greeting_port: int, fetch: str
 ) -> None:
-    """A preset is what this machine's own clients say: here git's settings."""
+    """A preset comes from this machine's own clients; here from git's settings."""
     place = f"127.0.0.1:{greeting_port}"
     (tmp_path / "gitconfig").write_text(f'[http "http://{place}/"]\nsslVerify = true\n')
     git = {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig")}

@@ -1,4 +1,4 @@
-"""TLS through the door: the name in the handshake counts, and headers that never enter the sandbox."""
+"""TLS through the network door: the name in the handshake decides, and secret headers never enter the sandbox."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_another_name_in_the_handshake_is_cut_off(
 
 
 def hello(sni: str) -> bytes:
-    """What this Python's own TLS says first."""
+    """The ClientHello of this Python's TLS."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     talk = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=sni)
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -65,7 +65,7 @@ def test_a_client_hello_is_read_in_pieces_and_across_records() -> None:
 
 def with_extension(sni: str, extension: bytes) -> bytes:
     whole = bytearray(hello(sni))
-    # The extensions' length stands in front of the first extension; walk there.
+    # Find the length of the extensions, which is in front of the first one.
     at = 5 + 4 + 2 + 32
     at += 1 + whole[at]
     at += 2 + int.from_bytes(whole[at : at + 2], "big")
@@ -137,7 +137,7 @@ async def test_a_request_that_brings_its_headers_back_is_refused(open_door: Open
 
 
 def test_a_client_hello_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In records of one byte each: looking at all of them again for each byte held up every other session."""
+    """Each byte is in its own record. Scanning all of them again for each one delayed every other session."""
     looked = 0
 
     def counting(data: bytes, real: Callable[[bytes], bool] = tls.looks_like_tls) -> bool:

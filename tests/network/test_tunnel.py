@@ -1,4 +1,4 @@
-"""Tunnels: who speaks, for how long, and what."""
+"""Tunnels: who sends first, for how long, and which protocols."""
 
 from __future__ import annotations
 

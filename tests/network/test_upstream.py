@@ -1,4 +1,4 @@
-"""Dialling out."""
+"""Connections from the proxy to servers."""
 
 from __future__ import annotations
 

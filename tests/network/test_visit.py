@@ -1,4 +1,4 @@
-"""What is recorded of each connection."""
+"""The record of each connection."""
 
 from __future__ import annotations
 
