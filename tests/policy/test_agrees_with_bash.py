@@ -1,4 +1,4 @@
-"""What bash runs, the interpreter sees: harmless scripts that reach a program called `zmark` in odd ways."""
+"""The policy must see what bash runs: harmless scripts that start a program called `zmark` in odd ways."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 from belljar.policy import Policy
 
 POLICY = Policy.load("default")
-OWN = f"ws_zz_{os.getpid()}"  # in /tmp, which others use too
+OWN = f"ws_zz_{os.getpid()}"  # a unique name, because other test runs use /tmp too
 TEXT = (Path(__file__).parent / "scripts_that_run_zmark.txt").read_text().replace("ws_zz", OWN)
 SCRIPTS = TEXT.rstrip("\n").split("\n%%\n")
 

@@ -1,4 +1,4 @@
-"""Approvals: for one digest, or for the session by effects; never by prefix, never for a denial."""
+"""Approvals are for one digest, or for a session by effects. They never match by prefix and never lift a denial."""
 
 import pytest
 

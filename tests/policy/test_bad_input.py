@@ -1,4 +1,4 @@
-"""Input that cannot be judged: a denial with a reason, never an exception, never an allowance."""
+"""Input that cannot be judged is denied with a reason. It is never allowed, and never raises an exception."""
 
 import shlex
 import time
@@ -179,4 +179,4 @@ def test_an_exception_in_a_reader_denies_the_command(monkeypatch: pytest.MonkeyP
 def test_invisible_and_direction_changing_characters_are_flagged() -> None:
     assert POLICY.judge("rm\u200b -rf build").decision == "ask"
     assert POLICY.judge("echo \u202egnp.exe").decision == "ask"
-    assert POLICY.judge("git commit -m '👩\u200d💻 works'").decision == "allow"  # an emoji is joined with one
+    assert POLICY.judge("git commit -m '👩\u200d💻 works'").decision == "allow"  # contains a zero-width joiner

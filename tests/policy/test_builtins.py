@@ -1,4 +1,4 @@
-"""Commands of the shell's own that run text which they are given, or give another program a harmless name."""
+"""Shell builtins that run text from their arguments, or give a dangerous program a harmless name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measure: an independent corpus of attacks and of an agent's working day."""
+"""A corpus of attacks and of an agent's everyday commands. It guards against regressions."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ POLICY = Policy.load("default")
 
 
 def rate(score: Score, expected: str, decision: str) -> float:
-    """Of the commands with this expectation, the share that got this decision."""
+    """The share of commands with this expected decision that got this decision."""
     of = sum(count for (wanted, _), count in score.counts.items() if wanted == expected)
     return score.counts[expected, decision] / of
 

@@ -1,4 +1,4 @@
-"""Variables that hold something else than they were given last: a function's own, read-only ones, references."""
+"""Variables whose value is not the last one assigned: local ones, read-only ones, references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions over a command's text: none runs away, whatever the text."""
+"""Regular expressions over a command's text: none takes very long, whatever the text."""
 
 import ast
 import contextlib
@@ -29,7 +29,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def patterns() -> set[str]:
-    """Every expression of the shipped files."""
+    """Every expression in the shipped files."""
     whens = [one for entry in shipped().every() for one in entry.when]
     found = {text for when in whens for text in (when.args, when.arg, when.given, when.unless)}
     found |= {entry.unless for entry in shipped().every()} | {
@@ -97,7 +97,7 @@ def test_pythons_own_expressions_take_a_time_that_grows_with_the_text(unit: str)
 
 
 def test_no_verdict_depends_on_the_clock_but_for_the_two_last_bounds() -> None:
-    """A verdict is the same on a fast and on a slow machine: what bounds it is counted in steps and characters."""
+    """A verdict is the same on fast and slow machines, because its limits count steps and characters."""
     clock = re.compile(r"\btime\.(monotonic|time|perf_counter|process_time)|timeout=")
     assert [path.name for path in SOURCES if clock.search(path.read_text())] == ["expressions.py", "parser.py"]
 

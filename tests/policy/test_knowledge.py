@@ -1,4 +1,4 @@
-"""Knowledge as data: the shipped files, and an operator's own."""
+"""The knowledge tables: the shipped files, and an operator's own."""
 
 import json
 import re
@@ -208,7 +208,7 @@ SHIPCTL = """
 def test_an_undescribed_verb_is_judged_as_of_an_unknown_program(
     command: str, decision: str, rule: str, tmp_path: Path
 ) -> None:
-    """Describing a tool must not switch off the net that held it before."""
+    """Describing some verbs of a tool must not weaken the judgement of its other verbs."""
     verdict = Policy.load(write_policy(tmp_path, SHIPCTL)).judge(command)
     assert verdict.decision == decision, verdict.explain(commands=True)
     assert rule in [one.id for one in verdict.rules] or not rule
@@ -392,6 +392,6 @@ def test_bad_hosts_of_the_network_are_refused(bad: str) -> None:
 
 @pytest.mark.parametrize("effect", ["service.destroy", "vcs.discrad", "net", "data.delete"])
 def test_an_effect_that_no_rule_knows_is_refused(effect: str) -> None:
-    """A misspelt effect would switch its protection off without a word."""
+    """Otherwise a misspelt effect would silently switch off its protection."""
     assert any(first_problem({"program": {"deployctl": {"verbs": {"destroy": effect}}}}))
     assert not any(first_problem({"program": {"deployctl": {"verbs": {"destroy": "service.delete"}}}}))

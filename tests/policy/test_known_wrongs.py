@@ -1,4 +1,4 @@
-"""What the policy once judged wrongly: each stays right from then on."""
+"""Commands that the policy once judged wrongly. Each must stay right."""
 
 import pytest
 
@@ -58,7 +58,7 @@ NOT_ALLOWED = [
     "dpkg-query -W -f '${Package}\\n' | xargs apt-get -y --allow-remove-essential purge",
     "rpm -qa | xargs rpm -e --nodeps",
     "pacman -Rdd $(pacman -Qq)",
-    # statements for a client, by whatever way
+    # statements for a database client, however they reach it
     "sqlplus -s system/$PW@orcl <<EOF\nDROP USER app CASCADE;\nEXIT\nEOF",
     "sqlcmd -S db -i drop_everything.sql",
     "mysql app < truncate_all.sql",
@@ -74,7 +74,7 @@ NOT_ALLOWED = [
     "./bin/kafka-topics.sh --bootstrap-server b:9092 --delete --topic orders",
     "/usr/lib/postgresql/16/bin/dropdb app",
     "~/.local/bin/aws s3 rb s3://x --force",
-    # several tasks, and migrations taken back to nothing
+    # several tasks at once, and migrations rolled back completely
     "mix do ecto.drop, ecto.create",
     "nx run-many --target=destroy --all",
     "invoke build destroy",
@@ -83,7 +83,7 @@ NOT_ALLOWED = [
     "php vendor/bin/phinx rollback -t 0",
     "php yii migrate/fresh",
     'migrate -path m -database "$DB" down',
-    # a function hides nothing: a new process has none, and it may never have been defined
+    # a function hides nothing: a new process does not have it, and it may never have been defined
     "rm() { :; }; env rm -rf /workspace/.git",
     "rm() { :; }; timeout 5 rm -rf /workspace/.git",
     "rm() { :; }; echo /workspace/.git | xargs rm -rf",
@@ -120,7 +120,7 @@ NOT_ALLOWED = [
     "rm() { :; }; unset -f rm; rm -rf /",
     "rm() { :; }; (rm -rf /)",
     "false && bash() { read -d '' x; }; echo 'rm -rf /' | bash",
-    # what follows a function's braces is no part of it
+    # text after a function's braces is not part of it
     "g() { return; x() { :; }; }; x() { rm -rf /; }; g; x",
     "x() { rm -rf /; }; for i in; do x() { :; }; done; x",
     "x() { rm -rf /; }; for i in $NONE; do x() { :; }; done; x",
@@ -178,7 +178,7 @@ ALLOWED = [
     "nats stream list",
     "cat urls.txt | xargs -Iurl curl -sS url",
     "git reset --hard HEAD~1",
-    # from the documents and CI files of 450 packages
+    # from the documentation and CI files of 450 packages
     "uv run client --url http://localhost:3000/mcp",
     "git -C ../other checkout main",
     'aws s3 cp dist/${tarball} "$S3_DST/${tarball}"',
@@ -196,7 +196,7 @@ ALLOWED = [
     "npx prisma migrate dev --name drop-users",
     'goose -dir migrations postgres "$DSN" up',
     "dpkg -l | grep ^rc | awk '{print $2}' | xargs dpkg -P",
-    # functions that are called like programs
+    # functions that have the name of a program
     'git() { command git "$@"; }; git status',
     'cd() { builtin cd "$@" && ls; }; cd src; rm -f a.o',
     'cd() { builtin cd "$@" && ls; }; cd build && rm -rf ./*.o',

@@ -1,4 +1,4 @@
-"""The parser: real shfmt processes, no zombies, safe in threads and after a fork."""
+"""The parser: real shfmt processes, no zombies, safe with threads and after a fork."""
 
 import os
 import signal

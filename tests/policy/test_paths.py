@@ -78,7 +78,7 @@ def test_links_are_followed_except_for_the_last_when_the_link_is_meant() -> None
 
 @given(st.text("ab/*", max_size=9), st.text("ab/", max_size=9))
 def test_a_star_matches_as_in_bash(pattern: str, path: str) -> None:
-    """Each component by itself, as the library matches it, which is known to be right."""
+    """The expected result matches each path component with Python's fnmatch."""
     parts, shapes = path.split("/"), pattern.split("/")
     matched = len(parts) == len(shapes) and all(map(fnmatch.fnmatchcase, parts, shapes))
     assert could_match(pattern.replace("*", STAR), path) == matched
@@ -86,7 +86,7 @@ def test_a_star_matches_as_in_bash(pattern: str, path: str) -> None:
 
 @pytest.mark.parametrize("star", [STAR, UNKNOWN])
 def test_many_stars_are_matched_in_bounded_time(star: str) -> None:
-    """With each place tried for each star this takes longer than anybody waits."""
+    """Trying every position for every star would practically never end."""
     assert not could_match(f"/tmp/{f'{star}a' * 12}b", "/tmp/" + "a" * 250)
     for crowd in (12, 150):
         assert could_match(f"/tmp/{f'{star}a' * crowd}", "/tmp/" + "a" * 250)

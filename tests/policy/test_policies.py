@@ -1,4 +1,4 @@
-"""The shipped policies: their examples hold, and the documents' blocked effects are denied however they are written."""
+"""The shipped policies: their examples hold, and blocked effects are denied however a command is written."""
 
 import os
 import subprocess
@@ -123,13 +123,13 @@ def test_strict_denies_any_other_program() -> None:
 
 def test_an_argument_vector_has_no_shell_in_between() -> None:
     assert Policy.load("default").judge(["echo", "; rm -rf /"]).decision == "allow"
-    assert Policy.load("default").judge(["rm", "-rf", "*"]).decision == "allow"  # a file of that name
+    assert Policy.load("default").judge(["rm", "-rf", "*"]).decision == "allow"  # a file that is called *
     assert Policy.load("default").judge(["rm", "-rf", "/"]).decision == "deny"
 
 
 def test_the_policys_import_leaves_out_what_only_a_parse_or_a_digest_needs() -> None:
     heavy = "{'subprocess', 'shutil', 'logging', 'hashlib', 'regex', 'tomllib'}"
     script = f"import sys, belljar.policy; print(sorted({heavy} & set(sys.modules)))"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}  # it imports them
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}  # it imports some
     command = [sys.executable, "-c", script]
     assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""Properties: disguise never lowers a verdict, the fast path equals the parser's, and nothing makes it stumble."""
+"""Properties: disguise never lowers a verdict, the fast path agrees with the parser, and no input raises an error."""
 
 import json
 import random
@@ -45,7 +45,7 @@ def severity(command: str) -> int:
 
 
 def disguise(words: list[str], draw: st.DataObject) -> str:
-    """Quote a word, cut one with '' or a backslash, or quote a part of it."""
+    """Quote a word or a part of it, or split a word with '' or a backslash."""
     index = draw.draw(st.integers(0, len(words) - 1))
     word, cut = words[index], draw.draw(st.integers(0, len(words[index])))
     if "'" in word or '"' in word:
@@ -110,9 +110,9 @@ def test_quoting_never_lowers_a_verdict(command: str, data: st.DataObject) -> No
 def test_wrapping_never_lowers_a_verdict(command: str, wrappers: list[str]) -> None:
     wrapped = command
     for wrapper in wrappers:
-        partial = "<" in wrapper or "-S" in wrapper  # env -S splits words, it is no shell and substitutes nothing
+        partial = "<" in wrapper or "-S" in wrapper  # env -S splits words; it is not a shell and expands nothing
         if ("'" in wrapped and "'" in wrapper) or (partial and any(mark in wrapped for mark in "|;&$\n")):
-            continue  # the wrapper would not wrap the whole of it
+            continue  # the wrapper would cover only a part of the command
         wrapped = wrapper.format(wrapped)
     assert severity(wrapped) >= severity(command), wrapped
 

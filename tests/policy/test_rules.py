@@ -1,4 +1,4 @@
-"""Policy files: mistakes are refused with file, line and reason; layers only tighten."""
+"""Policy files: mistakes are refused with file, line and reason. A layer can only make a policy stricter."""
 
 from pathlib import Path
 

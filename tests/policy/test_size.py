@@ -1,4 +1,4 @@
-"""The policy stays small enough to be carried on: code that grows again is a table that is missing."""
+"""The policy's code stays small enough to maintain. If it grows again, a table is missing."""
 
 import ast
 from pathlib import Path

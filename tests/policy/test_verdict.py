@@ -1,4 +1,4 @@
-"""Verdicts: what they say, to machines, to people, to the log."""
+"""Verdicts, as shown to machines, to people and in the log."""
 
 import logging
 
