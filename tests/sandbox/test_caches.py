@@ -1,4 +1,4 @@
-"""Caches have a size: a full one is the sandbox's trouble, never the host's disk's."""
+"""Caches have a size limit: a full cache affects the sandbox, never the host's disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 def behind_loops(state: Path) -> list[str]:
     texts = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with suppress(OSError):  # somebody else's may go at any moment
+        with suppress(OSError):  # one of another process may disappear at any moment
             texts.append(path.read_text())
     return [text for text in texts if str(state) in text]
 

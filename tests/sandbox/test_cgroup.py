@@ -1,4 +1,4 @@
-"""What a process's control group uses, and what its sockets may."""
+"""What a process's control group uses, and how much memory its sockets may use."""
 
 import os
 from pathlib import Path

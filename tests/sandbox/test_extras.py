@@ -1,4 +1,4 @@
-"""Read-only mounts, caches that sessions share, metadata: what a sandbox has besides its workspace."""
+"""What a sandbox has besides its workspace: read-only mounts, shared caches and metadata."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The files of ours that a container sees."""
+"""Belljar's own files that a container sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From nothing to a verified sandbox, and back without a trace."""
+"""Launching a verified sandbox, and removing it without a trace."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A server that begins to listen in a sandbox is reported once."""
+"""A server that starts to listen in a sandbox is reported once."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +22,7 @@ async def box(place: Path, base_image: str) -> AsyncIterator[Session]:
 
 
 async def _told(box: Session) -> tuple[int, ...]:
-    """By the results of commands; a look that would cost too much is left to a later one."""
+    """The ports that results report. A check that would cost too much is left to a later command."""
     found: set[int] = set()
     while len(found) < 2:
         found |= set((await box.run("true")).listening)
@@ -41,7 +41,7 @@ async def test_ports_of_a_background_server_are_reported_once(box: Session) -> N
 
 async def test_ports_of_a_persistent_shell_s_job_are_reported(box: Session) -> None:
     first = await box.persistent.run(f"{SERVER} > up & while ! grep -q up up; do sleep 0.02; done")
-    found = set(first.listening)  # told once: by this call already, or by one of the next
+    found = set(first.listening)  # reported once: by this call or by one of the next
     while not found:
         found |= set((await box.persistent.run("true")).listening)
     assert found <= {8123, 8124}

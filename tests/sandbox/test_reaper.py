@@ -1,4 +1,4 @@
-"""What dead processes left is removed, and nothing of a living one."""
+"""The reaper removes what dead processes left, and nothing of a living one."""
 
 import signal
 import subprocess
@@ -30,7 +30,7 @@ anyio.run(main)
 
 
 class Host:
-    """Another process that has a session."""
+    """Another process with a session."""
 
     def __init__(self, workspace: Path, lease: float, keep: bool = False) -> None:
         arguments = [sys.executable, "-c", HOST, str(workspace), str(lease), "keep" if keep else "throw"]
@@ -84,7 +84,7 @@ async def test_a_killed_host_leaves_nothing_once_its_lease_ran_out(
     assert await containers(engine, killed.session) == ["running"]
     killed.kill()
     await gone(engine, killed.session)
-    assert killed.session in await reaped(engine)  # its directory
+    assert killed.session in await reaped(engine)  # its run directory
     assert not (run_root() / killed.session).exists()
 
 
@@ -106,7 +106,7 @@ async def test_a_living_sibling_is_never_reaped(engine: DockerEngine, host: Call
 
 
 def test_a_session_that_is_kept_while_the_engine_is_asked_is_left_alone(tmp_path: Path) -> None:
-    """Its container is not in the list, which is older."""
+    """The engine's list is older than the session, so its container is not in it."""
     kept = []
 
     class Engine:

@@ -1,4 +1,4 @@
-"""Who owns what on the host."""
+"""Run directories: who owns which session on the host."""
 
 import os
 import subprocess
@@ -73,7 +73,7 @@ def test_a_run_root_that_another_user_could_replace_is_refused(run_root: Path) -
 
 @pytest.mark.root
 def test_sessions_made_by_another_user_are_ignored(run_root: Path) -> None:
-    """In /tmp the first comer makes it: his session files would name a container and what is run in it."""
+    """In /tmp another user may create the directory first. His files would choose the container and what runs in it."""
     planted = run_root / "bj-0123456789ab"
     planted.mkdir(parents=True)
     (planted / "session.json").write_text('{"id": "bj-0123456789ab"}')

@@ -1,4 +1,4 @@
-"""Scratch on disk: sized, gone with its sandbox, and never the host's disk."""
+"""Scratch space on disk: it has a size limit, ends with its sandbox, and never fills the host's disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(scratch.possible() is not None, reason=f"no volu
 
 @pytest.fixture(autouse=True)
 def _volumes_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a directory of its own: other tests have volumes at the same time."""
+    """Use a separate directory: other tests have volumes at the same time."""
     monkeypatch.setenv("XDG_STATE_HOME", f"{os.environ['XDG_STATE_HOME']}/{tmp_path.name}")
 
 
@@ -37,10 +37,10 @@ def mounted(path: Path) -> bool:
 
 
 def loops() -> set[str]:
-    """Files behind loop devices that were deleted in the directory of this run's volumes."""
+    """The backing files of loop devices that are in this run's volume directory, even if deleted."""
     texts = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with suppress(OSError):  # somebody else's may go at any moment
+        with suppress(OSError):  # one of another process may disappear at any moment
             texts.append(path.read_text())
     return {text for text in texts if os.environ["XDG_STATE_HOME"] in text}
 

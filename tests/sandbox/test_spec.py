@@ -1,4 +1,4 @@
-"""What every sandbox is made of, with no engine at hand."""
+"""The spec of every sandbox, without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sandbox finds at its workspace's place, where changes are staged."""
+"""What a sandbox sees as its workspace when changes are staged."""
 
 from __future__ import annotations
 

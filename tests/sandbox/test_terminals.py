@@ -22,7 +22,7 @@ except OSError as error:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change what an engine mounted")
 async def test_the_number_of_terminals_in_a_sandbox_is_bounded(base_image: str, workspace: Path) -> None:
-    """There is one number of them for all containers of the machine."""
+    """All containers of the machine share one limit of terminals."""
     (workspace / "take.py").write_text(TAKE)
     async with belljar.Session(workspace=workspace) as box:
         mounted = (await box.run(["grep", " /dev/pts ", "/proc/self/mountinfo"])).stdout

@@ -1,4 +1,4 @@
-"""Is what was asked for in force? The judgement is pure, so every way to fail can be shown."""
+"""Verification checks that each protection is in force. It is a pure function, so every failure can be tested."""
 
 from __future__ import annotations
 
