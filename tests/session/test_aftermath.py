@@ -1,4 +1,4 @@
-"""What a command leaves behind."""
+"""What a result reports after its command has ended."""
 
 from tests.session.test_hints import box as box
 

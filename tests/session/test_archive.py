@@ -1,4 +1,4 @@
-"""Archives out of a sandbox are not trusted."""
+"""Archives from a sandbox are not trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background shells on a real sandbox."""
+"""Background shells in a real sandbox."""
 
 import signal
 import time
@@ -26,7 +26,7 @@ async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session
 
 
 async def until(shell: Shell, text: str) -> Chunk:
-    """Read without moving the cursor until `text` was printed."""
+    """Wait until `text` was printed, without moving the read cursor."""
     with anyio.fail_after(120):
         while True:
             chunk = await shell.read(offset=0, wait=0.05)
@@ -215,7 +215,7 @@ async def test_a_shell_can_be_read_while_another_task_waits_for_its_end(box: Ses
 
 
 async def test_the_result_is_complete_when_it_needs_more_than_one_reply(box: Session) -> None:
-    """A reply holds 58 bytes less than a ring of a megabyte."""
+    """A reply holds 58 bytes less than a ring of one megabyte."""
     shell = await box.start("head -c 1048576 /dev/zero | tr '\\0' x; printf END", ring=4 << 20)
     result = await shell.wait(60)
     assert (len(result.stdout_bytes), result.stdout_bytes[-4:]) == (1048579, b"xEND")

@@ -1,4 +1,4 @@
-"""The private channel: texts in, reports out."""
+"""The private channel of the persistent shell: commands in, reports out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: Persis
 
 
 async def test_a_command_larger_than_a_pipe_runs(shell: PersistentShell) -> None:
-    await shell.run("true")  # the first goes to a bash that is not there yet
+    await shell.run("true")  # starts bash: the next command then goes through the channel
     text = "x" * 130_000
     assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "130000\n"
 

@@ -1,4 +1,4 @@
-"""A cancellation, native and at any await, leaves nothing: no container, no directory, no process, no descriptor."""
+"""A cancellation at any await leaves nothing behind: no container, directory, process or descriptor."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ MOST_AWAITS = 200
 
 
 class Cancelling:
-    """Drives a coroutine and cancels its own task at the n-th time that it waits."""
+    """Drives a coroutine and cancels its own task when it waits for the n-th time."""
 
     def __init__(self, work: Coroutine[Any, Any, object], at: int) -> None:
         self._work, self._at = work, at
@@ -53,7 +53,7 @@ async def _driven(cancelling: Cancelling) -> object:
 
 
 async def cancelled_everywhere(work: Work, nothing_left: Callable[[], Coroutine[Any, Any, None]]) -> int:
-    """How often `work` waits, having been cancelled at each of these once."""
+    """Run `work` again and again, cancelled at each of its awaits in turn. Returns the number of awaits."""
     for at in range(1, MOST_AWAITS):
         cancelling = Cancelling(work(), at)
         task = asyncio.create_task(_driven(cancelling))
@@ -73,7 +73,7 @@ def host(tmp_path: Path) -> Host:
 
 
 async def sandboxes(engine: DockerEngine, host: Host) -> list[str]:
-    """Containers and directories of this host's; its run directory is in no other's labels, so by session id."""
+    """Directories of sessions in this host's run directory."""
     found = os.listdir(host.run_root) if host.run_root.exists() else []
     return [name for name in found if "bj-" in name]
 
@@ -84,7 +84,7 @@ def own_containers(engine: DockerEngine) -> set[str]:
 
 @pytest.fixture
 def nothing_left(engine: DockerEngine, host: Host) -> Callable[[], Coroutine[Any, Any, None]]:
-    others = own_containers(engine)  # of fixtures that outlive this test
+    others = own_containers(engine)  # those of fixtures that outlive this test
 
     async def check() -> None:
         assert await sandboxes(engine, host) == []
@@ -181,7 +181,7 @@ async def test_attaching_can_be_cancelled_at_every_step_and_leaves_the_session_a
         async def still_there() -> None:
             assert (await kept.run("echo alive")).stdout == "alive\n"
 
-        await cancelled_everywhere(work, still_there)  # what is opened once and kept is open now
+        await cancelled_everywhere(work, still_there)  # the first round opens what is opened once and kept
         gc.collect()
         before = len(os.listdir("/proc/self/fd"))
         assert (tries := await cancelled_everywhere(work, still_there)) >= 2

@@ -1,4 +1,4 @@
-"""What is kept of an output, and in what order."""
+"""What is kept of an output, and in which order."""
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,7 @@ def test_a_cut_never_shows_half_a_character(cut: int) -> None:
 
 
 def test_tiny_writes_cost_little_more_than_their_bytes() -> None:
-    """Two streams in turn, byte by byte: no two of one stream follow each other."""
+    """Two streams write single bytes in turn, so that no piece can be joined with the one before it."""
     captures = (Capture("stdout", 1 << 20), Capture("stderr", 1 << 20))
     for order in range(200_000):
         captures[order % 2].add(order, b"x")

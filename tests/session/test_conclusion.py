@@ -1,4 +1,4 @@
-"""How a command ended, in one word and its numbers."""
+"""How a command ended: the cause and its numbers."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""In a workspace that was copied into the sandbox, results name the files that the host may run later as well."""
+"""In a workspace that is copied into the sandbox, results also name the files that the host may run later."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_files_that_a_command_plants_are_in_its_own_result_only(place: Pat
 
 
 class _Sandbox:
-    """Answers from a table: a listing, what `stat` says, or an errno; 0 is a sandbox that is lost."""
+    """A fake sandbox that answers from a table: a listing, the output of `stat`, or an errno. 0 means: it is lost."""
 
     def __init__(self, answers: dict[str, bytes | int]) -> None:
         self.answers = answers

@@ -1,4 +1,4 @@
-"""Staged sessions where nothing is shared with the engine: the workspace is copied in, what differs copied out."""
+"""Staged sessions without shared files: the workspace is copied in, and changes are copied out."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_the_workspace_is_copied_in_and_changes_are_copied_out(place: Path
         assert "+two\n" in await box.diff(["a.txt"])
         assert await box.discard(["new/x", "dir"]) == ["dir", "new/x"]
         assert (await box.run("cat dir/c.txt; stat -c %a dir; ls new")).stdout == "c\n750\ny\n"
-        await box.apply(["a.txt"], force=True)  # the attribute is newer than the session
+        await box.apply(["a.txt"], force=True)  # force, because the attribute is newer than the session
         assert (place / "a.txt").read_text() == "one\ntwo\n"
         assert os.getxattr(place / "a.txt", "user.kept") == b"1"
         await box.run("echo abc > a.txt")

@@ -1,4 +1,4 @@
-"""`debug`: commands may trace their own processes, as gdb and strace do; without it nobody may."""
+"""With `debug` commands may trace their own processes, as gdb and strace do; otherwise none may."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.surfaces.invoking import belljar
 from belljar import Session
 from belljar.errors import UsageError
 
-# A parent that follows its child from exec on and counts its stops, which is all that strace does.
+# Traces its child from exec on and counts its stops, as strace does.
 TRACER = """\
 import ctypes, os, signal
 libc = ctypes.CDLL(None, use_errno=True)

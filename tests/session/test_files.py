@@ -1,4 +1,4 @@
-"""Files of a sandbox, through the init's own tools, run here as a process."""
+"""Files of a sandbox, through the init's tools. Here the tools run as a process on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole files to and from a real sandbox, whose pipes the host writes and reads itself."""
+"""Whole files to and from a real sandbox, over pipes that the host reads and writes directly."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ asyncio.run(main())
 
 
 def upload_half(workspace: Path, fifo: Path) -> str:
-    """By a process that is killed in the middle; the id of the session it leaves."""
+    """Start an upload in a process and kill it half-way. Returns the id of the session that it leaves."""
     uploader = [sys.executable, "-c", UPLOADER, str(workspace), str(fifo)]
     with subprocess.Popen(uploader, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         id = process.stdout.readline().decode().strip()
         with fifo.open("wb", buffering=0) as half:
-            half.write(bytes(300_000))  # more than fits the FIFO: it is being read
+            half.write(bytes(300_000))  # more than the FIFO holds, so the upload has begun
             process.kill()
             process.wait()
     return id
@@ -110,7 +110,7 @@ async def test_a_host_killed_during_an_upload_leaves_the_old_file(
 
 @pytest.fixture(scope="module")
 def empty_image(docker_client: Any) -> Iterator[str]:
-    """An image in which there is nothing at all: no shell, no library."""
+    """An empty image: no shell, no library."""
     name = f"belljar-test/empty:{os.getpid()}"
     docker_client.api.import_image_from_data(tar([member("nothing", b"")]), *name.split(":"))
     yield name

@@ -1,4 +1,4 @@
-"""The result of a command that hit a restriction says which one, and what helps."""
+"""After a command hit a restriction, its result names the restriction and what helps."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -53,7 +53,7 @@ READERS: tuple[Reader, ...] = ("python", "cli", "agent")
 
 @pytest.mark.parametrize("command", WALLS)
 async def test_each_reader_gets_the_hint_in_its_own_words(box: Session, command: str) -> None:
-    with trusting(box):  # some of these the policy refuses; it cannot see all that are like them
+    with trusting(box):  # skip the policy: it would refuse some of these, but cannot recognise all such commands
         result = await box.run(command, timeout=60)
     for reader, words in zip(READERS, WALLS[command], strict=True):
         hints = result.hints_for(reader)
@@ -70,7 +70,7 @@ def test_a_suggested_limit_is_about_twice_the_old_one() -> None:
 async def test_a_hint_names_sizes_only_where_they_are_known(box: Session, place: Path) -> None:
     full = "head -c 9M /dev/zero > /tmp/full; rm /tmp/full; false"
     assert "(1 and 1 MiB)" in (await box.run(full)).hints[0]
-    async with Session(place, limits=Limits(memory="64m")) as other:  # on a volume, if one can be had
+    async with Session(place, limits=Limits(memory="64m")) as other:  # has a volume where possible
         said = (await other.run("echo 'No space left on device'; false")).hints[0]
     assert "are limited; raise" in said
 

@@ -1,4 +1,4 @@
-"""Paths of the host for `upload` and `download`: what a command left in the workspace leads nowhere else."""
+"""Host paths of `upload` and `download`: no link that a command left in the workspace is followed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def outside(tmp_path: Path) -> Path:
 async def test_no_link_below_the_workspace_is_written_through(
     box: Session, workspace: Path, outside: Path, target: str
 ) -> None:
-    """A command plants it, and somebody fetches a directory or a file there."""
+    """A command makes the link. Then the caller downloads a directory or a file to that place."""
     for name in ("out", "tree"):
         assert (await box.run(["ln", "-s", str(outside), name])).ok
     for source in ("/tmp/tree", "/tmp/tree/f"):
@@ -88,7 +88,7 @@ async def test_links_in_the_workspace_are_refused_also_through_an_alias_of_it(
 async def test_a_caller_s_link_into_the_workspace_follows_no_link_of_a_command(
     box: Session, workspace: Path, tmp_path: Path, outside: Path, target: str
 ) -> None:
-    """His link leads to a place in the workspace that was a directory when he made it."""
+    """The caller's link leads to a place in the workspace. A command has put a link there since."""
     (workspace / "sub").mkdir()
     (tmp_path / "through").symlink_to(workspace / "out")
     (tmp_path / "up").symlink_to(workspace / "sub")
@@ -119,7 +119,7 @@ async def test_a_loop_of_links_is_refused(box: Session, tmp_path: Path) -> None:
 
 
 async def test_a_pipe_can_be_uploaded_through_proc_self_fd(box: Session) -> None:
-    """`belljar cp <(program) ID:file`"""
+    """As in `belljar cp <(program) ID:file`."""
     reading, writing = os.pipe()
     os.write(writing, b"said")
     os.close(writing)

@@ -1,4 +1,4 @@
-"""The init's own tools as commands: what they answer is checked."""
+"""The init's tools as commands: the host checks their answers."""
 
 from __future__ import annotations
 

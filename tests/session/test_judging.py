@@ -1,4 +1,4 @@
-"""What a session does with its policy besides asking it."""
+"""What a session does with its policy, apart from asking for verdicts."""
 
 from __future__ import annotations
 

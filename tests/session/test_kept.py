@@ -1,4 +1,4 @@
-"""Sessions that outlive their maker."""
+"""Sessions that outlive the process that made them."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every start in the trail has its end: whatever was called, failed, killed or lost."""
+"""Every start in the trail gets an end, even if the command failed, was killed or was lost."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ async def records(box: Session, where: Path) -> Records:
 
 
 def ends(found: Records) -> dict[str, Any]:
-    """The end's record by its start's command; fails where they are not one to one."""
+    """Maps each command to the record of its end. Fails unless every start has exactly one end."""
     starts = {each["run"]: each["command"] for each in found if each["kind"] == "start"}
     finished = [each for each in found if each["kind"] == "end"]
     assert sorted(each["run"] for each in finished) == sorted(starts)
@@ -78,7 +78,7 @@ async def test_commands_that_end_in_any_way_are_recorded_with_start_and_end(box:
 
 
 async def test_the_end_of_a_cancelled_call_is_recorded_at_once(box: Session, where: Path) -> None:
-    """Not only when the session is closed: whoever reads the trail meanwhile sees what still runs."""
+    """Not only when the session closes, because a reader of the trail wants to see what still runs."""
     with anyio.move_on_after(0.5):
         await box.persistent.run("echo begun; sleep 60")
     with anyio.move_on_after(0.5):

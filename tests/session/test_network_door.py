@@ -1,4 +1,4 @@
-"""The door of a session: its relay and its port."""
+"""A session's network door: its relay and its port."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ taken.accept()
 
 
 async def test_a_proxy_whose_port_is_taken_does_not_start(base_image: str, workspace: Path) -> None:
-    """Whoever listens there would be taken for the proxy."""
+    """Clients would take the program that listens there for the proxy."""
     async with Session(workspace) as box:
         await box.files.write("listen.py", LISTENER)
         shell = await box.start("python3 listen.py")
@@ -39,8 +39,7 @@ async def test_a_proxy_whose_port_is_taken_does_not_start(base_image: str, works
 
 
 class Holding:
-    """In place of what serves connections: each stays open until it is let go. Counts how many came in each turn of
-    the loop."""
+    """Replaces the multiplexer. Holds each connection open, and counts how many arrive in each turn of the loop."""
 
     def __init__(self, full: int) -> None:
         self.seen = Counter[int]()
@@ -83,7 +82,7 @@ async def test_a_flood_of_connections_to_a_forwarded_port_does_not_block_the_loo
 
 
 async def test_a_forwarded_port_takes_no_more_than_its_share_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody on this machine may connect to it, as often as he likes."""
+    """Every user of this machine may connect to it, as often as they like."""
     holding, most = Holding(10), Share.all_open + 20
     monkeypatch.setattr(share, "max_connections", lambda: most)
     door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]

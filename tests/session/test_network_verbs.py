@@ -1,4 +1,4 @@
-"""Ports and doors that are opened later."""
+"""Ports and hosts that are opened in a running session."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_host_can_be_allowed_later_and_the_running_shell_gets_the_proxy(
 
 
 async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> None:
-    """Keep-alive and many connections; the sandbox has no network all the while."""
+    """Many connections with keep-alive. The sandbox itself has no network."""
     (workspace / "page.txt").write_text("served from inside")
     async with Session(workspace) as box:
         shell = await box.start("python3 -u -m http.server 8000 --bind 127.0.0.1")
@@ -79,7 +79,7 @@ async def test_closing_a_session_ends_its_forwarded_connections(base_image: str,
 
 
 async def test_attaching_restores_the_hosts_that_were_allowed(base_image: str, workspace: Path) -> None:
-    """And asks no client inside: by now they may say what the agent wants."""
+    """It does not ask clients in the sandbox again: by now the agent may have changed their settings."""
     box = await Session(workspace, network=Allow("a.example", ask_hosts=True), keep=True, lease=30).open()
     await box.allow_host("b.example")
     id = box.id

@@ -1,4 +1,4 @@
-"""Each byte is shown once, whatever the checks ask for."""
+"""Each byte of output is returned once, whatever filters the checks use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT = b"".join(LINES)
 
 
 def check(new: NewOutput, filter: bytes | None, upto: int) -> list[bytes]:
-    """As a shell does it: the bytes from where the check begins, and of these the lines that match."""
+    """One check, as a shell does it: read from its start and keep the lines that match."""
     name = None if filter is None else filter.decode()
     start = new.start(name)
     found = [

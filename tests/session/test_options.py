@@ -1,4 +1,4 @@
-"""Every wrong name and value is one clear UsageError, and nothing was made by then."""
+"""Every wrong name or value is one clear UsageError, before anything is made."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from belljar.session.background_shell import Shell
 
 
 class NoHost(belljar.Host):
-    """Of which nothing may be asked."""
+    """A host that fails the test if it is used."""
 
     def connect(self) -> Any:
         raise AssertionError("something was about to be made")

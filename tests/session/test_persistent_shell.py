@@ -1,4 +1,4 @@
-"""The persistent shell: whatever a command does to it, the next one finds its directory and its variables."""
+"""The persistent shell: whatever a command does, the next one finds the same directory and variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from belljar.session.persistent_shell import PersistentShell
 
 @pytest.fixture(scope="module", params=["socket", "bridge"])
 async def box(place: Path, base_image: str, request: pytest.FixtureRequest) -> AsyncIterator[Session]:
-    """Where the init can pass its pipes on and where it can't."""
+    """Once with a socket link, where the init can pass its pipes on, and once with a bridge, where it cannot."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BELLJAR_LINK", request.param)
         host.default().forget()
@@ -27,7 +27,7 @@ async def box(place: Path, base_image: str, request: pytest.FixtureRequest) -> A
 
 @pytest.fixture
 async def shell(box: Session) -> AsyncIterator[PersistentShell]:
-    """A shell of its own for each test, in the module's sandbox."""
+    """A new shell for each test, in the module's sandbox."""
     shell = PersistentShell(box)
     yield shell
     shell.kill()
@@ -148,7 +148,7 @@ async def test_exported_variables_survive_a_command_that_closes_the_shells_outpu
 
 
 async def test_thousands_of_exports_survive_a_command_that_closes_the_shells_output(shell: PersistentShell) -> None:
-    """Bash takes a while to report it, and the shell is of no more use before that."""
+    """Bash needs a while to report so many, and only then may the shell be replaced."""
     many = "for i in {1..2000}; do export many_$i=${i}xxxxxxxxxxxxxxxx; done"
     assert (await shell.run(f"{many}; exec >&-")).restarted
     assert (await shell.run("echo $many_2000")).stdout == "2000xxxxxxxxxxxxxxxx\n"
@@ -185,7 +185,7 @@ async def test_ctrl_c_ends_the_command_and_the_shell_is_usable_again(shell: Pers
 
 
 async def test_a_program_may_take_ctrl_c_and_end_well(shell: PersistentShell) -> None:
-    # Until it waits for its child, bash takes a SIGINT for its own: the pause is for it to get there.
+    # Until bash waits for its child it takes SIGINT for its own. The pause gives it the time.
     program = "trap 'echo bye; exit 5' INT; sleep 0.3; echo up; while :; do sleep 0.05; done"
     result = await shell.run(
         f"bash -c {program!r}; echo $?", on_output=lambda o: shell.interrupt() if o.data == b"up\n" else None
@@ -253,7 +253,7 @@ async def test_a_large_command_runs(shell: PersistentShell) -> None:
 async def test_the_shells_pipes_are_used_directly_over_a_socket_link(
     shell: PersistentShell, request: pytest.FixtureRequest
 ) -> None:
-    for _ in range(100):  # the pipes are passed when the init has nothing else to say
+    for _ in range(100):  # the init passes the pipes only when it has nothing else to send
         await shell.run("true")
         assert shell._bash is not None
         if direct := shell._bash.execution._inputs[frames.CONTROL].feed is not None:
@@ -353,7 +353,7 @@ async def test_the_shells_exported_variables_are_known_after_settle(shell: Persi
 
 @pytest.mark.parametrize("options", ["", "set -x", "set -E; trap 'echo trapped' ERR"])
 async def test_the_exit_status_of_a_call_is_seen_by_the_next(shell: PersistentShell, options: str) -> None:
-    """And is no failure of the next one's, which a trap would be told of."""
+    """And a trap on errors does not run because of it."""
     await shell.run(f":; {options}")
     for status in (0, 1, 7, 0):
         await shell.run(f"f() {{ return {status}; }}; f")
@@ -362,7 +362,7 @@ async def test_the_exit_status_of_a_call_is_seen_by_the_next(shell: PersistentSh
 
 
 async def test_a_shell_that_exports_thousands_of_variables_is_replaced(shell: PersistentShell) -> None:
-    """With so many bash takes seconds for each program it starts, and for each report."""
+    """With so many variables bash needs seconds for each program and for each report."""
     await shell.run("export KEPT=1")
     await shell.settle()
     flooded = await shell.run("for i in {1..5000}; do export v$i=1; done")

@@ -1,4 +1,4 @@
-"""Warm throwaways."""
+"""Pools of warm sandboxes, each used once."""
 
 from pathlib import Path
 

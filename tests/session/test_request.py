@@ -1,4 +1,4 @@
-"""A request runs once, where it was admitted."""
+"""A request runs once, in the session that admitted it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A command while it runs: streamed, slow to read, interrupted, left."""
+"""A command while it runs: streamed, read slowly, interrupted, left."""
 
 import anyio
 import anyio.lowlevel

@@ -1,4 +1,4 @@
-"""Scratch space goes back with a checkpoint, within bounds."""
+"""A checkpoint also restores scratch space, within limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of a session, over both ways to reach a sandbox: its own socket, or a stream through the engine."""
+"""The contract of a session, over both kinds of link: a socket, or a stream through the engine."""
 
 import gc
 import os
@@ -48,7 +48,7 @@ def host(box: Session) -> Path:
     return Path(box.workspace.path)
 
 
-# What comes out.
+# Output.
 
 
 def _kept_of_commands() -> list[object]:
@@ -56,7 +56,7 @@ def _kept_of_commands() -> list[object]:
 
 
 async def test_output_is_freed_with_its_result(box: Session) -> None:
-    """Without a cycle: a full collection holds up the loop, the longer the more a sandbox made it keep."""
+    """Without a reference cycle. Else a full garbage collection must free it, and that delays the loop."""
     gc.collect()
     before = set(map(id, _kept_of_commands()))
     gc.disable()
@@ -67,7 +67,7 @@ async def test_output_is_freed_with_its_result(box: Session) -> None:
                 async for _event in run:
                     pass
         del run, _event
-        with anyio.fail_after(60):  # the last one's goodbye may still be on its way
+        with anyio.fail_after(60):  # the last command's end may still be on its way
             while not set(map(id, _kept_of_commands())) <= before:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
     finally:
@@ -107,7 +107,7 @@ async def test_a_long_output_keeps_head_and_tail(box: Session) -> None:
     assert result.bytes_kept == box.limits.output
 
 
-# What goes in.
+# Input and environment.
 
 
 async def test_variables_and_directory_hold_for_one_command(box: Session) -> None:
@@ -121,7 +121,7 @@ async def test_nothing_of_the_hosts_environment_gets_in(box: Session, monkeypatc
     monkeypatch.setenv("HOST_SECRET", "hunter2")
     result = await box.run("env")
     names = {line.partition("=")[0] for line in result.stdout.splitlines()}
-    names.discard("container")  # the engine's name, says Podman
+    names.discard("container")  # Podman sets it to the engine's name
     assert names <= {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LC_CTYPE", "TERM", "PWD", "SHLVL", "_", "OLDPWD"}
 
 
@@ -142,7 +142,7 @@ async def test_unread_stdin_does_not_hang(box: Session) -> None:
 
 async def test_a_command_of_a_mebibyte_runs(box: Session) -> None:
     text = "true " + "x" * (1 << 20)
-    with trusting(box):  # the policy has its own bound on what it judges
+    with trusting(box):  # skip the policy, which has a size limit of its own
         assert (await box.run(text)).exit_code == 0
 
 
@@ -157,7 +157,7 @@ async def test_a_command_gets_a_terminal_only_if_asked(box: Session) -> None:
     assert result.stdout.replace("\r", "").splitlines()[1:] == ["24 80"]
 
 
-# Time.
+# Timeouts.
 
 
 async def test_sigterm_comes_first(box: Session) -> None:
@@ -180,7 +180,7 @@ async def test_many_commands_at_once_do_not_mix(box: Session) -> None:
     assert all(sorted(found[n].split()) == [str(n)] * 3 + [f"e{n}"] for n in range(40))
 
 
-# What is refused.
+# Refusals.
 
 
 async def test_a_missing_program_is_command_not_found(box: Session) -> None:
@@ -244,7 +244,7 @@ async def test_approval_is_asked_with_the_verdict(box: Session) -> None:
 
     box._judge.approver = approve
     try:
-        assert (await box.run("sudo ls true")).exit_code != 0  # asked, approved, and no sudo in there
+        assert (await box.run("sudo ls true")).exit_code != 0  # approved, but there is no sudo inside
         with pytest.raises(PolicyDenied):
             await box.run("sudo ls false")
     finally:
@@ -269,7 +269,7 @@ async def test_a_deleted_working_directory_is_an_error_not_a_hang(box: Session) 
         await box.run("pwd", cwd="gone")
 
 
-# Workspaces, images, ends: these make sandboxes of their own.
+# Workspaces, images, endings. These tests make their own sandboxes.
 
 
 async def test_roots_workspace_is_written_by_an_unprivileged_user_and_stays_roots(root_workspace: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands of a persistent shell are judged with the state of that shell, and never with that of an earlier one."""
+"""Commands of a persistent shell are judged with its present state, never with an earlier one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_cached_verdict_is_not_used_after_an_unread_script(place: Path) 
     async with Session(place) as box:
         shell = box.persistent
         await shell.run("mkdir -p /tmp/build; cd /tmp/build")
-        await shell.run("echo /workspace/unread.sh")  # the shell's state is the same before and after: $_ too
+        await shell.run("echo /workspace/unread.sh")  # sets the same $_ as below, so that the state looks unchanged
         await shell.run("rm -rf *")
         await shell.run("source /workspace/unread.sh")
         with pytest.raises(PolicyDenied):

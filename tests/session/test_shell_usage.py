@@ -1,4 +1,4 @@
-"""What one call of a lasting shell used."""
+"""The time and memory that one call of a lasting shell used."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_a_quick_command_returns_its_result(box: Session) -> None:
 async def test_foreign_shells_that_are_no_longer_listed_are_forgotten(
     box: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An init that lists others each time must not make the host keep them all."""
+    """A hostile init could list new shells each time. The host must not keep them all."""
     ours = await box.start("sleep 600")
     link, numbers = box.sandbox.link, iter(range(1, 7))
 

@@ -1,4 +1,4 @@
-"""Changes taken back in a running sandbox."""
+"""Discarding changes in a running sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged sessions in real sandboxes: look, keep, take back; checkpoints; what outlives whom."""
+"""Staged sessions in real sandboxes: review, apply, discard, checkpoints, and what outlives the session."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine_name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["workspace", "root_workspace"])
 def place(request: pytest.FixtureRequest) -> Path:
-    """Once a user's own, once root's, which is mapped."""
+    """Once a user's own workspace, once root's, which is id-mapped."""
     path: Path = request.getfixturevalue(request.param)
     return _filled(path)
 
@@ -164,7 +164,7 @@ anyio.run(main)
 
 
 def elsewhere(id: str, engine: str, *work: str) -> str:
-    """What another process does with a session."""
+    """Do `work` with the session in another process. Returns what it prints."""
     script = OTHER.format(work="\n    ".join(work))
     done = subprocess.run([sys.executable, "-c", script, id, engine], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

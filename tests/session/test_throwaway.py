@@ -1,4 +1,4 @@
-"""One command in a sandbox of its own."""
+"""One command in its own sandbox."""
 
 from pathlib import Path
 

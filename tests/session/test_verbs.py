@@ -1,4 +1,4 @@
-"""What a session offers is written down: a name that anybody may use is a promise, all others begin with a line."""
+"""Every public name of a session is declared. Private names begin with an underscore."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOR_TOOLS_AND_SURFACES = {
     "adopt", "allow", "ask", "audit", "copy_out", "env", "image", "init_tools", "network", "resolve_cwd", "sandbox",
     "stay",
 }  # fmt: skip
-"""Of our own, which have an event loop; everything else is there in `belljar.sync` too."""
+"""Used only by Belljar's own tools and surfaces. All other public names are in `belljar.sync` too."""
 
 
 def test_every_public_name_of_a_session_is_declared(tmp_path: Path) -> None:

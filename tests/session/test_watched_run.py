@@ -1,4 +1,4 @@
-"""A callback that listens to a command harms only that command."""
+"""A failing output callback harms only its own command."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
