@@ -1,4 +1,4 @@
-"""Applying: what is in the workspace afterwards, what is refused, and that no crash leaves half a file."""
+"""Applying changes: what the workspace then holds, what is refused, and that no crash leaves half a file."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_change_of_attributes_alone_is_seen_and_applied(stage: Stage) -> None:
     os.setxattr(stage.host / "b.txt", "user.old", b"1")
     os.setxattr(stage.merged / "a.txt", "user.note", b"new")
     os.setxattr(stage.merged / "b.txt", "user.old", b"2")
-    (stage.merged / "dir" / "c.txt").chmod(0o644)  # copied up, with nothing changed
+    (stage.merged / "dir" / "c.txt").chmod(0o644)  # copied into the upper layer, but unchanged
     assert stage.kinds() == {"a.txt": "modified", "b.txt": "modified"}
     with stage.area.layers() as layers:
         assert "# extended attributes differ\n" in unified(layers, layers.changes())

@@ -1,4 +1,4 @@
-"""Where changes are kept: as long as there are any."""
+"""The directory that keeps staged changes exists only while there are any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change says about its file."""
+"""What a change reports about its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two staged sessions of one workspace, against each other."""
+"""Comparing two staged sessions of one workspace."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the host changed meanwhile is not lost."""
+"""Applying never loses what the host has changed since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are copied as they are: holes, attributes, odd names."""
+"""Files are copied exactly: holes, attributes, odd names."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_a_sparse_file_stays_sparse_and_attributes_come_along(stage: Stage) -> N
 
 
 def _read_so_far() -> int:
-    """Bytes, by this process."""
+    """How many bytes this process has read so far."""
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def test_holes_of_sparse_files_are_never_read_or_written(stage: Stage) -> None:
-    """A command makes as many as it likes for nothing: nobody on the host reads them."""
+    """Huge sparse files cost a command nothing, so the host must not read their holes."""
     big, size, review = stage.merged / "big", 8 << 30, Review(stage.area)
     with big.open("wb") as file:
         file.write(b"begin\0")
@@ -91,12 +91,12 @@ def test_a_digest_depends_on_contents_and_not_on_holes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [5 << 30, 96 << 20])
 def test_a_big_file_never_goes_through_memory_whatever_is_done_with_it(stage: Stage, size: int) -> None:
-    """Of five gigabytes all but what must read every byte; that is done with as much as would show."""
+    """With 5 GB for all that need not read every byte, with 96 MB for the rest."""
     held, review = stage.host / "big", Review(stage.area)
     with held.open("wb") as file:
         file.truncate(size)
     stage.area.meta["since"] = held.stat().st_ctime_ns + 1
-    with (stage.merged / "big").open("r+b") as file:  # the overlay copies it up, holes and all
+    with (stage.merged / "big").open("r+b") as file:  # the overlay copies it into the upper layer, with its holes
         file.write(b"\0new")
         file.truncate(size + 1 if size > 1 << 30 else size)
     tracemalloc.start()

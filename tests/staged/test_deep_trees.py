@@ -1,4 +1,4 @@
-"""Trees that are deeper than Python, and so pytest, can follow."""
+"""Trees that are too deep for Python's recursion, and so for pytest's."""
 
 from __future__ import annotations
 

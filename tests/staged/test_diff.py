@@ -1,4 +1,4 @@
-"""Diffs that people know, and that git itself can apply."""
+"""Diffs in the usual format, which git itself can apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index that git wrote anew, for inodes that look different, is no change; one that says something else is."""
+"""A git index that differs only in inode data is no change. An index with other contents is one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_git_status_in_the_sandbox_is_no_change(stage: Stage) -> None:
     git(stage.host, "init", "-q")
     git(stage.host, "add", "-A")
     before = git(stage.host, "commit", "-qm", "one")
-    os.chown(stage.merged / "a.txt", 54321, 54321)  # as all are, inside
+    os.chown(stage.merged / "a.txt", 54321, 54321)  # in a sandbox every file has another owner
     assert git(stage.merged, "status") != before
     assert stage.kinds() == {}
     (stage.merged / "b.txt").write_text("new")
@@ -57,7 +57,7 @@ def test_git_status_in_the_sandbox_is_no_change(stage: Stage) -> None:
 
 @pytest.fixture
 def committed(stage: Stage) -> Stage:
-    """A repository that is older than the session, and a commit in the sandbox."""
+    """A repository that is older than the session, with a commit made in the sandbox."""
     git(stage.host, "init", "-q")
     git(stage.host, "add", "-A")
     git(stage.host, "commit", "-qm", "one")

@@ -1,4 +1,4 @@
-"""Layers that no overlay would write, and a host that changes under an apply: nothing outside is touched."""
+"""Layers that no overlay would write, and a host that changes during an apply: nothing outside is touched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def upper(stage: Stage) -> Path:
-    """Where a hostile sandbox can write anything, with no overlay in between."""
+    """The upper layer without its overlay, as if a hostile sandbox could write anything there."""
     unmount(stage.merged)
     return stage.area.path / "upper"
 
@@ -57,7 +57,7 @@ def _nest(at: Path, name: str, levels: int) -> None:
 
 
 def test_a_tree_nested_too_deeply_can_be_discarded(stage: Stage, upper: Path) -> None:
-    levels = 1100  # more than Python's own stack
+    levels = 1100  # more than Python's recursion limit
     _nest(upper, "d", levels)
     with pytest.raises(BelljarError, match="nested too deeply"):
         stage.area.snapshot("point")

@@ -1,4 +1,4 @@
-"""An apply that is killed, refused or raced in the middle."""
+"""An apply that is killed, fails or meets a race in the middle."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_apply_killed_at_200_points_leaves_each_file_old_or_new_and_resumes(s
             dying.stdin.flush()
             status = int(dying.stdout.readline())
             if not promised and (stage.area.path / "journal.json").exists():
-                promised, at = True, 0  # from here on the journal's steps are all there is to do
+                promised, at = True, 0  # from now on it only carries out the journal's steps
             for name, what in tree(stage.host).items():
                 known = what in (old.get(name), new.get(name)) or what[0] == "directory" or name.endswith(".belljar")
                 assert known, (points, name, what)
@@ -95,13 +95,13 @@ def test_an_error_in_the_middle_of_an_apply_undoes_the_rest(stage: Stage) -> Non
         assert tree(stage.host) == before
     finally:
         subprocess.run(["chattr", "-i", str(stage.host / "b.txt")], check=True)
-    apply(stage.area, [name for name in stage.changes() if name != "b.txt"])  # which chattr changed
+    apply(stage.area, [name for name in stage.changes() if name != "b.txt"])  # without the file that chattr has touched
     apply(stage.area, force=True)
     assert tree(stage.host) == tree(stage.merged)
 
 
 def test_an_apply_by_root_follows_no_name_that_the_owner_swaps(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """He may rename whatever is in his directories, also what root made there, between any two steps of root's."""
+    """The owner may rename everything in his directories at any moment, even what root made there."""
     secrets = [stage.host / f"secret{number}" for number in range(4)]
     for path in stage.host.rglob("*"):
         os.chown(path, 4711, 4711, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""What changed, in every odd case, read off the upper layer."""
+"""Reading the changes from the upper layer, in every odd case."""
 
 from __future__ import annotations
 
@@ -99,7 +99,6 @@ def test_a_name_changed_only_in_case_is_gone_and_new(stage: Stage) -> None:
 
 
 def test_an_untouched_directory_is_never_opened(stage: Stage) -> None:
-    """A directory of the workspace that nobody touched is never opened."""
     (stage.host / "locked").mkdir()
     (stage.merged / "a.txt").write_text("x")
     stage.host.joinpath("locked").chmod(0)

@@ -1,4 +1,4 @@
-"""Texts that are long to compare are compared as far as they can be."""
+"""Comparing long texts takes bounded time, even if the result is less exact."""
 
 from __future__ import annotations
 

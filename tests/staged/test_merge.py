@@ -1,4 +1,4 @@
-"""Both sides changed a text file: merged where their changes do not meet, a conflict where they do."""
+"""Both sides changed a text file: changes to different lines are merged, changes to the same lines are a conflict."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BASE = "".join(f"{n}\n" for n in range(10))
 
 @pytest.fixture
 def text(stage: Stage) -> Stage:
-    """`a.txt` is looked at after the sandbox changed its first line."""
+    """The sandbox has changed the first line of `a.txt`, and its changes have been listed."""
     (stage.host / "a.txt").write_text(BASE)
-    stage.area._note(since=stage.area.since + 10**9)  # as if it had been staged only now
+    stage.area._note(since=stage.area.since + 10**9)  # as if the session had started only now
     (stage.merged / "a.txt").write_text(BASE.replace("0\n", "sandbox\n"))
     assert stage.kinds() == {"a.txt": "modified"}
     stage.area._note(since=stage.area.since - 10**9)
@@ -49,7 +49,7 @@ def test_what_the_sandbox_does_after_a_merge_is_merged_again(text: Stage) -> Non
     _host(text, "9\n", "host\n")
     apply(text.area, merge=True)
     (text.merged / "a.txt").write_text((text.merged / "a.txt").read_text().replace("5\n", "more\n"))
-    with pytest.raises(Conflict):  # it would take the host's change back
+    with pytest.raises(Conflict):  # it would undo the host's change
         apply(text.area)
     apply(text.area, merge=True)
     assert (text.host / "a.txt").read_text() == "sandbox\n1\n2\n3\n4\nmore\n6\n7\n8\nhost\n"
@@ -75,7 +75,7 @@ def test_changes_to_the_same_lines_are_a_conflict_and_nothing_is_applied(text: S
 
 def test_without_a_base_version_a_conflict_is_not_merged(text: Stage) -> None:
     (base,) = (text.area.path / merge.FOLDER).iterdir()
-    base.write_bytes(base.read_bytes()[:-1])  # a crash cut it off
+    base.write_bytes(base.read_bytes()[:-1])  # as if a crash had cut it off
     _host(text, "9\n", "host\n")
     with pytest.raises(Conflict):
         apply(text.area, merge=True)
@@ -92,7 +92,7 @@ def test_the_host_s_own_change_is_never_taken_for_a_base(stage: Stage) -> None:
 def test_settings_of_git_that_are_merged_are_judged_as_they_will_be(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sandbox that still runs shows harmless ones to whoever judges, and others to whoever merges."""
+    """A running sandbox could show harmless settings to the check, and other ones to the merge."""
     lines = ["[user]", "name = a", "email = a", "[init]", "defaultbranch = a", "[pull]", "ff = true", ""]
     own = stage.host / ".git" / "config"
     own.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Workspaces that are not a plain directory on the same disk: other file systems, overlays, git's own arrangements."""
+"""Workspaces that are not a plain directory on one disk: other file systems, overlays, git's special layouts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_hard_link_is_broken_for_the_changed_name_only(stage: Stage) -> None:
     os.link(stage.host / "a.txt", stage.host / "twin")
     (stage.merged / "a.txt").write_text("changed")
     assert stage.kinds() == {"a.txt": "modified"}
-    apply(stage.area, force=True)  # the link is newer than the session
+    apply(stage.area, force=True)  # force, because the link is newer than the session
     assert (stage.host / "twin").read_text() == "one\ntwo\nthree\n"
     assert (stage.host / "a.txt").read_text() == "changed"
 
@@ -91,7 +91,7 @@ def test_a_submodule_is_one_change_and_its_hooks_are_held_back(stage: Stage, tmp
     _git("add", "-A", at=stage.merged / "sub")
     _git("commit", "-qm", "two", at=stage.merged / "sub")
     assert stage.kinds() == {".git": "modified", "sub/new": "added"}
-    assert apply(stage.area, force=True).held == []  # the repository is newer than the session
+    assert apply(stage.area, force=True).held == []  # force, because the repository is newer than the session
     (stage.merged / ".git/modules/sub/hooks/pre-commit").write_text("evil")
     assert apply(stage.area).held == [".git"]
     (stage.merged / "sub/.git").write_text("gitdir: /tmp/evil")

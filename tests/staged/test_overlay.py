@@ -1,4 +1,4 @@
-"""The overlay, over every file system."""
+"""The overlay, on every kind of file system."""
 
 from __future__ import annotations
 

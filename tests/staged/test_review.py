@@ -1,4 +1,4 @@
-"""Taking changes back after the sandbox has gone; single hunks."""
+"""Discarding changes after the sandbox is gone, and applying single hunks."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_a_running_sandbox_writes_after_the_review_is_not_applied(
 
 
 def test_a_hook_that_replaced_the_shown_file_is_not_applied(stage: Stage) -> None:
-    """Of `.git` only the number of changes is shown."""
+    """The diff shows only the number of changes in `.git`, so it does not reveal the hook."""
     (stage.merged / ".git" / "refs").mkdir(parents=True)
     (stage.merged / ".git" / "refs" / "x").write_text("x")
     review = Review(stage.area)
@@ -113,7 +113,7 @@ def test_a_hook_that_replaced_the_shown_file_is_not_applied(stage: Stage) -> Non
 
 @pytest.mark.parametrize("cut_off", [False, True])
 def test_a_binary_file_is_applied_as_it_was_when_it_was_shown(stage: Stage, cut_off: bool) -> None:
-    """Kind, mode and size are the same; so is the diff."""
+    """The replaced file has the same kind, mode, size and diff."""
     (stage.merged / "a.txt").write_text("other\n")
     (stage.merged / "b.txt").write_bytes(b"\0harmless")
     review, changes = Review(stage.area), stage.changes()

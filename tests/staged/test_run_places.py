@@ -1,4 +1,4 @@
-"""Where git looks for what it runs, under any name."""
+"""All places where git looks for programs to run, under any name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was applied can be taken back."""
+"""Undoing an apply."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_the_host_put_into_an_applied_directory_survives_an_undo(stage: Sta
 
 
 def test_an_undo_does_not_follow_a_link_that_replaced_an_applied_directory(stage: Stage, tmp_path: Path) -> None:
-    """Nor does it stop it half-way, for good."""
+    """And the link does not make the undo fail half-way for good."""
     before, outside = tree(stage.host), tmp_path / "outside"
     (stage.merged / "new/deep").mkdir(parents=True)
     (stage.merged / "new/deep/f").write_text("f")
@@ -142,7 +142,7 @@ def test_a_change_of_a_directorys_mode_copies_no_contents(stage: Stage) -> None:
 
 
 class Cut(BaseException):
-    """In the place of a kill."""
+    """Raised in place of a kill."""
 
 
 def cut_at(point: int) -> Callable[[str], None]:
@@ -156,7 +156,7 @@ def cut_at(point: int) -> Callable[[str], None]:
 
 
 def shut_directories(place: Path) -> tuple[Path, StagedArea]:
-    """What a sandbox leaves that opened directories without the write bit, wrote to them and shut them again."""
+    """Staged changes of a sandbox that made read-only directories writable, wrote to them, and restored their mode."""
     host = place / "host"
     for name in ("shut", "opened", "closed"):
         (host / name).mkdir(parents=True)

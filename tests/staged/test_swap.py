@@ -1,4 +1,4 @@
-"""A mount is exchanged in a running sandbox."""
+"""Exchanging a mount in a running sandbox."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.oci]
 
 
 async def test_a_hundred_checkpoints_can_be_made_and_any_restored(root_workspace: Path) -> None:
-    """On one engine, with the workspace that is mapped: the layers are the same everywhere."""
+    """On one engine and with an id-mapped workspace only: the layers are the same everywhere."""
     async with Session(root_workspace, changes="staged", engine="oci") as box:
         for number in range(100):
             await box.run(f"echo {number} > n; echo x > f{number}")

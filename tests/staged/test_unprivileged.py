@@ -1,4 +1,4 @@
-"""A caller who is not root stages too: the engine mounts the overlay, and its marks are user attributes."""
+"""A caller who is not root can stage changes too: the engine mounts the overlay, which uses user attributes."""
 
 from __future__ import annotations
 
