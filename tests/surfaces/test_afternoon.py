@@ -20,12 +20,12 @@ class Adding(unittest.TestCase):
     def test_it(self):
         self.assertEqual(sums.add(1, 2), 3)
 """
-RUN_TESTS = "python3 -B -m unittest discover -q -s app"  # -B: an edit of the same length within a second is not seen
+RUN_TESTS = "python3 -B -m unittest discover -q -s app"  # -B: else Python's cache hides a quick edit of equal length
 
 
 @pytest.fixture
 def origin(tmp_path: Path) -> Path:
-    """Somebody's repository, with a bug in it."""
+    """A repository with a bug."""
     path = tmp_path / "origin"
     path.mkdir()
     (path / "sums.py").write_text(SUMS)

@@ -1,4 +1,4 @@
-"""A verdict in words for the person who is asked."""
+"""A verdict in plain words, for the person who is asked."""
 
 from typing import get_args, get_type_hints
 

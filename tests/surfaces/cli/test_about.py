@@ -1,4 +1,4 @@
-"""What Belljar says of itself."""
+"""Version and general information about Belljar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that is done when the status and the output are out."""
+"""Work that is done after the exit status and the output have been delivered."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_deferred_work_runs_after_the_command_line_has_ended(tmp_path: Path) -> 
     ended = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, pass_fds=[writer])
     os.close(writer)
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, "out\n", "")
-    (tmp_path / "go").write_text("")  # waits until the work asks for it
-    assert os.read(reader, 1) == b""  # nothing that was handed down is held
+    (tmp_path / "go").write_text("")  # waits until the deferred work reads it
+    assert os.read(reader, 1) == b""  # it holds no inherited descriptor
     os.close(reader)
     assert (tmp_path / "done").read_text() == "False True True"
 
@@ -78,7 +78,7 @@ def test_without_a_fork_deferred_work_is_done_at_once(alone: str, tmp_path: Path
     assert (tmp_path / "done").exists()
 
 
-# A parent that orphans come to, and that stays until the last of them has ended.
+# A parent process that adopts orphans, and stays until the last of them has ended.
 PARENT = """
 import ctypes, os, subprocess, sys
 ctypes.CDLL(None).prctl(36, 1)

@@ -1,4 +1,4 @@
-"""A person at the terminal is asked."""
+"""Questions to a person at the terminal."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_host_is_asked_about_while_the_program_runs(workspace: Path, forced: s
     assert "wants to reach b.example on port 80" in terminal.until("allow it? ")
     terminal.type("n\n")
     terminal.until("code-403")
-    terminal.insist("Ada\n", "hello Ada")  # keys are the program's again
+    terminal.insist("Ada\n", "hello Ada")  # keys go to the program again
     assert terminal.status() == 0
 
 

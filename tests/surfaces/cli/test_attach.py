@@ -1,4 +1,4 @@
-"""Leaving a program that runs in a session, and coming back to it."""
+"""Detaching from a program that runs in a session, and attaching to it again."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_a_program_can_be_detached_and_attached_again(session: str) -> None:
     (shell,) = belljar("shells", "--json").json
     assert (shell["id"], shell["status"]) == (id, "running")
     second = Terminal.belljar("attach", id, rows=33, cols=90)
-    second.until("you-said-one")  # what it had printed before
-    second.type("\x10two\r")  # a lone Ctrl+P is the program's
+    second.until("you-said-one")  # its earlier output
+    second.type("\x10two\r")  # a single Ctrl+P goes to the program
     second.until("two")
     second.type("quit\r")
     second.until("you-said-quit")
@@ -45,7 +45,7 @@ def test_a_program_can_be_detached_and_attached_again(session: str) -> None:
 def test_a_detached_session_keeps_its_policy(workspace: Path) -> None:
     (workspace / "text").write_text("begun\n")
     terminal = Terminal.belljar("run", "--workspace", str(workspace), "--policy", "strict", "cat text -")
-    terminal.until("begun\r\n")  # not an echo of what was typed too early
+    terminal.until("begun\r\n")  # not the echo of keys that were typed too early
     terminal.type("\x10\x11")
     terminal.until("comes back")
     assert terminal.status() == 0

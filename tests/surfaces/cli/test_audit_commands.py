@@ -1,4 +1,4 @@
-"""`belljar audit show|verify`"""
+"""`belljar audit show|verify`."""
 
 from __future__ import annotations
 

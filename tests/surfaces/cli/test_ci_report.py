@@ -1,4 +1,4 @@
-"""The words for machines, and the workflow that the manual shows."""
+"""Output for CI systems, and the workflow that the manual shows."""
 
 from __future__ import annotations
 

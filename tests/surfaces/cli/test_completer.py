@@ -1,4 +1,4 @@
-"""Tab in safe mode."""
+"""The Tab key in safe mode."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_tab_completes_files_programs_and_branches(terminal: Terminal, workspace
 
 
 def complete(terminal: Terminal, *typed_and_shown: str) -> None:
-    """Type a part, press Tab, wait for the rest to be shown, and so on; then Enter."""
+    """For each part: type it, press Tab and wait until the completion is shown. Then press Enter."""
     terminal.until("$")
     for index, text in enumerate(typed_and_shown):
         if index % 2:

@@ -1,4 +1,4 @@
-"""Completion in the shells that people use."""
+"""Completion in bash and the other usual shells."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_bash_completes_commands_actions_and_options(tmp_path: Path, capsys: pyt
 
 @pytest.fixture
 def person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str, str], Terminal]:
-    """A shell on a terminal, as somebody has set it up who uses us."""
+    """A shell on a terminal, set up as a user of Belljar would do it."""
 
     def shell(name: str, setup: str) -> Terminal:
         if shutil.which(name) is None:

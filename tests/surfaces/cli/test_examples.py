@@ -1,4 +1,4 @@
-"""The examples in the help of each command: there, and accepted as they are typed."""
+"""Each command's help has examples, and they are accepted as they stand."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_command_group_shows_the_examples_of_its_members() -> None:
 
 @pytest.mark.parametrize("line", TYPED)
 def test_an_example_is_accepted(line: str, tmp_path: Path) -> None:
-    """Typed at a real bash; what `belljar` is called with must parse."""
+    """A real bash reads the example. The arguments that `belljar` gets from it must parse."""
     typed = re.split(" {2,}", line)[0]
     programs, calls = tmp_path / "bin", tmp_path / "calls"
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""Files into a session and out of it."""
+"""Copying files into a session and out of it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_port_is_forwarded_in_every_notation(session: str, ways: list[str]) ->
 
 
 def _answer(url: str) -> str:
-    """Once the server inside listens."""
+    """The answer of the server inside, once it listens."""
     while True:
         try:
             with urllib.request.urlopen(url, timeout=30) as answer:

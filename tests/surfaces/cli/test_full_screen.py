@@ -1,4 +1,4 @@
-"""Programs that take the whole screen, and prompts of their own, on a real terminal inside the sandbox."""
+"""Full-screen programs and interactive prompts, on a real terminal inside the sandbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from belljar.images import catalog
 
 pytestmark = pytest.mark.usefixtures("base_image")
 LEFT = "\x1b[?1049l"
-"""The other screen is left again."""
+"""Sent when a program leaves the alternate screen."""
 
 
 def run(workspace: Path, *args: str, rows: int = 24, cols: int = 80) -> Terminal:
@@ -39,7 +39,7 @@ def test_vim_in_safe_mode_is_stopped_brought_back_and_redrawn_at_another_size(wo
     terminal.until("Stopped")
     terminal.line("fg")
     terminal.until("line 39")
-    terminal.type("\x03")  # vim's own: how to leave it
+    terminal.type("\x03")  # vim then prints how to leave it
     terminal.until(":qa")
     terminal.insist(":q!\r", LEFT)
     terminal.line("exit")
@@ -82,7 +82,7 @@ def test_pythons_prompt_takes_lines_ctrl_c_and_ctrl_d(workspace: Path) -> None:
     terminal.insist("\x03", "KeyboardInterrupt")
     terminal.until(">>> ")
     terminal.type("\x04")
-    assert terminal.status() in (0, 130)  # some Pythons end by the signal that they had caught, also outside
+    assert terminal.status() in (0, 130)  # some Pythons end with a caught signal's status, also outside
 
 
 def test_nodes_prompt_takes_lines_ctrl_c_and_ctrl_d(workspace: Path, engine: DockerEngine) -> None:

@@ -1,4 +1,4 @@
-"""Commands and options of Docker are answered with ours."""
+"""A command or option of Docker gets an answer that names Belljar's own."""
 
 from __future__ import annotations
 

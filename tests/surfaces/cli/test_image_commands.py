@@ -1,4 +1,4 @@
-"""`belljar images import|remove|prune` against a real store."""
+"""`belljar images import|remove|prune` with a real store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYER = tar([member("hello", b"hello")])
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BELLJAR_IMAGES", str(tmp_path / "images"))
-    monkeypatch.setenv("BELLJAR_ENGINE", "auto")  # set and forgotten, whatever a command line sets it to
+    monkeypatch.setenv("BELLJAR_ENGINE", "auto")  # restored after the test, whatever the command line sets it to
 
 
 def test_an_image_is_imported_removed_and_its_layers_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,13 +95,11 @@ def test_the_bar_of_a_build_moves_with_every_package(tmp_path: Path) -> None:
     terminal = Terminal.belljar("images", "build", "base", "--engine", "oci", cols=100, PATH=path, STEPS=str(steps),
                                 EMPTY=str(empty), XDG_CACHE_HOME=str(tmp_path / "cache"))  # fmt: skip
     shown = []
-    at = os.open(
-        steps, os.O_RDWR
-    )  # for both: a build that has ended is told by what it printed, not by a wait for ever
+    at = os.open(steps, os.O_RDWR)  # both ends, so that the test never hangs if the build has ended
     for name in ("less", "git", "vim-tiny"):
         shown.append(terminal.until(f"% installing remaining: {name}")[-4:])
         os.write(at, b"\n")
     terminal.until("is ready")
     assert terminal.status() == 0
-    os.close(at)  # a pipe that nobody has open forgets what is in it
+    os.close(at)  # only now: a pipe loses its contents when no process has it open
     assert shown == sorted(set(shown)), "each time farther"

@@ -1,4 +1,4 @@
-"""What can be asked without a sandbox, and every kind of bad input: one clear line, the right status."""
+"""Commands that need no sandbox, and every kind of bad input: one clear line, the right status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions have names."""
+"""Names of sessions."""
 
 from __future__ import annotations
 

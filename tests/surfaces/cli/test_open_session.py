@@ -1,4 +1,4 @@
-"""A session is opened, and given up where a signal ends us meanwhile."""
+"""Opening a session, and giving it up if a signal ends Belljar meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ reason = "Not in this house."
 def test_a_signal_ends_the_command_while_its_session_opens(
     workspace: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    with socket.socket(socket.AF_UNIX) as engine:  # that never answers
+    with socket.socket(socket.AF_UNIX) as engine:  # never answers
         engine.bind(str(tmp_path / "engine"))
         engine.listen()
         env = {"DOCKER_HOST": f"unix://{tmp_path}/engine"}

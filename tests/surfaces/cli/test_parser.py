@@ -1,4 +1,4 @@
-"""The command line is read as people write it."""
+"""The command line accepts what people usually write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`belljar policy` list, show, explain and test, as a person meets them."""
+"""`belljar policy` list, show, explain and test, as a user sees them."""
 
 from __future__ import annotations
 

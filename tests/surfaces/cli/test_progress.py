@@ -1,4 +1,4 @@
-"""Progress of what takes long."""
+"""Progress of long operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said after a command's output."""
+"""Remarks after a command's output."""
 
 from argparse import Namespace
 

@@ -67,7 +67,7 @@ def test_exact_text_has_no_control_characters_but_newlines_and_tabs(text: str) -
 
 @pytest.mark.parametrize("hidden", "\xad\u034f\u115f\u180e\u206a\u2800\u3164\ufe01\uffa0\U000e0101\u200d\ufe0f")
 def test_exact_text_shows_every_invisible_character(hidden: str) -> None:
-    """A variable whose name is a filler, a word that is not the one it looks like."""
+    """Such a character can be a variable's whole name, or make a word look like another."""
     for text in (f"if (a{hidden}) run({hidden})", f"{hidden}x", f"=\u00e9{hidden}{hidden}\u200b\u200d"):
         assert hidden not in exact(text).replace("\u00e9" + 2 * hidden, "")
 

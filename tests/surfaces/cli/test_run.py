@@ -219,13 +219,13 @@ SELDOM = {
     "belljar.staged.area", "belljar.staged.overlay", "belljar.tools", "datetime", "docker", "pydantic", "random",
     "secrets", "tempfile", "tomllib",
 }  # fmt: skip
-"""What a plain command never needs: each module costs it some tenths of a millisecond."""
+"""Modules that a plain command never needs. Each costs some tenths of a millisecond."""
 LATER = {"anyio", "asyncio", "belljar.link", "belljar.policy", "belljar.session", "concurrent.futures", "logging"}
-"""What is imported while the engine works."""
+"""Modules that are imported while the engine works."""
 
 
 def loaded(program: str, names: set[str], *argv: str) -> str:
-    """Those of `names` that a new Python has loaded when `program` is done."""
+    """The modules among `names` that a new Python has loaded after running `program`."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     program = f"import sys; {program}; print(*sorted({names} & sys.modules.keys()))"
     return subprocess.run([sys.executable, "-c", program, *argv], env=env, capture_output=True, text=True).stdout
@@ -238,7 +238,7 @@ def test_a_launch_starts_with_few_imports() -> None:
 def test_a_plain_command_imports_nothing_that_only_others_need(workspace: Path) -> None:
     program = "from belljar.surfaces.cli.main import main; main(sys.argv[1:])"
     argv = ("run", "--workspace", str(workspace), "--", "echo", "ran")
-    at_first_use = {"random", "tempfile"}  # to install the init
+    at_first_use = {"random", "tempfile"}  # needed to install the init
     assert loaded(program, SELDOM - at_first_use, *argv) == "ran\n\n"
 
 
@@ -261,7 +261,7 @@ def test_a_wrong_working_directory_is_reported_as_text_and_as_json(workspace: Pa
 
 
 class Held:
-    """A launch that waits for its engine until it is told how that went."""
+    """A launch that waits until the test decides how it ends."""
 
     def __init__(self) -> None:
         self.answered = threading.Event()

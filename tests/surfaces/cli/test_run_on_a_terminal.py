@@ -1,4 +1,4 @@
-"""`belljar run` on a real terminal: a program inside gets one too, and nothing typed for it reaches the host."""
+"""`belljar run` on a real terminal: the program inside gets one too, and no key typed for it reaches the host."""
 
 from __future__ import annotations
 

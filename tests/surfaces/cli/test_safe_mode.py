@@ -1,4 +1,4 @@
-"""Safe mode: by pipe, and on a real terminal driven as a person would."""
+"""Safe mode, through a pipe and on a real terminal."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_signal_ends_safe_mode_and_its_sandbox(workspace: Path) -> None:
 def test_a_signal_ends_safe_mode_while_its_output_is_not_read(workspace: Path) -> None:
     with start("shell", "--workspace", workspace, stdin=-1) as process:
         say(process, "yes", "y")
-        time.sleep(0.5)  # pipe and queue fill up
+        time.sleep(0.5)  # until the pipe and the queue are full
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 128 + signal.SIGTERM
 
@@ -146,7 +146,7 @@ def test_an_ask_shows_risk_and_effects_and_takes_no_yes_or_always(terminal: Term
     shown = terminal.until("[a]lways:")
     assert "critical" in shown
     assert "it would run as root: sudo true" in shown
-    assert "privilege.sudo" not in shown  # our words, not the policy's
+    assert "privilege.sudo" not in shown  # a plain phrase, not the policy's term
     terminal.type("n\r")
     terminal.until("you declined")
     terminal.line("sudo true; touch no")
@@ -176,7 +176,7 @@ def test_a_signal_ends_safe_mode_during_a_question(terminal: Terminal) -> None:
 
 
 def test_a_signal_delivered_to_another_thread_ends_safe_mode(terminal: Terminal) -> None:
-    """The kernel chooses the thread; only in the main one a wait is broken by it."""
+    """The kernel chooses the thread, but only a signal to the main thread interrupts a wait."""
     terminal.line("echo u'p'; cat")
     terminal.until("up\r\n")
     other = next(int(id) for id in os.listdir(f"/proc/{terminal.pid}/task") if int(id) != terminal.pid)
@@ -186,7 +186,7 @@ def test_a_signal_delivered_to_another_thread_ends_safe_mode(terminal: Terminal)
 
 
 def test_safe_mode_ends_with_its_terminal_even_without_a_signal(workspace: Path) -> None:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # what it starts inherits that
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # the child inherits the mask
     terminal = Terminal.belljar("shell", "--workspace", workspace)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     terminal.line("echo u'p'; sleep 1000")
@@ -315,7 +315,7 @@ def test_ctrl_backslash_does_not_leave_safe_mode(workspace: Path, tmp_path: Path
 
 
 def test_setting_an_editing_mode_does_not_break_the_shell(terminal: Terminal) -> None:
-    """In an interactive bash it makes the keyboard what is read next, in the middle of our text."""
+    """In an interactive bash it would make bash read the keyboard in the middle of our text."""
     for mode in ("vi", "emacs"):
         terminal.line(f"x=kept; set -o {mode}")
         terminal.until("· ")
@@ -340,7 +340,7 @@ def test_the_status_of_a_line_is_known_to_the_next(terminal: Terminal) -> None:
 
 
 def test_the_history_is_the_person_s_own(terminal: Terminal) -> None:
-    terminal.line("export x=1; exec true")  # the new shell's first text is ours
+    terminal.line("export x=1; exec true")  # the new shell first gets a text of Belljar's own
     terminal.until("· ")
     terminal.line("echo one")
     terminal.until("· ")
@@ -349,7 +349,7 @@ def test_the_history_is_the_person_s_own(terminal: Terminal) -> None:
     assert "echo one\r\n" in shown
     assert "builtin" not in shown
     terminal.line("fc -s echo")
-    terminal.until("run it?")  # nobody saw what it runs
+    terminal.until("run it?")  # it asks, because the command was not visible
     terminal.type("y\r")
     terminal.until("\none\r\n")
     terminal.line(":quit")
@@ -379,7 +379,7 @@ def test_a_port_already_forwarded_is_not_offered(terminal: Terminal) -> None:
     terminal.until("· ")
     terminal.line(serve.format(8001))
     shown = terminal.until("· ")
-    while "a server listens on port 8001" not in shown:  # it is told when looking costs nothing
+    while "a server listens on port 8001" not in shown:  # reported as soon as a check costs nothing
         terminal.line("sleep 0.1")
         shown += terminal.until("· ")
     assert "port 8000" not in shown

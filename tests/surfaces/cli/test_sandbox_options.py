@@ -1,4 +1,4 @@
-"""Options of a sandbox, from the command line and from files."""
+"""A sandbox's options, from the command line and from files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_variables_come_from_files_too(tmp_path: Path, workspace: Path, monkeypa
 def test_an_env_file_cannot_take_variables_from_the_host(
     tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repository's `.env` names a token; only the command line may."""
+    """A repository's `.env` may name a token. Only the command line may pass it on."""
     monkeypatch.setenv("CLOUD_TOKEN", "s3cretvalue")
     (workspace / ".env").write_text("ONE=1\nCLOUD_TOKEN\n")
     answer = belljar("run", "--workspace", workspace, "--env-file", workspace / ".env", "env")

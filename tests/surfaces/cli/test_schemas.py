@@ -1,4 +1,4 @@
-"""What --json prints has a published schema."""
+"""Everything that --json prints has a published schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from belljar.surfaces.cli.schemas import SCHEMAS
 
 
 def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[list[str]]:
-    """Every command, with the words that lead to it."""
+    """Every command, with the words that call it."""
     found = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
     if found is None:
         yield list(words)
@@ -62,7 +62,7 @@ def test_json_output_matches_the_schemas(workspace: Path) -> None:
 
 
 WITHOUT_AN_ANSWER = {"shell", "mcp", "attach"}
-"""They end when somebody leaves them; all that can be told is an error."""
+"""Interactive commands, which end when the user leaves. They can only report errors."""
 
 
 @pytest.mark.parametrize("words", list(leaves(build())), ids=" ".join)

@@ -1,4 +1,4 @@
-"""Sessions and background shells: separate invocations see the same sandbox."""
+"""Sessions and background shells: separate calls of `belljar` use the same sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings come from files that no command can write, and the operator's word is the last."""
+"""Settings come from files that no command can write. The operator's settings win."""
 
 import os
 from argparse import Namespace
@@ -151,7 +151,7 @@ def test_an_enforced_network_none_overrides_the_policy_s_hosts(files: tuple[Path
 def test_a_path_is_relative_to_the_file_that_names_it(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repository that ships a file of that name is not obeyed."""
+    """A file of that name in a repository must not be used."""
     repository = tmp_path / "repository"
     for place in (tmp_path, files[1].parent, repository):
         (place / "pol").mkdir(parents=True)
@@ -190,7 +190,7 @@ def test_a_mistake_names_the_file(files: tuple[Path, Path], text: str, said: str
 
 @pytest.mark.root
 def test_a_link_of_another_user_s_to_a_file_of_ours_is_not_followed(files: tuple[Path, Path]) -> None:
-    """As root with his HOME: the policy and the runtime that it names would be those beside his link."""
+    """With root running under his HOME, relative paths in our file would lead to files beside his link."""
     _, user = files
     ours = user.parents[1] / "ours.toml"
     ours.write_text('runtime = "bin/runc"\n')

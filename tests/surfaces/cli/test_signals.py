@@ -1,4 +1,4 @@
-"""Ctrl-C, and signals that end us."""
+"""Ctrl-C, and signals that end Belljar."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_signal_during_the_launch_leaves_nothing(workspace: Path, tmp_path: Pa
 
 
 def test_ctrl_c_is_delayed_until_an_import_is_done() -> None:
-    """There it could leave a lock held that the launching thread waits for, for ever."""
+    """Otherwise the import lock could stay held, and the launching thread would wait for it forever."""
     done = []
 
     def imports() -> None:

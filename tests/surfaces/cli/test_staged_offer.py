@@ -1,4 +1,4 @@
-"""A staged run ends with the list and a question."""
+"""A staged run ends with the list of changes and a question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that outlived their session."""
+"""Staged changes that outlived their session."""
 
 from __future__ import annotations
 

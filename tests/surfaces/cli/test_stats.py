@@ -1,4 +1,4 @@
-"""What a session uses."""
+"""The resources that a session uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of a command are ours, byte for byte."""
+"""A command's streams are passed through byte for byte."""
 
 from __future__ import annotations
 

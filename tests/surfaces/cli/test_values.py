@@ -1,4 +1,4 @@
-"""Values are read as people write them."""
+"""Sizes, times and other values, as people usually write them."""
 
 from __future__ import annotations
 

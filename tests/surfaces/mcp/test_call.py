@@ -1,4 +1,4 @@
-"""One call: its questions, its progress, its end."""
+"""One MCP call: its questions, its progress, its end."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_an_approval_is_good_for_the_command_that_was_shown_only(desk: Des
 
 
 async def test_output_arrives_while_the_command_runs(desk: Desk) -> None:
-    """The command ends only when its output has been seen."""
+    """The command can end only after the test has seen its output."""
     seen: list[tuple[float, str | None]] = []
 
     async def watch(progress: float, _: float | None, message: str | None) -> None:
@@ -132,7 +132,7 @@ async def test_a_cancelled_call_leaves_no_process(desk: Desk, tool: str) -> None
 
 
 async def test_several_calls_run_at_once(desk: Desk) -> None:
-    """Each waits for the other: one after the other they would never end."""
+    """Each command waits for the other. If they did not run at once, they would never end."""
     results: list[types.CallToolResult] = []
 
     async def call(mine: str, theirs: str) -> None:

@@ -1,4 +1,4 @@
-"""belljar mcp: its options, and what it needs."""
+"""`belljar mcp`: its options and its requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that say nothing, or do not listen."""
+"""Connections that send nothing, or do not read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from belljar.surfaces.mcp import connections
 from belljar.surfaces.mcp.http import TokenGate
 
 LONG = bytes(32 << 20)
-"""More than the kernel keeps for a client that does not read."""
+"""More than the kernel buffers for a client that does not read."""
 Address = tuple[str, int]
 
 
@@ -29,7 +29,7 @@ def request(token: str) -> bytes:
 
 
 UNREAD = 400_000 * request("another")
-"""More than the kernel keeps for a server that stopped reading since its answers are not read."""
+"""More than the kernel buffers when the server stops reading because its answers are not read."""
 
 
 def test_half_sent_requests_do_not_lock_out_other_clients(workspace: Path) -> None:
@@ -37,7 +37,7 @@ def test_half_sent_requests_do_not_lock_out_other_clients(workspace: Path) -> No
         address = urlsplit(served.url)
         half = [socket.create_connection((address.hostname, address.port), timeout=60) for _ in range(400)]
         for each in half:
-            with suppress(OSError):  # closed already, to make room
+            with suppress(OSError):  # the server has closed it to make room
                 each.sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\nX-Slow: ")
         assert served.post(Authorization=f"Bearer {TOKEN}") == 400
         for each in half:
@@ -78,7 +78,7 @@ def test_clients_without_the_token_do_not_lock_out_others(sent: bytes, monkeypat
                 each.setblocking(False)
                 await loop.sock_connect(each, address)
             sending = [loop.sock_sendall(each, sent) for each in deaf]
-            await asyncio.gather(*sending, return_exceptions=True)  # until all is sent, or the server closed
+            await asyncio.gather(*sending, return_exceptions=True)  # until all is sent, or the server has closed
             async with connection(address) as (reader, writer):
                 writer.write(request(TOKEN))
                 assert b" 200 " in await reader.readline()
@@ -94,7 +94,7 @@ def test_a_slow_reader_with_the_token_gets_its_whole_answer(monkeypatch: pytest.
             writer.write(request(TOKEN))
             await reader.readuntil(b"\r\n\r\n")
             async with connection(address) as (silent, _):
-                await ended(silent)  # HEADER_SECONDS are over for the slow reader, too
+                await ended(silent)  # now HEADER_SECONDS are over for the slow reader too
             await reader.readexactly(len(LONG))
 
     run(scenario, answering(LONG))

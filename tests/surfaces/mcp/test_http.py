@@ -1,4 +1,4 @@
-"""`belljar mcp --http`: who may come in, and the same calls as over pipes."""
+"""`belljar mcp --http`: who gets access, and the same calls as over pipes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def connected(served: Served, token: str = TOKEN, **more: Any) -> AsyncIte
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """For those who only knock at the door."""
+    """A server for tests that only check access."""
     with serving(tmp_path_factory.mktemp("workspace"), BELLJAR_MCP_TOKEN=TOKEN) as served:
         yield served
 
@@ -73,7 +73,7 @@ def test_a_request_without_the_token_is_refused(served: Served) -> None:
     for refused in ("", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN):
         assert served.post(Authorization=refused) == 401
     assert served.post() == 401
-    # Let in, and only then told that a session must be opened first.
+    # The token is accepted. 400 only means that a session must be opened first.
     assert served.post(Authorization=f"Bearer {TOKEN}") == 400
 
 
@@ -88,7 +88,7 @@ UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\
 
 
 def test_requests_without_the_token_write_nothing_to_the_log(workspace: Path) -> None:
-    """Whoever started the server may never read it: a full pipe held the server up for good."""
+    """The log may go to a pipe that is never read. Once a full pipe blocked the server for good."""
     with serving(workspace, BELLJAR_MCP_TOKEN=TOKEN) as served:
         port = int(served.url.split(":")[2].partition("/")[0])
         for _ in range(600):

@@ -1,4 +1,4 @@
-"""A client that nobody here wrote: the command line of the MCP project's inspector, on Node.js."""
+"""An independent client: the command line of the MCP project's inspector, on Node.js."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.surfaces.mcp_client import COMMAND
 
 PACKAGE = "@modelcontextprotocol/inspector"
 VERSION = "1.0.3"
-"""The newest that Node.js 20 runs, too."""
+"""The newest version that also runs on Node.js 20."""
 
 
 @pytest.fixture(scope="module")
 def inspector() -> Path:
-    """Installed once, outside of the repository."""
+    """Installed once, outside the repository."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "belljar-tests"
     home = cache / f"inspector-{VERSION}"
     program = home / "node_modules" / PACKAGE / "cli" / "build" / "cli.js"
@@ -34,13 +34,13 @@ def inspector() -> Path:
 
 
 def _install(home: Path) -> None:
-    """Whole or not at all: another run of these tests may do the same at this moment."""
+    """Install completely or not at all: another test run may do the same at this moment."""
     home.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix="installing-", dir=home.parent))
     npm = ["npm", "install", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix", str(beside)]
     installed = subprocess.run([*npm, f"{PACKAGE}@{VERSION}"], capture_output=True, text=True, timeout=300)
     if installed.returncode == 0:
-        with suppress(OSError):  # the other was there first
+        with suppress(OSError):  # the other run was first
             beside.rename(home)
     shutil.rmtree(beside, ignore_errors=True)
     if installed.returncode:

@@ -1,4 +1,4 @@
-"""The process `belljar mcp`, seen from its pipes: what it writes, and what is left when it ends."""
+"""The process `belljar mcp`, seen from its pipes: what it writes, and what is left after its end."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ ALPHABET = st.sampled_from(
 
 @given(st.lists(st.one_of(st.binary(max_size=4), ALPHABET), max_size=40))
 def test_the_filter_s_result_does_not_depend_on_cuts_and_holds_no_control_string(pieces: list[bytes]) -> None:
-    """Whatever passes is text or one of our sequences: no OSC, DCS or question is ever made of harmless parts."""
+    """Only text and known sequences pass. Harmless parts never combine to an OSC, a DCS or a query."""
     once = drawn(b"".join(pieces))
     assert drawn(*pieces) == once
     assert drawn(once) == once

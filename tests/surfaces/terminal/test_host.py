@@ -1,4 +1,4 @@
-"""The terminal of the host is as it was, however it ends."""
+"""The host's terminal is restored, however the run ends."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_terminal_is_restored_however_the_run_ends(
     assert not local & (termios.ECHO | termios.ISIG | termios.ICANON)
     (own,) = Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()
     if ending == "the program's own":
-        shell.type("\x03")  # a byte like others to a raw terminal
+        shell.type("\x03")  # an ordinary byte on a raw terminal
     elif ending == "the sandbox is lost":
         listed = docker_client.api.containers(filters={"label": "org.belljar.owner"})
         (id,) = [each["Id"] for each in listed if each["Labels"]["org.belljar.owner"].startswith(f"{own}:")]

@@ -1,4 +1,4 @@
-"""Keys for the program, and the few that are ours."""
+"""Keys for the program, and the few that Belljar keeps for itself."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_a_detached_program_runs_on_and_its_sandbox_ends_with_it(workspace: Path
     assert shell["status"] == "running"
     session = shell["session"]
     assert "read -p" in shell["command"]
-    belljar("prune")  # its maker is gone: no reason to end it
+    belljar("prune")  # must not end it, although its maker is gone
     second = Terminal.belljar("attach", id)
     second.until("attached to ")
-    second.until("say: ")  # what it showed before
+    second.until("say: ")  # its earlier output
     second.type("it\r")
     second.until("got-it")
     assert second.status() == 7

@@ -1,4 +1,4 @@
-"""Programs in safe mode have the terminal for a while."""
+"""Programs in safe mode get the terminal while they run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_programs_have_a_terminal(terminal: Terminal) -> None:
     terminal.until(">>> ")
     terminal.type("6 * 7\r")
     terminal.until("42\r\n")
-    terminal.until(">>> ")  # before that the key meets a terminal whose settings just change
+    terminal.until(">>> ")  # earlier the key would come while the terminal's settings change
     terminal.type("\x04")
     terminal.line("seq 500 | less")
     terminal.until("\x1b[?1049h")

@@ -1,4 +1,4 @@
-"""What programs ask their terminal."""
+"""Programs that query their terminal."""
 
 from __future__ import annotations
 
