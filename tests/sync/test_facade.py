@@ -20,7 +20,7 @@ INNER = {
     "Run": {"follow", "over", "take"},
     "ToolRegistry": set(),
 }  # fmt: skip
-"""What is for the layers above, which have an event loop."""
+"""Names for the layers above, which have an event loop of their own."""
 
 
 def names(kind: type) -> set[str]:

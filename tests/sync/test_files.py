@@ -1,4 +1,4 @@
-"""A sandbox's files, blocking."""
+"""A sandbox's files, with blocking calls."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The way into the loop, and none out of its own callbacks."""
+"""Blocking calls enter the event loop. From the loop's own callbacks they are refused."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A blocking session: commands, streams, shells, pools, from any thread."""
+"""A blocking session: commands, streams, shells and pools, from any thread."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lasting shells, tools and sessions that go on, blocking."""
+"""Lasting shells, tools and kept sessions, with blocking calls."""
 
 from pathlib import Path
 

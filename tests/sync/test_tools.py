@@ -1,4 +1,4 @@
-"""Tools, blocking."""
+"""Tools, with blocking calls."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The shells of model APIs: their calls go in as they come, their replies come out as they are sent."""
+"""The shell tools of model APIs: their calls and replies in the APIs' own format."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Family B, `Bash`, `BashOutput`, `KillShell` and `ListShells`: their document's table."""
+"""Tool family B: `Bash`, `BashOutput`, `KillShell` and `ListShells`, as their document's table requires."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_an_abort_is_a_ctrl_c(tools: ToolRegistry) -> None:
 
 
 async def test_output_is_streamed_while_it_runs(tools: ToolRegistry, box: Session) -> None:
-    """The command can only end after its first line was heard."""
+    """The command can end only after the test has seen its first line."""
     heard = list[Output]()
     first = anyio.Event()
 

@@ -1,4 +1,4 @@
-"""Family C, `execute_command`: its document's table, error codes, log lines and test list."""
+"""Tool family C, `execute_command`: its document's table, error codes, log lines and test list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters of output."""
+"""Filters for a shell's output."""
 
 from __future__ import annotations
 

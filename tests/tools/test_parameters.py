@@ -1,4 +1,4 @@
-"""Parameters are checked, all at once."""
+"""Parameters are checked, and all mistakes are reported at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry: look up, describe, and refuse a wrong call with everything that is wrong about it."""
+"""The registry of tools: look up, describe, and refuse a wrong call with all its mistakes."""
 
 from __future__ import annotations
 

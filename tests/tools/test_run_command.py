@@ -1,4 +1,4 @@
-"""Family E, `run_command`: exit code, stdout and stderr as JSON, in the project directory, in an empty environment."""
+"""Tool family E, `run_command`: JSON with exit code, stdout and stderr, in the project directory, without variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Family D, `shell_execute`: its document's table, with results in MCP's shape."""
+"""Tool family D, `shell_execute`: its document's table, with results in MCP's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged changes as tools: looked at freely, applied only with a person's yes."""
+"""Staged changes as tools: a model may look at them, but only a person can approve an apply."""
 
 from __future__ import annotations
 

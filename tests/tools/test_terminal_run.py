@@ -1,4 +1,4 @@
-"""Family A, `terminal-run`: its document's table and its unit test plan."""
+"""Tool family A, `terminal-run`: its document's table and its unit test plan."""
 
 from __future__ import annotations
 

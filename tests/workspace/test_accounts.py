@@ -1,4 +1,4 @@
-"""Programs find the sandbox's user by name and by number."""
+"""Programs find the sandbox's user by name and by id."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files below an opened directory: no link is followed, whoever swaps what meanwhile."""
+"""Files below an opened directory: no link is followed, even if files are swapped meanwhile."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_replacement_that_fails_leaves_the_old_file(folder: Folder, tmp_path: 
 
 def test_only_regular_files_are_read(folder: Folder, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "root/fifo")
-    refused(lambda: folder.file("fifo"))  # and does not hang
+    refused(lambda: folder.file("fifo"))  # and must not hang
     refused(lambda: folder.file("sub"))
 
 
@@ -124,7 +124,7 @@ def test_the_walk_lists_links_and_follows_none(folder: Folder) -> None:
 def test_a_tree_too_deep_to_walk_is_reported_and_leaves_no_descriptor_open(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beneath, "DEEPEST", 200)  # pytest itself removes no deeper tree
+    monkeypatch.setattr(beneath, "DEEPEST", 200)  # pytest cannot remove a deeper tree
     here, opened = folder.folder(""), []
     for _ in range(beneath.DEEPEST + 2):
         here.mkdir("d")

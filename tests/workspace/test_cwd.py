@@ -1,4 +1,4 @@
-"""Working directories never lead out of the workspace."""
+"""A working directory is never outside the workspace."""
 
 import os
 from pathlib import Path

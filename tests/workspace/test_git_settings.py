@@ -1,4 +1,4 @@
-"""Settings of git: only those that can run nothing are harmless."""
+"""Git settings: only those that cannot run a program are harmless."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ def test_an_unchanged_workspace_reports_nothing(root: int) -> None:
 def test_many_long_settings_are_reported_and_not_read(
     root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading them took the host minutes after a command that took two seconds."""
+    """Reading them once took the host minutes, after a command of two seconds."""
     watch, settings, looked_at = HostRunFiles(root), git_settings.settings, 0
 
     def counted(content: bytes) -> set[git_settings.Setting] | None:
@@ -202,7 +202,7 @@ def test_a_change_within_one_tick_of_the_clock_is_seen(root: int, tmp_path: Path
 def test_of_many_hooks_a_bounded_number_is_read_and_a_new_one_still_reported(
     root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """20,000 of them cost every command a tenth of a second of the host's event loop."""
+    """With 20,000 hooks every command once blocked the host's event loop for a tenth of a second."""
     monkeypatch.setattr(host_run_files, "_LISTED", 20)
     looked = 0
 

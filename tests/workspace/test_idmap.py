@@ -1,4 +1,4 @@
-"""Mounts with two ids exchanged."""
+"""Mounts that exchange two ids."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_files_made_by_the_unprivileged_user_belong_to_the_owner_on_disk(
 
 @as_root
 def test_a_file_system_that_cannot_be_mapped_is_one_clear_error(tmp_path: Path) -> None:
-    # An idmapped mount cannot be mapped again, which stands in for a file system that has no idmapped mounts.
+    # An idmapped mount cannot be mapped again. Here it stands in for a file system without such mounts.
     with (
         Workspace.open(new_directory(tmp_path / "workspace")) as pinned,
         pinned.shown(tmp_path / "first") as source,
     ):
         with Workspace.open(source) as again:
-            again._status = pinned._status  # as root's, which the mount shows as somebody else's
+            again._status = pinned._status  # pretend that it is root's: the mount shows another owner
             with pytest.raises(WorkspaceUnmappable, match="not root"), again.shown(tmp_path / "second"):
                 pass
         assert not (tmp_path / "second" / "workspace").exists()
@@ -69,7 +69,7 @@ def test_an_exchange_covers_every_id_once(pair: tuple[int, int], expected: str) 
 def children() -> set[str]:
     found = set[str]()
     for task in Path("/proc/self/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
             found |= set((task / "children").read_text().split())
     return found
 

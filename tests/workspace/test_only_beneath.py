@@ -1,7 +1,7 @@
 """Paths that a sandbox, an image or a workspace can influence are opened beneath a descriptor (workspace/beneath.py).
 
-So each module that opens, makes, renames or removes something by a path is named here, with what its paths are. A new
-one must either use `Folder` or say why nobody else can choose what its paths lead to.
+This file lists each module that opens, makes, renames or removes something by a path, and why its paths are safe.
+A new module must use `Folder`, or be listed with the reason why no one else can choose where its paths lead.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ OF_OS = set(
 OF_SHUTIL = {"rmtree", "copy", "copy2", "copyfile", "copytree", "move"}
 OF_PATH = set(
     "read_text read_bytes write_text write_bytes symlink_to hardlink_to iterdir rglob touch".split()  # noqa: SIM905
-)  # not `open`, `replace` …: other things have these too
+)  # without `open`, `replace` and others, which are not only Path's
 
 OWN = "a directory of ours that only we can enter"
 KERNEL = "the kernel's own files: /proc, /sys"
 OPERATOR = "a file that the operator or the package names"
 DESCRIPTORS = "relative to descriptors, links never followed"
-# By module, or by folder where nothing of the folder has to do with the workspace.
+# By module, or by folder if the whole folder has nothing to do with the workspace.
 REASONS = {
     "ancestry.py": "what it looks at is what it judges",
     "audit/": OWN,
@@ -116,7 +116,7 @@ def test_every_module_with_a_stated_reason_exists() -> None:
 
 
 def test_modules_that_read_the_workspace_open_beneath_its_descriptor() -> None:
-    """These look into the workspace while commands change it: no path of their own, not even to look."""
+    """They read the workspace while commands change it, so they may not use paths at all."""
     for name in ("workspace/cwd.py", "workspace/host_run_files.py", "workspace/survey.py", "surfaces/cli/ci_report.py"):
         text = (SOURCE / name).read_text()
         assert "belljar.workspace.beneath" in text, name

@@ -1,4 +1,4 @@
-"""The workspace: resolved once, pinned, and mapped to an unprivileged user."""
+"""The workspace: resolved once, held open, and mapped to an unprivileged user."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ async def test_an_audit_trail_inside_the_workspace_is_refused(workspace: Path) -
 def test_a_container_with_a_mount_inside_the_workspace_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever an image or an engine led there, and nobody foresaw."""
+    """However an image or an engine managed to mount something there."""
     monkeypatch.setattr(pinned, "mount_points", lambda _: ["/", "/workspace", "/workspace/deep"])
     workspace = Workspace.open(tmp_path)
     with pytest.raises(ProtectionMissing, match="mounted inside it, at /workspace/deep"):

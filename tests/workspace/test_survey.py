@@ -1,4 +1,4 @@
-"""One walk over the workspace: set-id files and git directories."""
+"""One walk over the workspace finds set-id files and git directories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_a_set_id_file_in_the_workspace_stops_the_run(base_image: str, wor
         await belljar.run("true", workspace)
 
 
-@pytest.mark.root  # who else may give a file capabilities
+@pytest.mark.root  # only root may give a file capabilities
 async def test_a_file_with_capabilities_in_the_workspace_stops_the_run(base_image: str, workspace: Path) -> None:
     (workspace / "tool").write_text("x")
     (workspace / "tool").chmod(0o755)

@@ -1,4 +1,4 @@
-"""Sandboxes get user ids that no account and no other sandbox has."""
+"""Each sandbox gets a user id that no account and no other sandbox has."""
 
 from __future__ import annotations
 
