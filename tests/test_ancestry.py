@@ -1,4 +1,4 @@
-"""Who could put another file in the place of a path."""
+"""Finds who could replace a path by another file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_group_that_others_are_in_may_not_write(place: Path) -> None:
 
 
 def test_write_access_by_an_access_list_is_noticed(place: Path) -> None:
-    """`setfacl -m u:daemon:rwx`: the group is ours alone, but its bits are the list's."""
+    """After `setfacl -m u:daemon:rwx` the group is ours alone, but the mode's group bits show the list's mask."""
     user, named, group, mask, other = (1, 7, -1), (2, 7, 1), (4, 5, -1), (16, 7, -1), (32, 5, -1)
     entries = b"".join(struct.pack("<HHi", *each) for each in (user, named, group, mask, other))
     try:
@@ -66,7 +66,7 @@ def test_what_another_user_owns_is_named(place: Path, which: str) -> None:
 
 @pytest.mark.root
 def test_every_link_on_the_way_is_looked_at(place: Path, tmp_path: Path) -> None:
-    """Neither the name nor where it ends shows the link in the middle."""
+    """Neither the path nor its target shows that a link in the middle is another user's."""
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "middle").symlink_to("../st")

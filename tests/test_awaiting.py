@@ -1,4 +1,4 @@
-"""The usual mistakes with an asynchronous API give an error that says what to write."""
+"""The usual mistakes with an asynchronous API give an error that shows the right code."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ CALLS: dict[str, Callable[[belljar.Session], Any]] = {
 
 
 AT_THE_HOST = {"admit", "changes", "diff", "apply", "discard", "checkpoint"}
-"""Done on this machine alone, where the files of a staged session are: any loop may."""
+"""These work on the host's files alone, so any event loop may call them."""
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -1,4 +1,4 @@
-"""The detector of blocking calls itself: what it would let pass is never noticed elsewhere."""
+"""Tests of the detector of blocking calls. What it misses here would be noticed nowhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 def in_belljar(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call, made by code that seems to be one of Belljar's files."""
+    """Make the call from code that seems to be in one of Belljar's files."""
     code = compile("def made(call):\n    return call()\n", f"{blocking.PACKAGE}/made_up.py", "exec")
     namespace: dict[str, Any] = {}
     exec(code, namespace)

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of all public names are programs that type-check."""
+"""The examples in the docstrings of all public names type-check."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Each error knows its code and the status that the command line ends with."""
+"""Each error has its code and the command line's exit status."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every public name explains itself with an example that is Python: `python -m pydoc belljar.Session`."""
+"""Every public name has an example in Python: `python -m pydoc belljar.Session`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INNER = {**INNER, "Pool": INNER["Pool"], "Files": set()}
 
 
 def _is_example(text: str) -> bool:
-    """Python that calls or looks at something; `await` may stand in it."""
+    """Python that calls or reads something. It may contain `await`."""
     try:
         tree = ast.parse("async def example():\n" + textwrap.indent(textwrap.dedent(text), "    "))
     except SyntaxError:

@@ -1,4 +1,4 @@
-"""One host per tenant: engines, run directories, trails and pools that know nothing of each other."""
+"""One host per tenant: hosts share no engine, run directory, trail or pool."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ async def test_a_pool_serves_sessions_of_its_own_host_only(workspace: Path, tmp_
 
 
 async def test_a_blocking_call_beside_an_open_pool_leaves_it_alone(workspace: Path) -> None:
-    """The pool belongs to this event loop; the blocking call has one of its own."""
+    """The pool belongs to this event loop. The blocking call has its own."""
     async with Pool(workspace, size=1) as pool:
         with anyio.fail_after(120):
             await pool.ready()
@@ -107,7 +107,7 @@ def test_a_state_directory_that_others_may_enter_is_refused(
 
 
 def test_a_state_directory_that_was_named_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be /var/lib."""
+    """It may be a shared directory such as /var/lib."""
     tmp_path.chmod(0o755)
     monkeypatch.setenv("BELLJAR_STATE", str(tmp_path))
     with pytest.raises(UsageError, match="only you can enter"):
@@ -117,7 +117,7 @@ def test_a_state_directory_that_was_named_keeps_its_mode(tmp_path: Path, monkeyp
 
 @pytest.mark.root
 def test_another_user_s_state_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`sudo` with the caller's HOME: whoever owns the directory could lead root to other files."""
+    """`sudo` may keep the caller's HOME. The owner of the directory could redirect root to other files."""
     (tmp_path / "belljar").mkdir(mode=0o700)
     os.chown(tmp_path / "belljar", 1000, 1000)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -129,7 +129,7 @@ def test_another_user_s_state_directory_is_refused(tmp_path: Path, monkeypatch: 
 def test_a_state_directory_that_another_user_could_replace_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is root's, but in a directory of his: he swaps it between our look and our use."""
+    """It belongs to root, but its parent is another user's, who could swap it between check and use."""
     theirs = tmp_path / "st"
     theirs.mkdir()
     os.chown(theirs, 1000, 1000)

@@ -33,7 +33,7 @@ LAYERS = [
     {"limits", "resources", "patience", "tasks", "awaiting", "toml_schema"},
     {"ancestry", "layout", "errors", "syscalls", "records", "patterns", "tables"},
 ]
-# `belljar/__init__` names everything that is public, and loads it on first use.
+# `belljar/__init__` lists all public names and loads each on first use.
 EXEMPT = {"__init__", "_init"}
 LEVEL = {name: len(LAYERS) - level for level, names in enumerate(LAYERS) for name in names}
 
@@ -48,7 +48,7 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """All but those for the type checker. An expression holds no import, so none is looked into."""
+    """All statements except those for the type checker. Expressions are skipped: they hold no imports."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.expr) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
             continue
@@ -57,7 +57,7 @@ def _statements(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _package(path: Path, level: int) -> list[str]:
-    """Where a relative import starts."""
+    """The package from which a relative import starts."""
     parts = ["belljar", *path.relative_to(ROOT).parts[:-1]]
     return parts[: len(parts) - level + 1] if level else []
 
@@ -94,7 +94,7 @@ def test_no_import_cycle_exists() -> None:
     names = {".".join(["belljar", *path.relative_to(ROOT).with_suffix("").parts]): path for path in ROOT.rglob("*.py")}
     needs: dict[str, set[str]] = {name: set() for name in names}
     for name, path in names.items():
-        for node in ast.parse(path.read_text()).body:  # what is imported in a function is imported later
+        for node in ast.parse(path.read_text()).body:  # an import inside a function is not run yet
             if isinstance(node, ast.ImportFrom):
                 needs[name] |= {
                     node.module or "",
@@ -127,7 +127,7 @@ def test_the_walk_through_the_code_names_files_that_exist() -> None:
 
 
 def test_no_regular_expression_repeats_a_group_possessively() -> None:
-    """Python's `re` before 3.11.5, Debian 12's among them, loses characters there (gh-106052)."""
+    """Python's `re` before 3.11.5, as in Debian 12, loses characters there (gh-106052)."""
     risky = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")
     for path in ROOT.rglob("*.py"):
         found = [text for text in re.findall(r"(?m)^.*$", path.read_text()) if risky.search(text)]

@@ -1,4 +1,4 @@
-"""`make` as a person or a CI job types it, in this checkout."""
+"""`make` as a person or a CI job runs it, in this checkout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make(*arguments: str, text: str | None = None) -> subprocess.CompletedProces
     stdin = {"input": text} if text is not None else {"stdin": subprocess.DEVNULL}
     command = ["make", "-C", ROOT, "--no-print-directory", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, **stdin)
-    done.stderr = done.stderr.replace(WAITED, "")  # another test beside this one may use the same checkout
+    done.stderr = done.stderr.replace(WAITED, "")  # another test may use the same checkout
     return done
 
 
@@ -45,7 +45,7 @@ def test_make_engine_leaves_an_engine_that_answers_alone() -> None:
 def test_make_sandbox_prints_only_the_output_and_reports_the_status(workspace: Path) -> None:
     done = make("sandbox", "CMD=echo $HOME; exit 3", f"WORKSPACE={workspace}")
     assert done.stdout == "/home/sandbox\n"
-    # make itself knows only one status for "a command failed".
+    # make has only one exit status for "a command failed".
     assert done.returncode == 2
     assert "Error 3" in done.stderr
 

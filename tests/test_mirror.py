@@ -13,9 +13,9 @@ from tests.order import LONGEST
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "belljar"
 DATA = ("layout",)
-"""Modules with nothing in them that could be tested: names of places."""
+"""Modules that contain only names of places, so there is nothing to test."""
 BY_TOPIC = ("abuse", "attacks", "init", ".")
-"""Folders of tests that go by topic: not one module's, but a promise's."""
+"""Folders whose tests prove a promise rather than one module."""
 
 
 def _folder(path: Path, root: Path) -> str:
@@ -23,7 +23,7 @@ def _folder(path: Path, root: Path) -> str:
 
 
 def _modules() -> list[Path]:
-    """All but the policy's, whose tests go by what a verdict must be."""
+    """All modules but the policy's, whose tests are sorted by verdict."""
     found = (path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if path.stem not in ("__init__", *DATA))
     return sorted(path for path in found if path.parts[0] != "policy")
 

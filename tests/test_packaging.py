@@ -1,4 +1,4 @@
-"""The wheel: built from what git knows with nothing but Python packages, used where there is no checkout."""
+"""The wheel: built from git's files with Python packages alone, and used without a checkout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCK = ROOT / "sandbox-images/setup/lock/run.txt"
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    # Nothing of this checkout, its venv or the coverage measurement may leak into the build.
+    # Nothing of this checkout, its venv or the coverage run may leak into the build.
     foreign = ("PYTHON", "COV", "VIRTUAL")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
     done = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -33,7 +33,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the checkout as a clone would have them: no build products."""
+    """The checkout's files as in a fresh clone, without build products."""
     copy = tmp_path_factory.mktemp("source")
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).split("\0")
     for name in filter(None, listed):
@@ -46,7 +46,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as a distributor would: from the source distribution, which must therefore be complete."""
+    """Built from the source distribution, as a distributor does. So that must be complete."""
     out = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", out, cwd=source)
     (out / "unpacked").mkdir()
@@ -59,7 +59,7 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """By this environment's pip: to give the new one its own would take longer than all it is for."""
+    """Installed by this environment's pip. Giving the new environment its own pip would take longer than the tests."""
     venv = tmp_path_factory.mktemp("venv")
     run(sys.executable, "-m", "venv", "--without-pip", venv)
     pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python"]

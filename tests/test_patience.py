@@ -1,4 +1,4 @@
-"""One setting stretches every deadline of ours."""
+"""One setting scales every deadline in Belljar."""
 
 import threading
 

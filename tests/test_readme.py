@@ -1,4 +1,4 @@
-"""What the README shows is what happens: its console blocks are run and compared, its Python is run."""
+"""The README's console blocks are run and their output compared. Its Python is run too."""
 
 import os
 import re
@@ -32,9 +32,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def script(block: str) -> str:
-    """All of a block in one shell, so that variables hold; what each command said ends with a mark.
+    """One shell script for a whole block, so that variables persist. A mark follows each command's output.
 
-    What `make` says of its own set-up is not shown; it goes to stderr.
+    `make` prints its own set-up to stderr, which the README does not show.
     """
     lines = []
     for command, _ in steps(block):
@@ -53,7 +53,7 @@ def matches(expected: str, found: str) -> bool:
 def test_the_readmes_commands_print_what_it_shows(number: int, project: Path) -> None:
     block = BLOCKS[number]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    own = {"BELLJAR_STATE": str(project.parent / f"state-{number}")}  # `apply --undo` takes back the last one of all
+    own = {"BELLJAR_STATE": str(project.parent / f"state-{number}")}  # otherwise `--undo` may undo another block's
     environment = {**os.environ, **own, "PATH": path, "PROJECT": str(project), "GITHUB_ACTIONS": ""}
     cwd = ROOT if "make sandbox" in block else project
     shell = ["bash", "-c", script(block)]
@@ -83,5 +83,5 @@ def test_every_variable_that_is_read_is_documented() -> None:
         name for path in (ROOT / "src").rglob("*.py") for name in re.findall(r"\"(BELLJAR_[A-Z_]+)\"", path.read_text())
     }
     texts = README + "".join(path.read_text() for path in (ROOT / "src").rglob("README.md"))
-    inner = {"BELLJAR_LINK", "BELLJAR_TOKEN"}  # a test's choice of link; a secret of the init's
+    inner = {"BELLJAR_LINK", "BELLJAR_TOKEN"}  # for tests only; a secret of the init
     assert {name for name in read - inner if name not in texts} == set()

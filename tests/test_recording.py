@@ -1,4 +1,4 @@
-"""The picture is svg from a real run, and is what a browser can draw."""
+"""The README's picture comes from a real run, and is an svg that a browser can draw."""
 
 from __future__ import annotations
 

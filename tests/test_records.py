@@ -1,4 +1,4 @@
-"""Records: frozen dataclasses to whoever uses them."""
+"""Records behave like frozen dataclasses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the files beside the code are."""
+"""Where Belljar finds the files beside its code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_remembered_key_is_found_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.root
 def test_another_user_s_cache_is_neither_written_nor_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`sudo` with the caller's HOME: a link there would have root make a file anywhere."""
+    """`sudo` may keep the caller's HOME. A link there would make root create a file anywhere."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "belljar" / "kind").mkdir(parents=True)
     (tmp_path / "belljar" / "kind" / "key").symlink_to(tmp_path / "anywhere")

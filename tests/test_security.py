@@ -1,4 +1,4 @@
-"""SECURITY.md promises nothing that no test covers."""
+"""Every promise in SECURITY.md names its test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 
 
 def rows() -> list[tuple[str, str]]:
-    """What is attacked, and the cell that names the test."""
+    """Each row's attack, and the cell that names its test."""
     found = [ROW.match(line) for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("|")]
     cells = [(match["attack"].strip(), match["test"].strip()) for match in found if match]
     assert len(cells) == len(found), "every row has three cells"

@@ -1,4 +1,4 @@
-"""The set-up program behind `make`: what it marks as done, what it says, and what it leaves when it is interrupted."""
+"""The set-up program behind `make`: what it marks as done, what it prints, and what an interruption leaves."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_directory_that_is_no_environment_of_ours_is_left_alone(tmp_path: Path
 
 
 def test_an_environment_that_others_may_write_to_is_not_run(tmp_path: Path) -> None:
-    """Its programs would be run as the caller, root perhaps."""
+    """Otherwise `make` would run another user's programs as the caller, perhaps as root."""
     python = tmp_path / "shared/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
@@ -174,7 +174,7 @@ def test_an_interrupted_step_ends_its_command_and_is_not_done(tmp_path: Path) ->
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
     process.wait(timeout=PATIENCE)
-    os.killpg(process.pid, signal.SIGKILL)  # the command's own child, which nobody waited for
+    os.killpg(process.pid, signal.SIGKILL)  # the command's own child, which is left over
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert not _alive(int(pid_file.read_text()))
@@ -241,7 +241,7 @@ class Terminal(io.StringIO):
 
 
 def _setup_engines() -> ModuleType:
-    """`engines` is also the name of a folder of tests."""
+    """Loaded under another name: `engines` is also a folder of tests."""
     return _load("setup_engines", SETUP / "engines.py")
 
 
@@ -257,7 +257,7 @@ def _load(name: str, path: Path) -> ModuleType:
 def test_package_scripts_can_print_while_apt_tells_its_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """apt closes the descriptor of its progress in its children; ca-certificates fails where that is stdout."""
+    """apt closes its progress descriptor in its children. If that were stdout, ca-certificates would fail."""
     from board import Board
     from checkout import Checkout
 
@@ -330,14 +330,14 @@ def test_a_silent_step_shows_the_progress_of_its_gauge(monkeypatch: pytest.Monke
     import board as module
     from board import Board
 
-    monkeypatch.setattr(module, "NEWS_SECONDS", -1.0)  # told whenever it is drawn
+    monkeypatch.setattr(module, "NEWS_SECONDS", -1.0)  # report at every draw
     out, far = io.StringIO(), 0.0
     board = Board(out)
     board.report("init")(0.0, "compiling", lambda: far)
     board.draw()
     far = 0.4
     board.draw()
-    far = 7.0  # more than was expected
+    far = 7.0  # more than expected
     board.draw()
     said = out.getvalue().splitlines()
     assert [line.rpartition("(")[2].partition("%")[0] for line in said] == ["0", "40", "99"]
@@ -382,7 +382,7 @@ def test_the_groups_of_the_project_are_no_extras_of_the_package() -> None:
 def test_a_sandbox_needs_no_engine_but_runc(
     there: str, installed: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`make sandbox` where neither Docker nor Podman answers; `make test` also wants Docker's view of sandboxes."""
+    """For `make sandbox` without Docker and Podman. `make test` also needs Docker."""
     engines = _setup_engines()
     asked: list[list[str]] = []
     monkeypatch.setattr(engines, "LOCK", tmp_path / "lock")

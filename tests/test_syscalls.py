@@ -1,4 +1,4 @@
-"""A system call that fails says why, and what it was about."""
+"""A failed system call reports its reason and its subject."""
 
 import os
 import threading

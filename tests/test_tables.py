@@ -1,4 +1,4 @@
-"""The shipped TOML files, parsed when Belljar is installed."""
+"""The shipped TOML files, which are parsed when Belljar is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must not be left half done is not, whenever a cancellation comes."""
+"""A cancellation at any moment leaves nothing half done."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What our schemas use of JSON Schema, and the line of a mistake. Real files: tests/policy/test_knowledge.py."""
+"""The parts of JSON Schema that Belljar uses, and the line of a mistake. Real files: tests/policy/test_knowledge.py."""
 
 import jsonschema
 import pytest

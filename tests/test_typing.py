@@ -1,4 +1,4 @@
-"""A user's program type-checks: strictly, in both worlds, and so does the README's."""
+"""A user's program passes mypy --strict, with the asynchronous and the blocking API. So do the README's examples."""
 
 import re
 import subprocess
@@ -99,7 +99,7 @@ PROGRAMS = [ASYNC, SYNC, *readme()]
 
 
 def strictly(files: Mapping[Path, str]) -> subprocess.CompletedProcess[str]:
-    """Programs of a user's, all in one directory."""
+    """Run mypy --strict on a user's programs, all in one directory."""
     for path, program in files.items():
         path.write_text(program)
     argv = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(ROOT / ".mypy_cache/users")]
@@ -109,7 +109,7 @@ def strictly(files: Mapping[Path, str]) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What mypy says of each program, all of them asked about at once."""
+    """mypy's messages for each program, from one run for all."""
     place = tmp_path_factory.mktemp("programs")
     files = {place / f"program_{number}.py": program for number, program in enumerate([*PROGRAMS, *WRONG])}
     checked = strictly(files)

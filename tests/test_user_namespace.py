@@ -1,4 +1,4 @@
-"""A user namespace of one's own, and trees that are hard to remove."""
+"""A user namespace for the caller, and trees that are hard to remove."""
 
 import os
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_a_namespace_child_has_its_own_user_namespace_and_ends() -> None:
 def test_a_directory_that_is_swapped_for_a_link_does_not_lead_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attacker always wins the race: at the first file that cannot be removed."""
+    """The attacker always wins the race: he swaps at the first file that cannot be removed."""
     top, outside, plain = tmp_path / "top", tmp_path / "outside", os.unlink
     outside.mkdir()
     (outside / "file").touch()

@@ -1,4 +1,4 @@
-"""The walk in `src/belljar/README.md` is the way that a command really takes."""
+"""A command really takes the way that the walk in `src/belljar/README.md` describes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ROOT = Path(belljar.__file__).parent
 README = (ROOT / "README.md").read_text()
 STEPS = re.findall(r"^\d+\. (.*(?:\n   .*)*)", README, re.MULTILINE)
 ELSEWHERE = ("surfaces/", "policy/", "parser.py", "machine.py", "decision.py")
-"""Another way in, and the policy, whose own files depend on the text."""
+"""Files that may differ: other surfaces, and the policy's own, which depend on the command."""
 
 
 def named(step: str) -> list[str]:
-    """The modules of a step; what it has in brackets, or after `or` and `else`, is another way."""
+    """The modules of a step. Text in brackets, or after `or` and `else`, describes another way."""
     plain = re.split(r"\(|, or | else ", " ".join(step.split()))[0]
     return [name for name in re.findall(r"`([\w/]+\.py)`", plain) if not name.startswith(ELSEWHERE)]
 
@@ -42,7 +42,7 @@ async def test_a_command_passes_the_files_in_the_order_of_the_walk(workspace: Pa
 
     async with belljar.Session(workspace) as box:
         tools = belljar.ToolRegistry(box)
-        await tools.call("Bash", {"command": "true"})  # the shell starts with its first command
+        await tools.call("Bash", {"command": "true"})  # starts the shell
         threading.setprofile(note)
         sys.setprofile(note)
         try:
