@@ -1,8 +1,8 @@
-"""What every engine must do, over every kind of link: Belljar's own launch on top of it, and its verbs by themselves.
+"""What every engine must do, over every kind of link: its verbs alone, and Belljar's launch on top of them.
 
-`BELLJAR_TEST_ENGINES=docker,podman` chooses the engines (default: docker where one answers, and oci where runc is).
-One that was asked for and does not answer is a failure. A new engine is a folder, and its name in
-`engines.KNOWN` and there.
+`BELLJAR_TEST_ENGINES=docker,podman` chooses the engines (default: docker if it answers, and oci if runc is there).
+A chosen engine that does not answer is a failure. To add an engine, make its folder, and add its name to
+`engines.KNOWN` and to this variable.
 """
 
 from __future__ import annotations

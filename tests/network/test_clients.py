@@ -1,6 +1,6 @@
-"""The usual clients over https, unconfigured: through a tunnel, and where the proxy ends TLS to add a header.
+"""The usual clients over https without configuration: through a tunnel, and where the proxy ends TLS to add a header.
 
-The server's certificate is signed by an authority of the test's own that the *host* trusts: so must the sandbox.
+The test's own authority signs the server's certificate. Only the *host* is set up to trust it; the sandbox must follow.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ SOURCES = sorted(Path(policy.__file__).parent.glob("*.py"))
 
 @functools.cache
 def used_patterns() -> set[tuple[str, str]]:
-    """The expressions that the policy hands to Python's own engine, which nothing can stop, each with the method.
+    """The expressions that the policy runs with Python's `re`, which has no timeout, and the method that it calls.
 
-    Those that are put together at run time hold escaped text, or are bounded by `quoting.is_affordable`."""
+    Expressions built at run time contain escaped text, or are bounded by `quoting.is_affordable`."""
     found, everything = set(), "".join(path.read_text() for path in SOURCES)
     for path in SOURCES:
         names = dict(vars(importlib.import_module(f"belljar.policy.{path.stem}")))
