@@ -34,7 +34,7 @@ def behind_loops(state: Path) -> list[str]:
 
 async def no_longer_used(host: Host) -> None:
     with anyio.fail_after(60):
-        while behind_loops(host.caches_root):  # noqa: ASYNC110 - the kernel lets go when it has time
+        while behind_loops(host.caches_root):  # noqa: ASYNC110 - the kernel sends no event
             await anyio.sleep(0.05)
 
 

@@ -73,7 +73,7 @@ async def reaped(engine: DockerEngine) -> list[str]:
 
 async def gone(engine: DockerEngine, session: str) -> None:
     with anyio.fail_after(120):
-        while await containers(engine, session):  # noqa: ASYNC110 - the engine tells nobody
+        while await containers(engine, session):  # noqa: ASYNC110 - the engine sends no event
             await anyio.sleep(0.05)
 
 

@@ -89,7 +89,7 @@ def nothing_left(engine: DockerEngine, host: Host) -> Callable[[], Coroutine[Any
     async def check() -> None:
         assert await sandboxes(engine, host) == []
         with anyio.fail_after(120):
-            while await to_thread.run_sync(own_containers, engine) - others:  # noqa: ASYNC110 - it removes itself
+            while await to_thread.run_sync(own_containers, engine) - others:  # noqa: ASYNC110 - they remove themselves
                 await anyio.sleep(0.05)
 
     return check

@@ -135,7 +135,7 @@ async def test_an_idle_pool_lets_its_sandboxes_go_and_fills_again(workspace: Pat
     async with Pool(workspace, size=1, idle=5) as pool:
         await full(pool)
         with anyio.fail_after(120):
-            while pool.waiting:  # noqa: ASYNC110 - draining is an effect, not an event
+            while pool.waiting:  # noqa: ASYNC110 - the pool sends no event when it is drained
                 await anyio.sleep(0.05)
         async with pool.session() as box:
             assert (await box.run("echo cold")).stdout == "cold\n"
