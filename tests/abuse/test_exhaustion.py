@@ -137,7 +137,7 @@ except OSError as error:
 
 
 async def test_a_hoard_of_inotify_instances_keeps_no_other_sandbox_from_starting(victim: Victim) -> None:
-    """The kernel counts them per user, and all sandboxes of one host share a user."""
+    """The kernel counts them per user, and the sandboxes of an ordinary user share his id."""
     hoard = """
 import ctypes, time
 libc = ctypes.CDLL(None)
