@@ -26,7 +26,7 @@ from belljar.link.link import Link
 from belljar.link.remote_command import Execution
 from belljar.link.transport import SocketTransport
 from belljar.session.bash_channel import Bash
-from belljar.session.capture import Collector
+from belljar.session.collector import Collector
 from belljar.session.watched_run import Run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,11 +1,16 @@
 """What is kept of an output, and in which order."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.session.test_result import captured
 
-from belljar.session.result import MOST_PIECES, Capture, decode
+from belljar.session.capture import MOST_PIECES, Capture
+
+
+def captured(cap: int, *parts: bytes) -> Capture:
+    capture = Capture("stdout", cap)
+    for order, part in enumerate(parts):
+        capture.add(order, part)
+    return capture
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.integers(2, 64))
@@ -16,13 +21,6 @@ def test_a_long_capture_keeps_exactly_its_head_and_tail(parts: list[bytes], cap:
     assert whole.startswith(head)
     assert whole.endswith(tail)
     assert len(head) + len(tail) <= cap
-
-
-@pytest.mark.parametrize("cut", range(1, 4))
-def test_a_cut_never_shows_half_a_character(cut: int) -> None:
-    text = "x😀".encode()
-    assert decode(text[:-cut], cut_end=True) == "x"
-    assert decode("😀x".encode()[cut:], cut_start=True) == "x"
 
 
 def test_tiny_writes_cost_little_more_than_their_bytes() -> None:

@@ -1,13 +1,10 @@
-"""What is kept of an output, and how it is shown as text."""
+"""How the output that was kept is shown as text."""
 
-from belljar.session.result import Capture, Result
+import pytest
+from tests.session.test_capture import captured
 
-
-def captured(cap: int, *parts: bytes) -> Capture:
-    capture = Capture("stdout", cap)
-    for order, part in enumerate(parts):
-        capture.add(order, part)
-    return capture
+from belljar.session.capture import Capture
+from belljar.session.result import Result, decode
 
 
 def result(out: Capture, err: Capture | None = None) -> Result:
@@ -39,6 +36,13 @@ def test_output_has_both_streams_in_the_order_they_arrived() -> None:
 def test_invalid_utf8_is_replaced_in_text_and_kept_in_bytes() -> None:
     made = result(captured(100, b"a\xff\xfeb"))
     assert (made.stdout, made.stdout_bytes) == ("a\ufffd\ufffdb", b"a\xff\xfeb")
+
+
+@pytest.mark.parametrize("cut", range(1, 4))
+def test_a_cut_never_shows_half_a_character(cut: int) -> None:
+    text = "x😀".encode()
+    assert decode(text[:-cut], cut_end=True) == "x"
+    assert decode("😀x".encode()[cut:], cut_start=True) == "x"
 
 
 def test_a_result_is_one_json_object() -> None:

@@ -27,8 +27,8 @@ from belljar.errors import (
     WorkingDirectoryError,
     WorkspaceError,
 )
-from belljar.session.capture import Collector
-from belljar.session.result import Capture
+from belljar.session.capture import Capture
+from belljar.session.collector import Collector
 from belljar.session.watched_run import Run
 
 

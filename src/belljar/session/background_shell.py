@@ -28,9 +28,10 @@ from belljar.patience import stretched
 from belljar.patterns import lazy_pattern
 from belljar.records import record
 from belljar.session import options as checks
+from belljar.session.capture import Capture
 from belljar.session.conclusion import Conclusion, Status, cause_of, status_of
 from belljar.session.new_output import NewOutput, Piece
-from belljar.session.result import Capture, Result, decode, split_tail
+from belljar.session.result import Result, decode, split_tail
 from belljar.session.running_command import GRACE, SAFETY_NET
 
 if TYPE_CHECKING:

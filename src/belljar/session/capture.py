@@ -1,78 +1,92 @@
-"""Collects the output of a running command, and stops it at its output limit."""
+"""What is kept of a command's output: the head and the tail of each stream, in memory that is bounded."""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from belljar.link import frames
-from belljar.session.result import Capture, Cause, Output, Stream
-
 if TYPE_CHECKING:
-    from belljar.link.remote_command import Execution
+    from belljar.session.result import Stream
 
-STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
-
-
-class Listener:
-    """Calls the caller's `on_output`. An exception of it is kept for the caller: it must not reach the link."""
-
-    def __init__(self, on_output: Callable[[Output], None] | None) -> None:
-        self._on_output = on_output
-        self.failure: BaseException | None = None
-
-    def call(self, stream: Stream, data: bytes) -> bool:
-        """False if the callback raised: then the command must be stopped."""
-        if self._on_output is None or self.failure is not None:
-            return True
-        try:
-            self._on_output(Output(stream, data))
-        except BaseException as failure:
-            self.failure = failure
-        return self.failure is None
+SMALL_PIECE = 4096  # bytes; smaller pieces are joined, since each costs more than sixty bytes
+MOST_PIECES = 16384  # beyond this, pieces are joined even if the other stream wrote in between
 
 
-class Collector:
-    def __init__(
-        self, execution: Execution, cap: int, *, grace: float = 2.0, limit: int | None = None,
-        on_output: Callable[[Output], None] | None = None,
-    ) -> None:  # fmt: skip
-        self.captures = (Capture("stdout", cap), Capture("stderr", cap))
-        self.execution = execution
-        self.stopped: Cause | None = None
-        self.listener = Listener(on_output)
-        self._grace, self._limit = grace, limit
-        self._order = 0
-        execution.on_output = self.take
+@dataclass(slots=True, repr=False, eq=False)
+class Piece:
+    """Output of one stream that came in one go."""
 
-    def take(self, stream: int, data: bytes) -> bytes:
-        """Keep `data` up to the limit; returns what was kept."""
-        name = STREAMS.get(stream)
-        if name is None:
-            return b""
-        self._order += 1
-        capture = self.captures[0 if name == "stdout" else 1]
-        kept = data if self._limit is None else data[: max(0, self._limit - self.produced)]
-        if kept:
-            capture.add(self._order, kept)
-            if not self.listener.call(name, kept):
-                self.stop("killed")
-        if len(kept) < len(data):
-            capture.produced += len(data) - len(kept)
-            if self.stopped is None:
-                self.stop("output_limit")
-        return kept
+    order: int
+    stream: Stream
+    data: bytes | bytearray
+    last: int
+    """The order of the last data that was joined to it."""
+
+    def joins(self, order: int, data: bytes, crowded: bool) -> bool:
+        """Append `data` if it is small and came right after this piece, or there are too many pieces (`crowded`)."""
+        if len(data) >= SMALL_PIECE or len(self.data) >= SMALL_PIECE or not (order == self.last + 1 or crowded):
+            return False
+        if isinstance(self.data, bytes):
+            self.data = bytearray(self.data)
+        self.data += data
+        self.last = order
+        return True
+
+
+class Capture:
+    """Keeps the head and the tail of one stream within `cap` bytes, in pieces that know their order of arrival."""
+
+    __slots__ = ("_head_room", "_tail_room", "_tail_size", "head", "produced", "stream", "tail")
+
+    def __init__(self, stream: Stream, cap: int) -> None:
+        self.stream: Stream = stream
+        self.head: list[Piece] = []
+        self.tail: deque[Piece] = deque()
+        self.produced = 0
+        self._head_room = cap // 2
+        self._tail_room = cap - cap // 2
+        self._tail_size = 0
+
+    @classmethod
+    def ending(cls, stream: Stream, data: bytes, total: int) -> Capture:
+        """A capture of `total` bytes of which only the end, `data`, was kept."""
+        capture = cls(stream, 2 * len(data))
+        capture._head_room = 0
+        capture.add(0, data)
+        capture.produced = max(total, len(data))
+        return capture
+
+    def add(self, order: int, data: bytes) -> None:
+        self.produced += len(data)
+        if self._head_room:
+            kept = data[: self._head_room]
+            if not self.head or not self.head[-1].joins(order, kept, len(self.head) >= MOST_PIECES):
+                self.head.append(Piece(order, self.stream, kept, order))
+            data, self._head_room = data[self._head_room :], max(0, self._head_room - len(data))
+        if data:
+            self._add_tail(order, data)
+
+    def _add_tail(self, order: int, data: bytes) -> None:
+        kept = data[-self._tail_room :]
+        if not self.tail or not self.tail[-1].joins(order, kept, len(self.tail) >= MOST_PIECES):
+            self.tail.append(Piece(order, self.stream, kept, order))
+        self._tail_size += len(kept)
+        while self._tail_size - len(self.tail[0].data) >= self._tail_room:
+            self._tail_size -= len(self.tail.popleft().data)
+
+    def trim(self) -> None:
+        """Cut the tail to its size; while it grows only whole pieces are dropped."""
+        over = self._tail_size - self._tail_room
+        if over > 0:
+            self.tail[0].data = self.tail[0].data[over:]
+            self._tail_size -= over
 
     @property
-    def produced(self) -> int:
-        return self.captures[0].produced + self.captures[1].produced
+    def omitted(self) -> int:
+        self.trim()
+        return self.produced - sum(len(p.data) for p in self.head) - self._tail_size
 
-    def stop(self, cause: Cause) -> None:
-        """Kill the command; the result will give this cause."""
-        self.stopped = self.stopped or cause
-        self.execution.kill(self._grace)
-
-    def interrupt(self) -> None:
-        self.stopped = self.stopped or "interrupted"
-        self.execution.signal(signal.SIGINT)
+    def joined(self) -> tuple[bytes, bytes]:
+        self.trim()
+        return b"".join(p.data for p in self.head), b"".join(p.data for p in self.tail)

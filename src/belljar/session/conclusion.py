@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from belljar.link import frames
 from belljar.records import record
-from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Result, Surroundings
+from belljar.session.capture import Capture
+from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Cause, Result, Surroundings
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict

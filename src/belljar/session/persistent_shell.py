@@ -26,9 +26,10 @@ from belljar.patience import stretched
 from belljar.records import record
 from belljar.session import options as checks
 from belljar.session.bash_channel import Bash, BashState, Report
-from belljar.session.capture import Listener
+from belljar.session.capture import Capture
+from belljar.session.collector import Listener
 from belljar.session.conclusion import Conclusion, cause_of
-from belljar.session.result import LOST_STATUS, Capture, Cause, Output, Result, Stream
+from belljar.session.result import LOST_STATUS, Cause, Output, Result, Stream
 from belljar.session.running_command import GRACE, LAST_WORDS, SAFETY_NET
 from belljar.session.shell_judging import ShellJudge
 

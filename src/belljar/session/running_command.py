@@ -16,7 +16,7 @@ from belljar.errors import AuditError, BelljarError, CommandNotFound, SandboxLos
 from belljar.link import frames
 from belljar.link.frames import Flag
 from belljar.patience import stretched
-from belljar.session.capture import Collector
+from belljar.session.collector import Collector
 from belljar.session.conclusion import Conclusion
 from belljar.session.request import Request, encoded
 from belljar.session.result import Result

@@ -10,7 +10,7 @@ import anyio
 
 from belljar.awaiting import all_pending
 from belljar.errors import UsageError
-from belljar.session.capture import STREAMS, Collector
+from belljar.session.collector import STREAMS, Collector
 from belljar.session.result import Ended, Event, Output, Result, Started
 
 if TYPE_CHECKING:
