@@ -75,7 +75,7 @@ bench: ## the table of timings, next to native subprocess and docker exec
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m tests.bench
 
-soak: ## hours of use in minutes: leaks, orphans, drift
+soak: ## an hour of mixed work: leaks, orphans, drift
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m pytest -m soak $(TESTS) </dev/null
 	@"$(BIN)/python" -m tests.soak

@@ -1,4 +1,4 @@
-"""The errors that Belljar raises.
+"""The errors that a caller of Belljar may catch.
 
     BelljarError                      125
     ├── UsageError                      2   the call itself is wrong; nothing was started

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from belljar.engines.base import Engine
     from belljar.session.pool import Pool
 
-EngineName = Literal["auto", "docker", "podman", "oci"]
+EngineName = Literal["auto", engines.Known]
 
 
 class Host:

@@ -96,7 +96,7 @@ class Limits:
     """Size of the home directory. Default: as for `tmp`."""
     disk: int | None = _size(None)
     """Size of a volume on disk for /tmp, home and a writable root. 0: no volume, they are in memory; the default if
-    `tmp` or `home` is given. None: 4 GiB where a volume is possible."""
+    `tmp`, `home` or `inodes` is given. None: 4 GiB where a volume is possible."""
     inodes: int = _number(None, 1024)
     """Files and directories in each of /tmp and the home directory. Default: one for every 16 KiB of memory."""
     nofile: int = _number(4096, 64, 1_048_576)

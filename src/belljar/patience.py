@@ -1,7 +1,8 @@
-"""How long Belljar waits for an engine, an init or a disk. One setting stretches every such deadline.
+"""How long Belljar waits for an engine, an init or a disk. One setting stretches these deadlines.
 
-Deadlines are wall-clock time, so they may be too short on a slow or busy machine. `BELLJAR_PATIENCE=3` makes all of
-them three times as long. Time limits that a caller sets (`timeout=`) are not stretched.
+Deadlines are wall-clock time, so they may be too short on a slow or busy machine. `BELLJAR_PATIENCE=3` makes them
+three times as long. Time limits that a caller sets (`timeout=`) are not stretched, nor is the time after which a
+silent init is given up (`link/link.py`).
 
 A thread calls `about_to_wait` before it waits for a program or a daemon. `on_wait` registers a function that is called
 then: `belljar run` uses it to import modules while the engine works.

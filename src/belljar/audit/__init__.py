@@ -1,4 +1,1 @@
-"""The audit trail: written, read and verified, with secrets masked.
-
-May import: errors only.
-"""
+"""The audit trail: written, read and verified, with secrets masked."""

@@ -1,7 +1,7 @@
 """Structured logging, switched on with BELLJAR_LOG=info|debug (`info,json`: JSON lines) or `--verbose`.
 
 Records of the logger `belljar` go to stderr, with their `extra` as key=value after the message, and secrets masked.
-Levels: start, end and timeout at info; validation, spawn, chunks and signals at debug; failures at error.
+Levels: start and end at info, a timeout at error, everything else at debug.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Most checks read the kernel's files and the engine's description of itself. Two are real trials: an idmapped mount, and
 a sandbox that is launched, verified against the kernel and removed.
-
-May import: everything but surfaces, tools and session.
 """
 
 from __future__ import annotations

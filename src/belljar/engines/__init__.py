@@ -1,20 +1,18 @@
-"""Container engines, each in its own folder behind the verbs of `base.Engine`.
-
-May import: images, link, workspace, policy, audit and what is below them; never sandbox or session.
-"""
+"""Container engines, each in its own folder behind the verbs of `base.Engine`."""
 
 from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from belljar.errors import EngineRefused, EngineUnavailable, NamedEngineUnavailable, UsageError
 
 if TYPE_CHECKING:
     from belljar.engines.base import Engine
 
-KNOWN = ("docker", "podman", "oci")
+Known = Literal["docker", "podman", "oci"]
+KNOWN: tuple[Known, ...] = get_args(Known)
 """Folders here whose `find()` returns the engine, in the order in which `auto` tries them."""
 VARIABLE, RUNTIME = "BELLJAR_ENGINE", "BELLJAR_RUNTIME"
 

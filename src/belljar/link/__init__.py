@@ -1,4 +1,1 @@
-"""The connection between the host and a sandbox's init: frames, transports, and the commands that run over it.
-
-May import: errors only.
-"""
+"""The connection between the host and a sandbox's init: frames, transports, and the commands that run over it."""

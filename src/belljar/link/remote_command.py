@@ -35,7 +35,7 @@ class Phase(Enum):
     ASKED = "asked"
     RUNNING = "running"
     JOINED = "joined"
-    """Somebody else started it."""
+    """It runs in the background, or another host has started it: the init keeps its output until asked."""
     DRAINING = "draining"
     OVER = "over"
 

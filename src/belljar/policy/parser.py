@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 MAX_TREE = 12_000_000  # bytes of JSON; shfmt's tree is quadratic on long && chains
-MAX_SECONDS = 20.0  # a last resort: the limits of CPU time and of the tree are the same on any machine
+MAX_SECONDS = 20.0  # a last resort, like the limit of CPU time: that of the tree is the same on any machine
 SPARE_PROCESSES = 2  # a command often contains a second text, as in bash -c
 _MAX_MEMORY = 600 << 20  # of private writable memory; Go reserves address space freely, so RLIMIT_AS would misfire
 _MAX_CPU = 2

@@ -1,4 +1,1 @@
-"""A sandbox from launch to destruction: its container, its run directory, and the check that its protections hold.
-
-May import: engines, images, link, workspace and what is below them.
-"""
+"""A sandbox from launch to destruction: its container, its run directory, and the check that its protections hold."""

@@ -3,5 +3,5 @@
 The sandbox gets an overlay: the workspace below, an area of ours above. The changes are read from the area (never from
 the whole tree), shown, applied file by file, or discarded.
 
-May import: workspace, errors, layout. Nothing here runs a program.
+Nothing here runs a program.
 """

@@ -5,6 +5,7 @@
         copied.json            what was copied into a sandbox that shares no files (session/copied_workspace.py)
         upper/  work*/         the overlay's directories; `upper` belongs to the sandbox's user
         applied.json           what was applied, so that our own writes are not taken for the host's
+        merged.json  base/     for merges: what was applied, and the host's files as they were (merge.py)
         journal.json           of an apply; replayed after a crash
         undo/  undo.N/         what the last apply replaced, and earlier ones (saved.py)
     <state>/staged/.layers/    uppers of checkpoints, shared by a session and its forks; meta.json names them

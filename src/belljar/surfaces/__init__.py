@@ -1,1 +1,1 @@
-"""The command line, the MCP server and the terminal. Surfaces parse, call and print; they decide nothing."""
+"""The command line, the MCP server and the terminal. Surfaces parse, call and print."""

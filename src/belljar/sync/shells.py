@@ -45,8 +45,8 @@ class PersistentShell(Facade[persistent_shell.PersistentShell]):
     """
 
     cwd = Same[str]()
-    environment = Same[dict[str, str] | None]("The exported variables; None before the first call.")
-    ended = Same[bool]("Whether the last call ended the shell itself; the next call starts a new one.")
+    environment = Same[dict[str, str] | None]("The exported variables; None before the first report.")
+    ended = Same[bool]("Whether no shell runs; the next call starts one.")
     run = blocking(persistent_shell.PersistentShell.run)
     interrupt = in_loop(persistent_shell.PersistentShell.interrupt)
     kill = in_loop(persistent_shell.PersistentShell.kill)

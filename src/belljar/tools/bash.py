@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from belljar.errors import ShellNotFound
+from belljar.layout import WORKSPACE
 from belljar.session.background_shell import Shell
 from belljar.session.persistent_shell import ShellResult
 from belljar.session.result import Result, decode
@@ -82,7 +83,7 @@ Usage notes:
         if shell.environment is None:
             return {"command": params.command}
         options = {"env": shell.environment, "clean_env": True}
-        if shell.cwd.startswith("/workspace"):
+        if f"{shell.cwd}/".startswith(f"{WORKSPACE}/"):
             return {"command": params.command, "cwd": shell.cwd, **options}
         return {"command": f"cd -- {shlex.quote(shell.cwd)}{ENTERED}{params.command}", **options}
 

@@ -1,4 +1,1 @@
-"""The workspace: the caller's directory, pinned, id-mapped into the sandbox, and read by the host without trust.
-
-May import: user_namespace and what is below it.
-"""
+"""The workspace: the caller's directory, pinned, id-mapped into the sandbox, and read by the host without trust."""

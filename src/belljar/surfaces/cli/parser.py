@@ -16,7 +16,7 @@ from belljar.surfaces.cli.values import count, env_file, named, seconds, variabl
 DESCRIPTION = "Runs commands in containers: isolated from the host, visible to you."
 STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
 AUDITED = ("verdict", "approval", "start", "end", "network", "allow", "apply", "undo", "discard",
-           "session_open", "session_close")  # fmt: skip
+           "session_open", "session_close", "torn", "head_lost")  # fmt: skip
 COMMAND = "one argument: bash text; `-- CMD…`: argument vector"
 SESSION = "a session's id or name; `belljar ps` lists them"
 SHELL = "a background shell; `belljar shells` lists them"

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from belljar import engines
 from belljar.errors import UsageError
 from belljar.limits import Limits, LimitsError
 from belljar.records import record
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from belljar.network.allow import Allow
 
 NETWORKS = ("none", "full")
-ENGINES = ("auto", "docker", "podman", "oci")
+ENGINES = ("auto", *engines.KNOWN)
 
 
 @record
