@@ -53,7 +53,7 @@ def gone() -> bool:
 
 
 def test_the_template_of_a_volume_is_sparse(run_dir: RunDir) -> None:
-    with scratch.staged(run_dir.path, None) as disk:
+    with scratch.mounted(run_dir.path, None) as disk:
         assert disk is not None
     [template] = (resources.state_dir() / "scratch").glob("*ext4*")
     assert template.stat().st_size == scratch.DEFAULT_BYTES
@@ -62,14 +62,14 @@ def test_the_template_of_a_volume_is_sparse(run_dir: RunDir) -> None:
 
 
 def test_a_volume_has_its_size_and_leaves_nothing(run_dir: RunDir) -> None:
-    with scratch.staged(run_dir.path, 32 << 20) as disk:
+    with scratch.mounted(run_dir.path, 32 << 20) as disk:
         assert disk is not None
         assert mounted(disk.path)
         assert 24 << 20 < shutil.disk_usage(disk.path).total <= 32 << 20
         made = Path(disk.directory("tmp", 0o1777, (1234, 1235)))
         assert (made.stat().st_uid, made.stat().st_gid, made.stat().st_mode & 0o7777) == (1234, 1235, 0o1777)
         assert os.statvfs(disk.path).f_flag & os.ST_NOSUID
-    assert not mounted(run_dir.path / scratch.STAGING)
+    assert not mounted(run_dir.path / scratch.MOUNT_NAME)
     assert gone()
     run_dir.close()
 
@@ -82,12 +82,12 @@ def test_a_volume_beyond_the_free_space_not_yet_promised_is_held_in_memory_or_re
     (other.path / scratch.PROMISE).write_text(str(free - (64 << 20)))
     monkeypatch.setattr(scratch, "RESERVE", 0)
 
-    with scratch.staged(run_dir.path, None) as disk:
+    with scratch.mounted(run_dir.path, None) as disk:
         assert disk is None
-    with pytest.raises(scratch.NoScratch, match="do not fit"), scratch.staged(run_dir.path, 128 << 20):
+    with pytest.raises(scratch.NoScratch, match="do not fit"), scratch.mounted(run_dir.path, 128 << 20):
         pass
     other.close()
-    with scratch.staged(run_dir.path, 128 << 20) as disk:
+    with scratch.mounted(run_dir.path, 128 << 20) as disk:
         assert disk is not None, "a promise ends with its sandbox"
     run_dir.close()
 
@@ -98,7 +98,7 @@ def test_a_lock_that_is_a_symbolic_link_is_refused(run_dir: RunDir, tmp_path: Pa
     place.mkdir(exist_ok=True)
     (place / "lock").unlink(missing_ok=True)
     (place / "lock").symlink_to(victim)
-    with pytest.raises(scratch.NoScratch, match="symbolic links"), scratch.staged(run_dir.path, 1 << 20):
+    with pytest.raises(scratch.NoScratch, match="symbolic links"), scratch.mounted(run_dir.path, 1 << 20):
         pass
     assert victim.read_text() == "kept"
     run_dir.close()
@@ -108,7 +108,7 @@ def test_a_missing_mkfs_is_named_with_an_alternative(run_dir: RunDir, monkeypatc
     monkeypatch.setattr(scratch, "_mkfs", lambda: None)
 
     said = r"mkfs\.ext4 is not installed.*; use --tmp and --home"
-    with pytest.raises(scratch.NoScratch, match=said), scratch.staged(run_dir.path, 1 << 30):
+    with pytest.raises(scratch.NoScratch, match=said), scratch.mounted(run_dir.path, 1 << 30):
         pass
     run_dir.close()
 
@@ -119,7 +119,7 @@ from pathlib import Path
 from belljar.sandbox import rundir, scratch
 from belljar.sandbox.rundir import RunDir
 made = RunDir.create(sys.argv[1])
-with scratch.staged(made.path, 32 << 20) as disk:
+with scratch.mounted(made.path, 32 << 20) as disk:
     print(disk.path, flush=True)
     os.kill(os.getpid(), 9)
 """

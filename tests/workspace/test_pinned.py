@@ -22,7 +22,7 @@ from belljar.workspace.pinned import (
     Workspace,
     choose_identity,
     mount_points,
-    release_staging,
+    release_mount,
 )
 
 
@@ -211,17 +211,17 @@ def test_a_mount_left_by_a_killed_process_can_be_released(root_workspace: Path, 
     descriptor = os.open(root_workspace, os.O_PATH | os.O_DIRECTORY)
     idmap.mount_exchanged(descriptor, target, (0, 1000), (0, 1000))
     os.close(descriptor)
-    release_staging(target)
+    release_mount(target)
     assert not target.exists()
     assert (root_workspace / "precious").exists()
-    release_staging(target)
+    release_mount(target)
 
 
 def test_releasing_never_removes_a_directory_with_files(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "precious").touch()
     with pytest.raises(OSError, match="not empty"):
-        release_staging(tmp_path / "workspace")
+        release_mount(tmp_path / "workspace")
 
 
 @as_root

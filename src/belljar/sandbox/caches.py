@@ -25,7 +25,7 @@ from belljar.records import record
 from belljar.sandbox import scratch
 from belljar.syscalls import closing
 from belljar.workspace.beneath import Folder
-from belljar.workspace.pinned import Workspace, release_staging
+from belljar.workspace.pinned import Workspace, release_mount
 
 SIZE = "BELLJAR_CACHE_SIZE"
 DEFAULT = "4g"
@@ -88,8 +88,8 @@ def _on_disk(path: Path) -> int:
 
 
 @contextmanager
-def opened(root: Path, name: str, owner: tuple[int, int], staging: Path) -> Iterator[Workspace]:
-    """The cache of this owner, pinned while this is open. `staging`: a free path in the sandbox's run directory."""
+def opened(root: Path, name: str, owner: tuple[int, int], mount_point: Path) -> Iterator[Workspace]:
+    """The cache of this owner, pinned while this is open. `mount_point`: a free path in the sandbox's run directory."""
     most, folder = size(), Path(os.path.realpath(root)) / str(owner[0])
     with ExitStack() as held:
         try:
@@ -97,7 +97,7 @@ def opened(root: Path, name: str, owner: tuple[int, int], staging: Path) -> Iter
             cache = held.enter_context(
                 _directory(folder / name, owner, most)
                 if scratch.possible()
-                else _volume(folder / f"{name}.ext4", owner, most, staging)
+                else _volume(folder / f"{name}.ext4", owner, most, mount_point)
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise UsageError(f"cache: {name} cannot be used: {getattr(error, 'strerror', None) or error}") from error
@@ -123,15 +123,15 @@ def _larger(path: Path, most: int) -> bool:
 
 
 @contextmanager
-def _volume(image: Path, owner: tuple[int, int], most: int, staging: Path) -> Iterator[Workspace]:
-    staging.mkdir(mode=0o700)
+def _volume(image: Path, owner: tuple[int, int], most: int, mount_point: Path) -> Iterator[Workspace]:
+    mount_point.mkdir(mode=0o700)
     try:
         with resources.locked(image.with_suffix(".lock")):
-            scratch.mount_device(_device(image, most, staging), staging, _OPTIONS)
-        with _owned(staging / _FILES, owner) as cache:
+            scratch.mount_device(_device(image, most, mount_point), mount_point, _OPTIONS)
+        with _owned(mount_point / _FILES, owner) as cache:
             yield cache
     finally:
-        release_staging(staging)
+        release_mount(mount_point)
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def _owned(path: Path, owner: tuple[int, int]) -> Iterator[Workspace]:
         yield cache
 
 
-def _device(image: Path, most: int, staging: Path) -> int:
+def _device(image: Path, most: int, mount_point: Path) -> int:
     """The open loop device of the file. Never a second one: two mounts of one file would corrupt it."""
     if (used := _in_use(image)) is not None:
         return used
@@ -152,7 +152,7 @@ def _device(image: Path, most: int, staging: Path) -> int:
         if status.st_blocks * 512 > FULL * status.st_size or status.st_size > most:
             image.unlink()
     if not image.exists():
-        _make(image, most, staging)
+        _make(image, most, mount_point)
     with closing(os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
         return scratch.attach(file)
 
@@ -180,12 +180,12 @@ def _behind(device: str, image: Path) -> int:
     raise OSError("its loop device has another file")
 
 
-def _make(image: Path, most: int, staging: Path) -> None:
+def _make(image: Path, most: int, mount_point: Path) -> None:
     import tempfile  # once for each cache
 
     descriptor, temporary = tempfile.mkstemp(dir=image.parent)
     try:
-        with closing(descriptor), scratch.room(staging.parent.parent, most):
+        with closing(descriptor), scratch.room(mount_point.parent.parent, most):
             os.ftruncate(descriptor, most)
             scratch.make_file_system(temporary, _MKFS)
             os.rename(temporary, image)

@@ -27,7 +27,7 @@ from belljar.workspace.pinned import Workspace, mount_points, shown_as
 Pairs = tuple[tuple[str, str], ...]
 
 MOST = 16
-STAGING = "extra-"
+MOUNT_PREFIX = "extra-"
 _CACHE_NAME = lazy_pattern(r"[a-z0-9][a-z0-9._-]{0,63}")
 # Used by the system or by us: nothing may be mounted at or below these.
 _TAKEN = (
@@ -125,7 +125,7 @@ def shown(
         directories = [
             *((target, True, held.enter_context(_source(path, workspace, reserved))) for target, path in mounts),
             *((f"{home}/{path}", False,
-               held.enter_context(opened(caches_root, name, owner, run_dir / f"{STAGING}cache-{name}")))
+               held.enter_context(opened(caches_root, name, owner, run_dir / f"{MOUNT_PREFIX}cache-{name}")))
               for name, path in caches),
         ]  # fmt: skip
         yield [
@@ -165,7 +165,7 @@ def _mapped(pinned: Workspace, workspace: Workspace, run_dir: Path, number: int)
         return
     with ExitStack() as held:
         try:
-            mapped = shown_as(pinned.descriptor, run_dir / f"{STAGING}{number}", who.uid, who.gid)
+            mapped = shown_as(pinned.descriptor, run_dir / f"{MOUNT_PREFIX}{number}", who.uid, who.gid)
             target = held.enter_context(mapped)
         except OSError as error:
             raise ProtectionMissing(

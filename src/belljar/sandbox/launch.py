@@ -262,7 +262,7 @@ def _scratch(plan: Plan, engine: Engine, run_dir: RunDir) -> AbstractContextMana
         return nullcontext()
     if not engine.shares_files:
         raise UsageError("--disk needs an engine that shares this machine's files")
-    return scratch.staged(run_dir.path, size)
+    return scratch.mounted(run_dir.path, size)
 
 
 def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: Launched) -> dict[str, object]:

@@ -172,7 +172,7 @@ def unborn_dirs(root: Path | None = None) -> list[Path]:
 
 def remove_run_dir(path: Path) -> None:
     for mounted in [path / "merged", *path.glob("layer-*"), *path.glob("extra-*"), path / "workspace"]:
-        workspace.release_staging(mounted)  # first: a mounted workspace must not be deleted with the directory
+        workspace.release_mount(mounted)  # first: a mounted workspace must not be deleted with the directory
     scratch.release(path)
     shutil.rmtree(path, ignore_errors=True)
 

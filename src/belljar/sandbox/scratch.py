@@ -28,9 +28,9 @@ from belljar.errors import EngineError
 from belljar.records import record
 from belljar.staged.copying import copy_data
 from belljar.syscalls import MS_NOATIME, MS_NODEV, MS_NOSUID, closing, mount
-from belljar.workspace.pinned import release_staging
+from belljar.workspace.pinned import release_mount
 
-STAGING = "scratch"
+MOUNT_NAME = "scratch"
 PROMISE = "scratch.bytes"
 """How much this sandbox may take."""
 DEFAULT_BYTES = 4 << 30
@@ -64,9 +64,9 @@ class Scratch:
 
 
 @contextmanager
-def staged(run_dir: Path, size: int | None) -> Iterator[Scratch | None]:
+def mounted(run_dir: Path, size: int | None) -> Iterator[Scratch | None]:
     """A new volume, mounted while this is open. Without a `size` it is None if there can be none."""
-    target = run_dir / STAGING
+    target = run_dir / MOUNT_NAME
     try:
         _mount_new(run_dir, target, size or DEFAULT_BYTES)
     except NoScratch:
@@ -83,7 +83,7 @@ def staged(run_dir: Path, size: int | None) -> Iterator[Scratch | None]:
 def release(run_dir: Path) -> None:
     """Unmount it, ours or that of a process that died."""
     with suppress(OSError):
-        release_staging(run_dir / STAGING)
+        release_mount(run_dir / MOUNT_NAME)
 
 
 def possible() -> str | None:

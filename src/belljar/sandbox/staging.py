@@ -21,7 +21,7 @@ from belljar.layout import WORKSPACE
 from belljar.limits import Limits
 from belljar.records import record
 from belljar.workspace.beneath import Folder
-from belljar.workspace.pinned import Identity, Workspace, release_staging, shown_as
+from belljar.workspace.pinned import Identity, Workspace, release_mount, shown_as
 
 if TYPE_CHECKING:
     from belljar.staged.area import StagedArea
@@ -85,7 +85,7 @@ def _overlaid(area: StagedArea, source: str, run_dir: Path) -> Iterator[Place]:
     target = run_dir / MERGED
     target.mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as mounted:
-        mounted.callback(release_staging, target)
+        mounted.callback(release_mount, target)
         try:
             lowers = [mounted.enter_context(_as_of(upper, layer, run_dir)) for layer in below]
             overlay.mount([*lowers, source], upper, area.work, target)

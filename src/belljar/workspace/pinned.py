@@ -14,7 +14,7 @@ On a file system without idmapped mounts, commands run with the uid of the works
 owns is refused.
 
 An idmapped mount is needed only until the container has its own bind of it. It is at `<dir>/workspace` while
-`shown(dir)` is open; after a kill -9 in that moment `release_staging(dir / "workspace")` removes it. Never delete the
+`shown(dir)` is open; after a kill -9 in that moment `release_mount(dir / "workspace")` removes it. Never delete the
 directory around it before that has returned: the workspace's own files are below it.
 
 A command could rewrite a set-id file through a shared mapping, which keeps the bit. So the workspace is searched for
@@ -38,7 +38,7 @@ from belljar.workspace import idmap, uids
 from belljar.workspace.beneath import Folder
 from belljar.workspace.survey import Survey, survey
 
-STAGING = "workspace"
+MOUNT_NAME = "workspace"
 NOBODY = 65534
 
 # No directory at or below these may be a workspace.
@@ -108,7 +108,7 @@ class Workspace:
         """The mount source for the engine, valid while this is open. From now on `identity` is the sandbox's user.
         `directory`: the sandbox's run directory. `shared`: whether the engine sees our mounts."""
         self._survey = survey(self.descriptor)
-        target = directory / STAGING
+        target = directory / MOUNT_NAME
         may_map = os.geteuid() == 0 and (shared or self._status.st_uid == 0)
         mapped = may_map and self._mount_mapped(directory, target)
         try:
@@ -116,7 +116,7 @@ class Workspace:
                 self.check_path_unchanged()
             yield str(target) if mapped else self.path
         finally:
-            release_staging(target)
+            release_mount(target)
 
     @contextmanager
     def mapped_again(self, directory: Path, uid: int, gid: int) -> Iterator[str]:
@@ -125,7 +125,7 @@ class Workspace:
             self.check_path_unchanged()
             yield self.path
             return
-        with shown_as(self.descriptor, directory / STAGING, uid, gid) as target:
+        with shown_as(self.descriptor, directory / MOUNT_NAME, uid, gid) as target:
             yield str(target)
 
     def check_mounted(self, init_pid: int | None, expected: tuple[int, int] | None = None) -> None:
@@ -178,7 +178,7 @@ class Workspace:
         try:
             idmap.mount_exchanged(self.descriptor, target, (owner.st_uid, number), (owner.st_gid, number))
         except OSError as error:
-            release_staging(target)
+            release_mount(target)
             if owner.st_uid != 0:
                 return False
             raise WorkspaceUnmappable(
@@ -222,10 +222,10 @@ def shown_as(directory: int, target: Path, uid: int, gid: int) -> Iterator[Path]
         idmap.mount_exchanged(directory, target, (owner.st_uid, uid), (owner.st_gid, gid))
         yield target
     finally:
-        release_staging(target)
+        release_mount(target)
 
 
-def release_staging(target: Path) -> None:
+def release_mount(target: Path) -> None:
     """Remove the mount of `shown`, ours or that of a process that died, if there is one.
 
     When this returns nothing of the workspace is at `target` any more; else it raises OSError.
