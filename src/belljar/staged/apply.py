@@ -117,14 +117,14 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
                     newest = {path: when for path, when in area.applied.items() if path in kept["times"]}
                     saved.refuse_overwriting(layers.lower, {**kept["times"], **newest}, kept["indexes"])
                     saved.refuse_removing(layers.lower, kept["saved"], kept["times"])
-                own.write("undo/begun", json.dumps(saved.locked(layers.lower, paths)).encode())
+                own.write("undo/begun", json.dumps(saved.read_only_parents(layers.lower, paths)).encode())
             read_only = json.loads(own.read("undo/begun", 1 << 30))
             try:
-                saved.unlock(layers.lower, paths)
+                saved.make_writable(layers.lower, paths)
                 for one in reversed(kept["saved"]):
                     step(one["path"])
                     saved.bring_back(own, layers.lower, one)
-                saved.lock_again(layers.lower, {path: mode for path, mode in read_only.items() if path not in paths})
+                saved.restore_modes(layers.lower, {path: mode for path, mode in read_only.items() if path not in paths})
             except OSError as error:
                 raise BelljarError(
                     f"taken back in part ({said(error)}); once that is fixed, undo again: it does the rest"

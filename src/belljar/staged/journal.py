@@ -23,7 +23,7 @@ from belljar.staged.change import Change
 from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tree, replacing
 from belljar.staged.layers import Layers
 from belljar.staged.merge import forget_bases, is_as_it_was, settle
-from belljar.staged.saved import bring_back, every, lock_again, locked, push, save, unlock
+from belljar.staged.saved import bring_back, every, make_writable, push, read_only_parents, restore_modes, save
 from belljar.workspace.beneath import Folder, Owner
 
 NAME = "journal.json"
@@ -44,7 +44,7 @@ def carry_out(
                 "saved": saved,
                 "merged": merged,
                 "theirs": _newer(area, layers, saved),
-                "read_only": locked(layers.lower, [change.path for change in changes]),
+                "read_only": read_only_parents(layers.lower, [change.path for change in changes]),
             }
             step("journal")
             own.write(NAME, json.dumps(facts).encode())
@@ -131,14 +131,15 @@ class Journal:
     def perform(self, step: Step) -> None:
         """Do the steps; each may have been done already."""
         times: dict[str, int] = {}
-        unlock(self._lower, [one["path"] for one in self._steps])
+        make_writable(self._lower, [one["path"] for one in self._steps])
         for number, one in enumerate(self._steps):
             step(f"{one['do']} {one['path']}")
             self._do(one, f".{self._facts['token']}.{number}.belljar")
             with suppress(OSError):
                 times[one["path"]] = self._lower.stat(one["path"]).st_ctime_ns
         changed = {one["path"] for one in self._steps if one["do"] == "chmod"}
-        lock_again(self._lower, {path: mode for path, mode in self._facts["read_only"].items() if path not in changed})
+        unchanged = {path: mode for path, mode in self._facts["read_only"].items() if path not in changed}
+        restore_modes(self._lower, unchanged)
         whole = [one["path"] for one in self._steps if one["do"] == "file" and "text" not in one]
         step("note")
         self._note_applied(times, whole)
@@ -162,10 +163,10 @@ class Journal:
         """Undo the steps before one that was refused. Where even that is refused the journal stays: each file is whole,
         and the next apply does the rest."""
         try:
-            unlock(self._lower, [one["path"] for one in self._saved])
+            make_writable(self._lower, [one["path"] for one in self._saved])
             for one in reversed(self._saved):
                 bring_back(self._own, self._lower, one, "undo.new")
-            lock_again(self._lower, self._facts["read_only"])
+            restore_modes(self._lower, self._facts["read_only"])
             note_restored(self._area, self._lower, self._facts)
             self._own.unlink(NAME)
         except OSError:

@@ -143,7 +143,7 @@ def _remove_ours(lower: Folder, path: str) -> None:
             raise
 
 
-def locked(lower: Folder, paths: Iterable[str]) -> dict[str, int]:
+def read_only_parents(lower: Folder, paths: Iterable[str]) -> dict[str, int]:
     """The parent directories of these paths that are read-only, with their modes. Root needs no list."""
     modes: dict[str, int] = {}
     for parent in {path.rpartition("/")[0] for path in paths} if os.geteuid() != 0 else ():
@@ -154,13 +154,13 @@ def locked(lower: Folder, paths: Iterable[str]) -> dict[str, int]:
     return dict(sorted(modes.items()))
 
 
-def unlock(lower: Folder, paths: Iterable[str]) -> None:
-    """Make them writable, also after a kill that left some read-only again."""
-    for path, mode in locked(lower, paths).items():
+def make_writable(lower: Folder, paths: Iterable[str]) -> None:
+    """Make their parent directories writable, also after a kill that left some read-only again."""
+    for path, mode in read_only_parents(lower, paths).items():
         lower.chmod(path, mode | 0o700)
 
 
-def lock_again(lower: Folder, modes: dict[str, int]) -> None:
+def restore_modes(lower: Folder, modes: dict[str, int]) -> None:
     for path, mode in reversed(modes.items()):
         with suppress(FileNotFoundError, NotADirectoryError):
             lower.chmod(path, mode)
