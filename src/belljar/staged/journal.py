@@ -43,7 +43,7 @@ def carry_out(
                 "steps": steps,
                 "saved": saved,
                 "merged": merged,
-                "theirs": _newer(area, layers, saved),
+                "newer_on_host": _newer(area, layers, saved),
                 "read_only": read_only_parents(layers.lower, [change.path for change in changes]),
             }
             step("journal")
@@ -90,9 +90,9 @@ def _save_all(own: Folder, lower: Folder, changes: Sequence[Change], step: Step)
 
 def _newer(area: StagedArea, layers: Layers, saved: list[dict[str, Any]]) -> list[str]:
     """What the host changed since the session began."""
-    since, ours = area.since, area.applied
+    since, applied = area.since, area.applied
     there = [(one["path"], one["ctime"]) for one in every(saved)]
-    newer = [path for path, when in there if when >= since and ours.get(path) != when]
+    newer = [path for path, when in there if when >= since and applied.get(path) != when]
     return [path for path in newer if not is_as_it_was(area, layers, path)]
 
 
@@ -146,7 +146,12 @@ class Journal:
         step("undo")
         if self._own.exists("undo.new"):  # else we were killed after the rename in `push`
             indexes = {path: found.hex() for path in whole if (found := git_index.meaning_of(self._lower, path))}
-            kept = {"saved": self._saved, "theirs": self._facts["theirs"], "times": times, "indexes": indexes}
+            kept = {
+                "saved": self._saved,
+                "newer_on_host": self._facts["newer_on_host"],
+                "times": times,
+                "indexes": indexes,
+            }
             self._own.write("undo.new/saved.json", json.dumps(kept).encode())
             push(self._own)
         step("forget")
@@ -214,6 +219,6 @@ class Journal:
 
 def note_restored(area: StagedArea, lower: Folder, kept: dict[str, Any]) -> None:
     """Restored files are not changes of the host; but those that the host had changed before the apply still are."""
-    back = [one["path"] for one in every(kept["saved"]) if one["path"] not in kept["theirs"]]
+    back = [one["path"] for one in every(kept["saved"]) if one["path"] not in kept["newer_on_host"]]
     times = {path: lower.stat(path).st_ctime_ns for path in back if lower.exists(path)}
     area.note_applied(times, forget=[one["path"] for one in kept["saved"]])

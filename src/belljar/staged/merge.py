@@ -33,12 +33,12 @@ _DIGEST = 32
 Lines = Sequence[bytes]
 
 
-def merged(base: Lines, ours: Lines, theirs: Lines) -> list[bytes] | None:
+def merged(base: Lines, host: Lines, sandbox: Lines) -> list[bytes] | None:
     """The text with the changes of both sides; None if these overlap."""
     result: list[bytes] = []
     at = (0, 0, 0)
-    for start, mine, other, length in [*_common(base, ours, theirs), (len(base), len(ours), len(theirs), 0)]:
-        piece = _either(base[at[0] : start], ours[at[1] : mine], theirs[at[2] : other])
+    for start, mine, other, length in [*_common(base, host, sandbox), (len(base), len(host), len(sandbox), 0)]:
+        piece = _either(base[at[0] : start], host[at[1] : mine], sandbox[at[2] : other])
         if piece is None:
             return None
         result += [*piece, *base[start : start + length]]
@@ -46,15 +46,15 @@ def merged(base: Lines, ours: Lines, theirs: Lines) -> list[bytes] | None:
     return result
 
 
-def _either(base: Lines, ours: Lines, theirs: Lines) -> Lines | None:
-    if theirs in (ours, base):
-        return ours
-    return theirs if ours == base else None
+def _either(base: Lines, host: Lines, sandbox: Lines) -> Lines | None:
+    if sandbox in (host, base):
+        return host
+    return sandbox if host == base else None
 
 
-def _common(base: Lines, ours: Lines, theirs: Lines) -> Iterator[tuple[int, int, int, int]]:
+def _common(base: Lines, host: Lines, sandbox: Lines) -> Iterator[tuple[int, int, int, int]]:
     """Blocks of lines that all three have: their positions, and the number of lines."""
-    left, right = _blocks(base, ours), _blocks(base, theirs)
+    left, right = _blocks(base, host), _blocks(base, sandbox)
     while left and right:
         (a, b, n), (c, d, m) = left[-1], right[-1]
         start, end = max(a, c), min(a + n, c + m)
@@ -78,19 +78,19 @@ def keep_bases(area: StagedArea, layers: Layers, changes: Iterable[Change]) -> N
         with suppress(FileExistsError):
             own.mkdir(FOLDER, 0o700)
         known = set(own.names(FOLDER))
-        ours = area.applied
+        applied = area.applied
         for change in modified[: MOST_FILES - len(known)]:
             small = not change.binary and change.before and change.before.size <= LARGEST
             if (small or git_index.is_index(change.path)) and _name(change.path) not in known:
-                _keep(own, layers.lower, change.path, area.since, ours)
+                _keep(own, layers.lower, change.path, area.since, applied)
 
 
-def _keep(own: Folder, lower: Folder, path: str, since: int, ours: Mapping[str, int]) -> None:
+def _keep(own: Folder, lower: Folder, path: str, since: int, applied: Mapping[str, int]) -> None:
     """Of git's index only its meaning is saved."""
-    if is_newer(path, lower.stat(path), since, ours):
+    if is_newer(path, lower.stat(path), since, applied):
         return
     content = (git_index.meaning_of(lower, path) or b"") if git_index.is_index(path) else lower.read(path, LARGEST)
-    if not is_newer(path, lower.stat(path), since, ours):  # not changed while we read it either
+    if not is_newer(path, lower.stat(path), since, applied):  # not changed while we read it either
         _put(own, _name(path), content)
 
 
@@ -161,17 +161,17 @@ def merge_conflicts(
     with Folder.at(area.path) as own:
         for change in changes:
             holder, base = layers.holder(change.path), _base(own, change.path)
-            theirs = lines_of(holder, change.path, change.after)
-            ours = lines_of(layers.lower, change.path, change.before)
+            sandbox = lines_of(holder, change.path, change.after)
+            host = lines_of(layers.lower, change.path, change.before)
             if change.kind != "modified" or change.binary:
                 continue
-            if holder is None or base is None or theirs is None or ours is None:
+            if holder is None or base is None or sandbox is None or host is None:
                 continue
-            result = merged(split_lines(base), ours, theirs)
+            result = merged(split_lines(base), host, sandbox)
             if result is None:
                 overlapping[change.path] = "the host and the sandbox changed the same lines"
             else:
                 contents[change.path] = b"".join(result)
-                digests[change.path] = fingerprint(holder, change.path, b"".join(theirs))
-                _put(own, f"{_name(change.path)}.merged", b"".join(theirs))
+                digests[change.path] = fingerprint(holder, change.path, b"".join(sandbox))
+                _put(own, f"{_name(change.path)}.merged", b"".join(sandbox))
     return contents, digests, overlapping
