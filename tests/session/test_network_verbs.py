@@ -51,7 +51,10 @@ async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> N
         while "Serving" not in (await shell.read(offset=0, wait=5)).stdout:
             pass
         url = await box.forward(8000)
-        assert await box.forward(8000) == url
+        port = int(url.rpartition(":")[2])
+        assert await box.forward(8000) == await box.forward(8000, at=port) == url
+        with pytest.raises(belljar.UsageError, match=f"already forwarded, at {port}"):
+            await box.forward(8000, at=port - 1)
 
         async def fetch() -> None:
             page = await anyio.to_thread.run_sync(lambda: urllib.request.urlopen(f"{url}/page.txt", timeout=60).read())
@@ -63,7 +66,7 @@ async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> N
         with pytest.raises(belljar.BelljarError, match="65535"):
             await box.forward(0)
     with pytest.raises(OSError, match="failed"):
-        await anyio.connect_tcp("127.0.0.1", int(url.rpartition(":")[2]))
+        await anyio.connect_tcp("127.0.0.1", port)
 
 
 async def test_closing_a_session_ends_its_forwarded_connections(base_image: str, workspace: Path) -> None:

@@ -236,7 +236,7 @@ class Shell:
         if await self.poll() != "running":
             return
         self._killed = True
-        self._send(To.KILL, frames.u32(int(grace * 1000)))
+        self._send(To.KILL, frames.u32(frames.milliseconds(grace)))
         with anyio.move_on_after(grace + stretched(SAFETY_NET) + PATIENCE):
             await self.wait()
             return

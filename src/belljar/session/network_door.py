@@ -160,12 +160,11 @@ class Forwarded:
         self._share = Share()
         self.port = 0
 
-    async def open(self, at: int = 0) -> str:
+    async def open(self, at: int = 0) -> None:
         listener = socket.create_server(("127.0.0.1", at))
         self._server = await asyncio.start_server(self._serve, sock=listener, backlog=ACCEPTED)
         listener.listen(BACKLOG)  # asyncio accepts as many per turn as its `backlog`, so that one is small
         self.port = listener.getsockname()[1]
-        return f"http://127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._share.is_used_up:

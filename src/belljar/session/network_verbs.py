@@ -80,6 +80,8 @@ class NetworkVerbs(Verbs):
             forwarded = Forwarded(await self._relay(), port)
             await forwarded.open(at)
             self._forwarded[port] = forwarded
+        elif at not in (0, forwarded.port):
+            raise UsageError(f"port {port} is already forwarded, at {forwarded.port}")
         return f"http://127.0.0.1:{forwarded.port}"
 
     async def allow_host(self, *hosts: str) -> None:
