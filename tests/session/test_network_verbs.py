@@ -53,7 +53,7 @@ async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> N
         url = await box.forward(8000)
         port = int(url.rpartition(":")[2])
         assert await box.forward(8000) == await box.forward(8000, at=port) == url
-        with pytest.raises(belljar.UsageError, match=f"already forwarded, at {port}"):
+        with pytest.raises(belljar.BelljarError, match=f"already forwarded, at {port}"):
             await box.forward(8000, at=port - 1)
 
         async def fetch() -> None:
