@@ -66,6 +66,7 @@ ENGINE_PLACES = (
     "tests/surfaces/cli/test_ci_report.py",
     "tests/surfaces/cli/test_completer.py",
     "tests/surfaces/cli/test_file_commands.py",
+    "tests/surfaces/cli/test_foreground.py",
     "tests/surfaces/cli/test_main.py::test_a_missing_image_says_what_to_do",
     "tests/surfaces/cli/test_open_session.py",
     "tests/surfaces/cli/test_own_commands.py",

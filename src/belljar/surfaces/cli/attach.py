@@ -11,7 +11,7 @@ from belljar.errors import UsageError
 from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import Output
 from belljar.surfaces.cli import console
-from belljar.surfaces.cli.progress import Sink, note_left_running
+from belljar.surfaces.cli.foreground import Sink, note_left_running
 from belljar.surfaces.cli.session_commands import attached_to, stop_if_done
 from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.host import HostTerminal

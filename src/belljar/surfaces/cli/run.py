@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
         with interrupts_delayed():
             if early is not None:
                 early.start()
-            from belljar.surfaces.cli.progress import run_and_show
+            from belljar.surfaces.cli.foreground import run_and_show
 
         return run_and_show(args, early, gate, streams)
     finally:

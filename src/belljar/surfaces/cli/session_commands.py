@@ -19,8 +19,8 @@ from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import TIMEOUT_STATUS, Output, decode
 from belljar.session.session import Session
 from belljar.surfaces.cli import asking, console, names, staged_remains
+from belljar.surfaces.cli.foreground import Sink
 from belljar.surfaces.cli.open_session import opened, planned
-from belljar.surfaces.cli.progress import Sink
 from belljar.surfaces.terminal.host import environment
 
 _FOLLOW_SECONDS = 30.0
