@@ -163,8 +163,8 @@ def _obstacles(result: Result, where: Surroundings) -> Iterator[Obstacle]:
         yield "localhost is the sandbox itself, not the host machine, and nothing listens there", "inside", ""
     elif where.network == "none" and (_NETWORK.search(printed) or _silent_client(result)):
         preset = next((name for name, pattern in _PACKAGES.items() if pattern.search(printed)), "")
-        wall, of_packages = ("packages", " to fetch packages from") if preset else ("network", "")
-        yield f"The sandbox has no network{of_packages}", wall, preset
+        key, of_packages = ("packages", " to fetch packages from") if preset else ("network", "")
+        yield f"The sandbox has no network{of_packages}", key, preset
     yield from _door(result)
     if _DISK.search(printed):
         # If `disk` was not set they may be on a volume, and then these are not the sizes.

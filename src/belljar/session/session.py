@@ -115,7 +115,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self._surroundings = Surroundings(self.network, self.limits, image, staged)
         self._ledger = Ledger(audit or self.host.audit)
         self._judge = Judge(policy, approve, self._ledger, staged=staged)
-        self._checkpoints_kept = checks.one_of("checkpoints", checkpoints, Checkpoints)
+        self._checkpoint_mode = checks.one_of("checkpoints", checkpoints, Checkpoints)
         if staged:
             self._judge.when_admitted = self._before_command
         self.allow = under_policy(network, self.policy)

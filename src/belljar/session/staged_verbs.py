@@ -273,7 +273,7 @@ class StagedVerbs(Verbs):
         if before != self._mounted:
             self._box._workspace_moved()
         await self._box._aftermath.look(again=False)
-        if self._box._checkpoints_kept == "auto" and verdict.risk in ("high", "critical"):
+        if self._box._checkpoint_mode == "auto" and verdict.risk in ("high", "critical"):
             with suppress(UsageError):  # not while background shells run
                 await self.checkpoint(f"before {verdict.canonical[:60]}")
 

@@ -154,7 +154,7 @@ class Tool(ABC):
     tags: ClassVar[tuple[str, ...]] = ()
     default_risk: ClassVar[str] = "high"
     runs_commands: ClassVar[bool] = True
-    summed_up: ClassVar[str] = "Run: {command}"
+    summary_template: ClassVar[str] = "Run: {command}"
     """A short description of a call, with `{parameter}` placeholders."""
     Params: ClassVar[type[Params]]
     Config: ClassVar[type[Config]] = Config
@@ -180,7 +180,7 @@ class Tool(ABC):
     def policy(self) -> Policy:
         return self._box.policy if self._box is not None else Policy.load("default")
 
-    async def judging(self) -> Policy:
+    async def loaded_policy(self) -> Policy:
         """The policy. The first call loads it in a thread, since loading checks the policy's examples."""
         return self.policy if "policy" in vars(self) else await to_thread.run_sync(lambda: self.policy)
 
@@ -226,7 +226,7 @@ class Tool(ABC):
 
     async def rehearse(self, params: Any, command: Command) -> ToolResult:
         """A dry run: check and judge the command, but do not run it."""
-        verdict = await judged(await self.judging(), command)
+        verdict = await judged(await self.loaded_policy(), command)
         if verdict.decision == "deny":
             return await self.refused(params, verdict)
         shown = command if isinstance(command, str) else shlex.join(command)
@@ -234,7 +234,7 @@ class Tool(ABC):
 
     def summary(self, given: Mapping[str, Any]) -> str:
         values = {name: shorten(str(value or "")) for name, value in given.items()}
-        return self.summed_up.format_map(defaultdict(str, values))
+        return self.summary_template.format_map(defaultdict(str, values))
 
     def risk(self, given: object) -> str:
         """The policy's risk of a call. Blocking: in an event loop call it from a thread."""

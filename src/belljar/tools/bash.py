@@ -154,7 +154,7 @@ Usage:
 - Returns stdout and stderr along with shell status, up to 30000 characters of each check
 - Supports optional regex filtering: only lines that match are shown, the others stay new for later checks
 - Use this to monitor long-running background commands"""
-    summed_up = "Read output of {bash_id}"
+    summary_template = "Read output of {bash_id}"
     Params = BashOutputParams
     Answer = BashOutputResult
 
@@ -189,7 +189,7 @@ Usage:
 - Returns success or failure status
 - Use this to terminate long-running commands"""
     default_risk = "medium"
-    summed_up = "Kill {shell_id}"
+    summary_template = "Kill {shell_id}"
     Params = KillShellParams
 
     async def execute(self, params: KillShellParams, call: Call) -> ToolResult:
@@ -208,7 +208,7 @@ class ListShells(_ShellTool):
     name = "ListShells"
     title = "List shells"
     description = "Lists the background shells with their status; with cleanup=true those that ended are removed."
-    summed_up = "List shells"
+    summary_template = "List shells"
     Params = ListShellsParams
 
     async def execute(self, params: ListShellsParams, call: Call) -> ToolResult:

@@ -73,7 +73,7 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     Answer = CommandExecutionResult
 
     @cached_property
-    def _places(self) -> anyio.Semaphore:
+    def _slots(self) -> anyio.Semaphore:
         return anyio.Semaphore(self.config.max_concurrent)
 
     @cached_property
@@ -87,7 +87,7 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         params: ExecuteCommandParams | list[Problem] = self.check(given)
         if isinstance(params, list) or (lower := params.command.lower()) == params.command:
             return params
-        listed = (await self.judging()).allow_programs or ()
+        listed = (await self.loaded_policy()).allow_programs or ()
         return params.model_copy(update={"command": lower}) if lower in listed else params
 
     def command(self, params: ExecuteCommandParams) -> list[str]:
@@ -96,22 +96,22 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     async def execute(self, params: ExecuteCommandParams, call: Call) -> ToolResult:
         log.debug("Validating command: %s", params.command)
         request = await self.box.admit(
-            self.command(params), policy=await self.judging(), cwd=params.cwd, on_output=call.on_output,
+            self.command(params), policy=await self.loaded_policy(), cwd=params.cwd, on_output=call.on_output,
             timeout=(params.timeout or self.config.timeout) / 1000, grace=self.config.kill_timeout / 1000,
             output_limit=self.config.max_output_bytes,
         )  # fmt: skip
         try:
-            self._places.acquire_nowait()
+            self._slots.acquire_nowait()
         except anyio.WouldBlock:
             if not self.config.queue:
                 message = f"Concurrent limit exceeded: {self.config.max_concurrent} commands are running"
                 return self.fail(message, code="CONCURRENT_LIMIT_EXCEEDED")
-            await self._places.acquire()
+            await self._slots.acquire()
         try:
             log.info("Executing command: %s", " ".join(self.command(params)))
             result = await call.carry_out(self.box, request, _log_event)
         finally:
-            self._places.release()
+            self._slots.release()
         _log_end(params.command, result)
         return _shaped(params, result, call)
 
@@ -129,7 +129,7 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         log.error("Command validation failed: %s", params.command)
         # The document's denylist has "bash -c" as if it were a program's name, so judge the words separately too.
         words = params.command.split()
-        split = await judged(await self.judging(), [*words, *params.args]) if len(words) > 1 else verdict
+        split = await judged(await self.loaded_policy(), [*words, *params.args]) if len(words) > 1 else verdict
         denied_by = {finding.id for finding in (*verdict.rules, *split.rules) if finding.decision == "deny"}
         unlisted = denied_by == {NOT_LISTED}
         code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"

@@ -47,7 +47,7 @@ class StagedTool(Tool):
 
 class ListChanges(StagedTool):
     name = "list_changes"
-    title = summed_up = "List changes"
+    title = summary_template = "List changes"
     description = "Lists what this session changed in the workspace. The user's files stay as they are until applied."
     Params = NoParams
 
@@ -60,7 +60,7 @@ class ListChanges(StagedTool):
 
 class DiffChanges(StagedTool):
     name = "diff_changes"
-    title = summed_up = "Diff changes"
+    title = summary_template = "Diff changes"
     description = "Shows what this session changed in the workspace, as a unified diff."
 
     async def execute(self, params: PathsParams, call: Call) -> ToolResult:
@@ -69,7 +69,7 @@ class DiffChanges(StagedTool):
 
 class DiscardChanges(StagedTool):
     name = "discard_changes"
-    title = summed_up = "Discard changes"
+    title = summary_template = "Discard changes"
     description = "Takes changes back: the sandbox sees the user's own files again. It cannot be undone."
     default_risk = "high"
 
@@ -80,7 +80,7 @@ class DiscardChanges(StagedTool):
 
 class ApplyChanges(StagedTool):
     name = "apply_changes"
-    title = summed_up = "Apply changes"
+    title = summary_template = "Apply changes"
     description = "Asks the user whether changes of this session may be written into their workspace; if so, does it."
     default_risk = "critical"
 

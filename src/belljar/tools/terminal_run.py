@@ -75,7 +75,7 @@ Use this to run builds, tests, scripts and tools of the project."""
         command = given.get("command") if isinstance(given, dict) else None
         if not isinstance(params, list) or not isinstance(command, str) or not command.strip():
             return params
-        if (await judged(await self.judging(), command)).decision == "deny":
+        if (await judged(await self.loaded_policy(), command)).decision == "deny":
             params.insert(0, Problem("command", DANGEROUS, "DANGEROUS_COMMAND"))
         return params
 

@@ -36,11 +36,11 @@ Answer = types.CallToolResult | types.InputRequiredResult
 class Sandboxed:
     """The server's session and its tools. The session is opened when it is first needed, and again if it is lost."""
 
-    def __init__(self, plan: Callable[[], Session], families: tuple[str, ...]) -> None:
-        self._plan = plan
+    def __init__(self, new_session: Callable[[], Session], families: tuple[str, ...]) -> None:
+        self._new_session = new_session
         self._families = families
         self._opening = anyio.Lock()
-        self.session, self._id = plan(), ""
+        self.session, self._id = new_session(), ""
         self._tools = ToolRegistry(families=families)
 
     async def tools(self) -> ToolRegistry:
@@ -48,7 +48,7 @@ class Sandboxed:
             if not self.session.is_open:
                 await self.session.close()
                 self._report_staged()
-                self.session = await self._plan().open()
+                self.session = await self._new_session().open()
                 self._id = self.session.id
                 self._tools = ToolRegistry(self.session, families=self._families)
             return self._tools
@@ -83,8 +83,8 @@ class Sandboxed:
 class Service:
     """Answers a client: lists the tools and makes their calls."""
 
-    def __init__(self, plan: Callable[[], Session], directory: str, families: tuple[str, ...]) -> None:
-        self.sandboxed = Sandboxed(plan, families)
+    def __init__(self, new_session: Callable[[], Session], directory: str, families: tuple[str, ...]) -> None:
+        self.sandboxed = Sandboxed(new_session, families)
         self._tools = {tool.name: tool for tool in self.sandboxed.describe()}
         self.server: Server[None] = Server(
             "belljar",
