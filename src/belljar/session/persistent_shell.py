@@ -116,7 +116,7 @@ class PersistentShell:
             raise UsageError("the persistent shell runs text; a list of arguments is for Session.run")
         checks.check_command(command)
         checks.check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
-        _ = self._session._aftermath  # raises unless the session is open, in this event loop
+        self._session._check_usable()
         async with self._lock:
             verdict = await self._judge(command)
             self._listener = listener = Listener(on_output)

@@ -354,7 +354,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     async def _admitted(
         self, command: Command | Request, options: Options, where: str, without: tuple[str, ...] = ()
     ) -> Request:
-        _ = self._aftermath  # raises unless the session is open, in this event loop
+        self._check_usable()
         if not isinstance(command, Request):
             return await self._admit(command, checks.check(options, where, without))
         if command.admitted_by is not self or options:
@@ -380,10 +380,13 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         root = self.workspace.descriptor if is_visible else None
         return inside(self.workspace.path, None if cwd is None else os.fspath(cwd), root=root)
 
-    @property
-    def _aftermath(self) -> Aftermath:
+    def _check_usable(self) -> None:
         """Raises unless the session is open and used in the event loop that opened it."""
         self.sandbox.link.check_loop()
+
+    @property
+    def _aftermath(self) -> Aftermath:
+        self._check_usable()
         assert self._aftermath_or_none is not None
         return self._aftermath_or_none
 
