@@ -22,12 +22,11 @@ from .verdict import Effect, Finding, Verdict
 
 BUILT_IN = ("default", "strict", "ci", "permissive", "literal")
 MAX_REMEMBERED = 500  # verdicts on plain commands; agents often repeat them
+MAX_REMEMBERED_LENGTH = 500  # characters of such a command, so that all of them take little memory
 _BIDI = frozenset("\u200b\u200c\u200e\u200f\u2060\u00ad\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-Observed = tuple[
-    tuple[Effect, ...], ShellState, tuple[str, ...]
-]  # effects, the shell afterwards, how each command was read
+Observed = tuple[tuple[Effect, ...], ShellState, tuple[str, ...]]  # effects, the shell afterwards, readings of commands
 Env = Mapping[str, str] | None
 State = ShellState | None
 
@@ -175,8 +174,9 @@ class Policy:
             return None
         except Exception:
             return self.judge(command, cwd=cwd, env=env, shell_state=shell_state, staged=staged)
-        if key is not None and len(key[0]) < MAX_REMEMBERED:
-            self._plain.clear() if len(self._plain) >= MAX_REMEMBERED else None
+        if key is not None and len(key[0]) < MAX_REMEMBERED_LENGTH:
+            if len(self._plain) >= MAX_REMEMBERED:
+                self._plain.clear()
             self._plain[key] = verdict
         return verdict
 
