@@ -141,9 +141,9 @@ class Audit:
         self._pid = 0
         """The process that opened these descriptors."""
         self._notes: list[Note] = []
-        self._bell: SimpleQueue[bool] | None = None
+        self._wake_queue: SimpleQueue[bool] | None = None
         """True wakes the thread that writes the notes, False ends it."""
-        self._rung = False
+        self._wake_sent = False
         self._warned = False
         _live.add(self)
 
@@ -156,21 +156,21 @@ class Audit:
         """Queue a record; it is written in a moment, or by the next `flush` or `record`."""
         log.log_record(kind, fields)
         self._notes.append(Note(os.getpid(), time.time(), kind, fields))
-        if not self._rung:
-            self._rung = True
-            if self._bell is None:
-                self._bell = SimpleQueue()
-                Thread(target=self._write_notes, args=(self._bell,), name="belljar-audit", daemon=True).start()
-            self._bell.put(True)
+        if not self._wake_sent:
+            self._wake_sent = True
+            if self._wake_queue is None:
+                self._wake_queue = SimpleQueue()
+                Thread(target=self._write_notes, args=(self._wake_queue,), name="belljar-audit", daemon=True).start()
+            self._wake_queue.put(True)
 
     def flush(self) -> None:
         """Write all queued records, and wait for those that the thread is writing."""
         self._put()
 
-    def _write_notes(self, bell: SimpleQueue[bool]) -> None:
-        while bell.get():
+    def _write_notes(self, wake_queue: SimpleQueue[bool]) -> None:
+        while wake_queue.get():
             time.sleep(_MOMENT)
-            self._rung = False  # first: a note from now on may miss this flush, and must ring again
+            self._wake_sent = False  # first: a note from now on may miss this flush, and must wake us again
             try:
                 self.flush()
             except Exception as error:  # later records must still be written
@@ -178,7 +178,7 @@ class Audit:
 
     def _after_fork(self) -> None:
         """The child has no writer thread, and the parent's may have held the lock."""
-        self._thread_lock, self._bell, self._rung = Lock(), None, False
+        self._thread_lock, self._wake_queue, self._wake_sent = Lock(), None, False
 
     def _put(self, *last: Note) -> None:
         """Write the queued records and `last`, which is never queued, so that its caller gets the error."""
@@ -195,10 +195,10 @@ class Audit:
 
     def close(self) -> None:
         self.flush()
-        if self._bell is not None:
-            self._bell.put(False)
+        if self._wake_queue is not None:
+            self._wake_queue.put(False)
         with self._thread_lock:
-            self._bell, self._rung = None, False
+            self._wake_queue, self._wake_sent = None, False
             self._close()
 
     def _unwritable(self, error: OSError) -> None:
