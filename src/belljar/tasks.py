@@ -1,4 +1,4 @@
-"""Four things about tasks that are easy to get wrong, each done once.
+"""Work that is never cancelled, work in a thread that can be undone, tasks beside a block, a few tasks at once.
 
 A cancellation may arrive at any await, from anyio or from asyncio, and a second one while the first is being handled.
 Work that must not be left half done goes through this module.

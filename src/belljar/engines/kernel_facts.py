@@ -154,9 +154,9 @@ def cgroup_paths(membership: str, files: Mapping[str, tuple[str, str, str]]) -> 
 
 
 def limited_by_its_group(claimed: Protections, pid: int) -> Protections:
-    """What an engine says, but for the limits of its control group, which the kernel knows. Silence is no limit.
+    """An engine's claims, but memory, pids and cpus as the control group of `pid` limits them; None if it does not.
 
-    For a sandbox with a kernel of its own: of all that is in force there, this alone can be seen from here.
+    For a sandbox with a kernel of its own: nothing else that is in force there can be seen from the host.
     """
     found = gather_cgroup(read(f"/proc/{pid}/cgroup") or "")[0]
     quota, period = number(found.get("quota")), number(found.get("period"))
@@ -173,7 +173,7 @@ def number(text: str | None) -> int | None:
 
 
 def _at_most(found: N | None, claimed: N | None) -> N | None:
-    """A kernel rounds down."""
+    """The claim if the kernel has that or less, since it rounds down; else what the kernel has."""
     return claimed if found and claimed and found <= claimed else found
 
 

@@ -304,8 +304,11 @@ def _whole(data: bytes, ended: frames.EndedBody | None) -> bytes:
 
 
 def _size(pattern: str) -> int:
-    """At most so many parts come of it: `regex` writes out what is repeated, so `a{4000000000}` would take all memory.
-    A count behind a group may hold others; where blanks are ignored nobody can say what one is behind."""
+    """An upper bound on the compiled size: `regex` writes out repeats, so `a{4000000000}` would take all memory.
+
+    A count after a group multiplies everything, since the group may hold counts of its own. With `(?x)` every count is
+    treated so: blanks or a comment may stand between it and a group.
+    """
     most, parts = 1, len(pattern)
     blanks = _IGNORES_BLANKS.search(pattern)
     for count in _COUNT.finditer(pattern):

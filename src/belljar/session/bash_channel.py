@@ -6,8 +6,8 @@ the loop reads only when the text has run. The report repeats the nonce, so neit
 report of an earlier call can pass for it. The host handles a report only after all output that was written before it
 (see remote_command.py).
 
-    host → 9    length (8 digits) text      0: the text ends with NUL; bash counts characters, so only ASCII is counted
-                nonce (16 digits)
+    host → 9    length (8 digits) text      the exact length; 00000000 if the text is not ASCII: then it ends with NUL,
+                nonce (16 digits)           since bash counts characters, not bytes
     host ← 8    s nonce status flags exports NUL        `exports`: the exported variables, if they changed
 
 The loop writes the exported variables to a memfd first and reads them from there: bash writes its output line by line,

@@ -1,5 +1,7 @@
 # shellcheck shell=bash disable=SC2161,SC2034,SC2154,SC2128,SC2064,SC2102,SC2016
 # The loop that a persistent shell's bash runs; bash_channel.py explains it. It is sent as one line, without comments.
+# __bj: text to run, _h: its length, _q: the same if it is sourced; _p: last text, _n: its nonce, _s: status, _f: flags;
+# exported variables, _v: now, _e: as last reported, _c: empty unless they changed; _t: terminal; _x: `set -x` is on.
 # [step]
 __bj_step() {
   __bj_s=$? __bj_f=-;

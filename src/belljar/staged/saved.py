@@ -81,7 +81,8 @@ def save(
     except OSError:
         return {"path": path, "kind": "absent"}
     if is_file := stat.S_ISREG(status.st_mode):
-        status = copy_file(lower, path, own, f"undo.new/{slot}")  # whose it is: not another's that was there before
+        # The status of the file that was really copied, in case the name was swapped after the `stat`.
+        status = copy_file(lower, path, own, f"undo.new/{slot}")
     kept = {
         "path": path, "slot": slot, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid,
         "mtime": status.st_mtime_ns, "ctime": status.st_ctime_ns,
