@@ -30,7 +30,7 @@ LAYERS = [
     {"network", "staged"},
     {"images", "link", "workspace", "policy", "audit"},
     {"user_namespace"},
-    {"limits", "resources", "patience", "tasks", "awaiting", "toml_schema"},
+    {"limits", "resources", "patience", "tasks", "toml_schema"},
     {"ancestry", "layout", "errors", "syscalls", "records", "patterns", "tables"},
 ]
 # `belljar/__init__` lists all public names and loads each on first use.

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import to_thread
 
-from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.link import frames
 from belljar.link.frames import To
@@ -84,7 +83,6 @@ class Chunk:
         return self.stdout + self.stderr
 
 
-@all_pending("shell")
 class Shell:
     """A command in the background. `Session.start` makes one.
 

@@ -18,7 +18,6 @@ from typing import Literal, Protocol, runtime_checkable
 
 from anyio import to_thread
 
-from belljar.awaiting import all_pending
 from belljar.errors import FileFailed, UsageError
 from belljar.layout import HOME, WORKSPACE
 from belljar.records import record
@@ -90,7 +89,6 @@ def up_to(most: int, complaint: str, put: Callable[[bytes], None]) -> Callable[[
     return take
 
 
-@all_pending("box.files")
 class Files:
     def __init__(self, run: RunTool, workspace: Callable[[], int | None] = lambda: None) -> None:
         """`workspace`: gives the descriptor of the workspace on the host, in which commands may leave links."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from belljar import host as hosts
-from belljar.awaiting import all_pending
 from belljar.errors import EngineUnavailable, SessionNotFound, UsageError
 from belljar.policy import Policy
 from belljar.records import record
@@ -85,7 +84,6 @@ def policy(run_dir: Path) -> Policy:
     return Policy.restored(saved)
 
 
-@all_pending("box")
 class KeptVerbs(Verbs):
     metadata: dict[str, str]
 

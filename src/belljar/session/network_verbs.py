@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.network.client_settings import PORT, environment
 from belljar.sandbox import rundir
@@ -46,7 +45,6 @@ def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
     return Allow(*allowed) if allowed and network == "none" else None
 
 
-@all_pending("box")
 class NetworkVerbs(Verbs):
     allow: Allow | None = None
     _door: NetworkDoor | None = None

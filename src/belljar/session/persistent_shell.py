@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from belljar.awaiting import all_pending
 from belljar.errors import SandboxLost, UsageError
 from belljar.layout import WORKSPACE
 from belljar.link import frames
@@ -66,7 +65,6 @@ class _Turn:
     interrupted: bool = False
 
 
-@all_pending("box.persistent")
 class PersistentShell:
     def __init__(self, session: Session) -> None:
         self._session = session

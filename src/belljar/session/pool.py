@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import anyio
 
-from belljar.awaiting import all_pending, opening
 from belljar.errors import BelljarError, SandboxLost, UsageError, WorkspaceError
 from belljar.limits import parse_size
 from belljar.patience import stretched
@@ -45,7 +44,6 @@ PATIENCE_SECONDS = 1.0  # the same while a claimed sandbox is in use; the refill
 MOST_WAITING = 100_000
 
 
-@all_pending("pool")
 class Pool:
     """Warm sandboxes, each used once.
 
@@ -139,7 +137,6 @@ class Pool:
             self._change.clear()
             await self._change.wait()
 
-    @opening("pool")
     @contextlib.asynccontextmanager
     async def session(self, **options: Unpack[ClaimOptions]) -> AsyncIterator[Session]:
         """A session in a sandbox of its own, destroyed afterwards; `options` override the pool's (policy, …).

@@ -18,7 +18,6 @@ import anyio
 from anyio import to_thread
 
 from belljar import host as hosts
-from belljar.awaiting import all_pending, opening
 from belljar.engines.spec import Network
 from belljar.errors import BelljarError, UsageError
 from belljar.limits import Limits
@@ -63,7 +62,6 @@ _NOT_OPEN = (
 )
 
 
-@all_pending("box")
 class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     """One sandbox and the commands that run in it.
 
@@ -323,7 +321,6 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             await running.feed()
             return await running.conclude()
 
-    @opening("box")
     @contextlib.asynccontextmanager
     async def stream(self, command: Command | Request, **options: Unpack[Options]) -> AsyncIterator[Run]:
         """Run a command and watch its events: `Started`, `Output`…, `Ended`. Leaving the block early kills it.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Unpack
 
 import anyio
 
-from belljar.awaiting import all_pending
 from belljar.errors import ShellNotFound
 from belljar.link.frames import Flag
 from belljar.session import options as checks
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from belljar.session.persistent_shell import PersistentShell
 
 
-@all_pending("box")
 class ShellVerbs(Verbs):
     def __init__(self) -> None:
         self._shells: dict[str, Shell] = {}

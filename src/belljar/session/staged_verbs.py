@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
 from belljar.session.verbs import Verbs
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from belljar.staged.review import Review, Shown
 
 
-@all_pending("box")
 class StagedVerbs(Verbs):
     """For `Session(changes="staged")`; in other sessions they raise UsageError."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from belljar.awaiting import pending
 from belljar.session import options as checks
 from belljar.session.options import Command, Options, RunOptions
 from belljar.session.result import Result
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
 
-@pending("belljar")
 async def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpack[RunOptions]) -> Result:
     """Run one command in a throwaway sandbox: `result = await belljar.run("pytest -q", workspace=".", timeout=60)`."""
     checks.known(options, RunOptions.__annotations__.keys(), "run")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Never, Self
 
 import anyio
 
-from belljar.awaiting import all_pending
 from belljar.errors import UsageError
 from belljar.session.collector import STREAMS, Collector
 from belljar.session.result import Ended, Event, Output, Result, Started
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 MOST_EVENTS = 4096  # waiting; further output is merged
 
 
-@all_pending("events")
 class Run:
     """Iterate over it for `Started`, `Output`… and `Ended`. The command waits while you do not take its output.
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeVar
 
 import anyio
 
-from belljar.awaiting import all_pending
 from belljar.errors import UsageError
 from belljar.session.result import Output
 from belljar.session.session import Session
@@ -38,7 +37,6 @@ ON_REQUEST: dict[str, tuple[type[Tool], ...]] = {
 }
 
 
-@all_pending("tools")
 class ToolRegistry:
     """The tools of one session. Without a session it gives schemas and risks only.
 
