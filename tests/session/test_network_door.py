@@ -106,6 +106,7 @@ async def test_a_flood_of_connections_from_inside_does_not_block_the_loop() -> N
     door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]
     door.door = holding  # type: ignore[assignment]
     door.mux = Mux(_nowhere, door._accept)
+    door.admit_callers()
     ready = HEAD.pack(0, READY, 2) + b"\0\0"
     door.mux.feed(ready + b"".join(HEAD.pack(id, OPEN, 2) + b"\0\0" for id in range(1, 4001, 2)))
     await holding.full.wait()

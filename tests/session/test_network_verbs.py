@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import urllib.request
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from tests.network.conftest import Names
@@ -14,6 +16,9 @@ from tests.network.test_in_a_sandbox import site as site
 
 import belljar
 from belljar import Allow, Session
+from belljar.session import network_verbs
+from belljar.session.ledger import Ledger
+from belljar.session.network_door import NetworkDoor
 
 SPEAKS_FIRST = """
 import socket
@@ -41,6 +46,64 @@ async def test_a_host_can_be_allowed_later_and_the_running_shell_gets_the_proxy(
             assert result.stdout.startswith("hello from outside"), result.output
         assert (await box.persistent.run("job; pwd")).stdout == "still\n/tmp\n"
         assert await box.forward(8000) == url, "what was forwarded before stays"
+
+
+FAILING = {
+    "presets": (NetworkDoor, "open_presets"),
+    "certificates": (NetworkDoor, "install_certificates"),
+    "remembering": (network_verbs.rundir, "write_session"),
+    "audit": (Ledger, "record"),
+}
+CONNECT = "curl -sS -o /dev/null -w '%{{http_connect}}' --proxy 127.0.0.1:3128 -p http://site.test:{site}/hello.txt"
+
+
+@pytest.mark.parametrize("step", FAILING)
+async def test_a_door_that_fails_to_open_is_closed_and_can_be_opened_again(
+    step: str, site: int, base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, connect = f"site.test:{site}=127.0.0.1", CONNECT.format(site=site)
+    async with Session(workspace, policy="permissive") as box:
+        with monkeypatch.context() as patch:
+            patch.setattr(*FAILING[step], _fails)
+            with pytest.raises(OSError, match="No space"):
+                await box.allow_host(host)
+        refused = await box.run(connect)
+        assert (refused.exit_code, refused.network) == (7, ()), "nothing listens there"
+        await box.allow_host(host)
+        assert (await box.run(connect)).network, "the port was free again"
+
+
+async def test_a_cancelled_allow_host_leaves_nothing_open(
+    site: int, base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Session(workspace, policy="permissive") as box:
+        with anyio.CancelScope() as scope, monkeypatch.context() as patch:
+            patch.setattr(NetworkDoor, "install_certificates", lambda *_: _cancels(scope))
+            await box.allow_host(f"site.test:{site}=127.0.0.1")
+        assert (await box.run(CONNECT.format(site=site))).exit_code == 7
+        await box.allow_host("other.test")
+
+
+@pytest.mark.parametrize("step", ["remembering", "audit"])
+async def test_a_host_that_could_not_be_added_stays_closed(
+    step: str, base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Session(workspace, policy="permissive", network=Allow("a.example")) as box:
+        with monkeypatch.context() as patch:
+            patch.setattr(*FAILING[step], _fails)
+            with pytest.raises(OSError, match="No space"):
+                await box.allow_host("b.example")
+        result = await box.run("curl -sS https://b.example")
+        assert [(each["host"], each["verdict"]) for each in result.network] == [("b.example", "refused")]
+
+
+def _fails(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def _cancels(scope: anyio.CancelScope) -> None:
+    scope.cancel()
+    await anyio.lowlevel.checkpoint()
 
 
 async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> None:

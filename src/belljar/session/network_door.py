@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import from_thread, to_thread
 
-from belljar.errors import ProtectionMissing, UsageError
+from belljar.errors import BelljarError, ProtectionMissing, UsageError
 from belljar.link import frames
 from belljar.network.allow import Allow, check_ceiling
 from belljar.network.authority import Authority, trust_bundle
@@ -25,7 +25,7 @@ from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream, RelayError
 from belljar.network.presets import PresetHost, explain
 from belljar.network.share import Share
-from belljar.tasks import beside
+from belljar.tasks import beside, see_through
 
 if TYPE_CHECKING:
     from belljar.link.remote_command import Execution
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from belljar.session.init_tools import InitTools
 
 READY_SECONDS = 30.0
+END_SECONDS = 5.0  # the relay is killed at once, so it takes longer only if the sandbox hangs
 ACCEPTED = 16  # new connections, either way, per turn of the event loop: a flood of them must not hold up the others
 BACKLOG = 1024  # of a forwarded port, in the kernel
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError)
@@ -46,6 +47,7 @@ class NetworkDoor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._callers: deque[MuxStream] = deque()
         """Connections from the sandbox that are not served yet."""
+        self._admits = False
         self._relay: Execution | None = None
         self.door: Door | None = None
         self.mux: Mux | None = None
@@ -54,14 +56,20 @@ class NetworkDoor:
         """Without `allow` the relay does not listen in the sandbox and only serves forwarded ports."""
         if allow is not None:
             self.door = await to_thread.run_sync(_door, allow, self._record, ask)
+        try:
+            await self._start_relay(PORT if allow is not None else 0)
+        except BaseException:
+            await see_through(self.end())
+            raise
+
+    async def _start_relay(self, port: int) -> None:
         mux = self.mux = Mux(self._write, self._accept)
-        self._relay = self._tools.start(["relay", str(PORT if allow is not None else 0)], self._received)
+        self._relay = self._tools.start(["relay", str(port)], self._received)
         self._relay.when_ended(mux.lose)
         self._begin(mux.run())
         with anyio.move_on_after(READY_SECONDS):
             await mux.ready.wait()
         if not mux.ready.is_set() or mux.lost:
-            self.close()
             raise ProtectionMissing("the network door could not be opened: the relay in the sandbox did not start")
 
     async def open_presets(self, ceiling: tuple[str, ...] | None) -> list[dict[str, str]]:
@@ -90,7 +98,13 @@ class NetworkDoor:
         if self.door is None:
             raise RelayError("a connection that nobody listens for")
         self._callers.append(stream)
-        if len(self._callers) == 1:
+        if self._admits and len(self._callers) == 1:
+            self._begin(self._serve(self.door))
+
+    def admit_callers(self) -> None:
+        """From now on connections are served; those that came while the door opened had to wait."""
+        self._admits = True
+        if self.door is not None and self._callers:
             self._begin(self._serve(self.door))
 
     async def _serve(self, door: Door) -> None:
@@ -124,6 +138,14 @@ class NetworkDoor:
         relay, self._relay = self._relay, None
         if relay is not None and not relay.over:
             relay.abandon()
+
+    async def end(self) -> None:
+        """Close it, and wait until the relay has left its port, so that another can be opened."""
+        relay = self._relay
+        self.close()
+        if relay is not None:
+            with contextlib.suppress(BelljarError), anyio.move_on_after(END_SECONDS):
+                await relay.ended()
 
     async def install_certificates(self, files: Files) -> None:
         """Install the host's trusted certificates, and this session's own authority if it ends TLS."""

@@ -14,10 +14,12 @@ from belljar.errors import BelljarError, UsageError
 from belljar.network.client_settings import PORT, environment
 from belljar.sandbox import rundir
 from belljar.session.verbs import Verbs
+from belljar.tasks import see_through
 
 if TYPE_CHECKING:
     from belljar.engines.spec import Network
     from belljar.network.allow import Allow
+    from belljar.network.door import Door
     from belljar.policy import Policy
     from belljar.session.files import Files
     from belljar.session.init_tools import InitTools
@@ -93,24 +95,29 @@ class NetworkVerbs(Verbs):
         if session.policy.network_ceiling is not None:
             check_ceiling(hosts, session.policy.network_ceiling)
         if self._door is not None and self._door.door is not None:
-            self._door.door.open_for(*hosts)
-            self._remember(self._door.door.allow)
+            self._open_further(self._door.door, hosts)
         else:
             await self._open_late(hosts)
-        session._ledger.record("allow", hosts=list(hosts))
+
+    def _open_further(self, door: Door, hosts: tuple[str, ...]) -> None:
+        """Let more hosts through, once everything that may fail is done."""
+        wider = door.allow.with_hosts(*hosts)
+        self._box._ledger.record("allow", hosts=list(hosts))
+        self._remember(wider)
+        door.allow = wider
 
     async def _open_late(self, hosts: tuple[str, ...]) -> None:
         """Open the door of a running session. Forwarded ports keep their own relay."""
-        session, forwarding = self._box, self._door
+        session = self._box
         if session.network != "none":
             raise UsageError("this session has the whole network; there is no door to open")
         from belljar.network.allow import Allow
 
         self.allow = under_policy(Allow(*hosts), session.policy)
         try:
-            await self._open_door()
+            await self._open_door(hosts)
         except BaseException:
-            self.allow, self._door = None, forwarding
+            self.allow = None
             raise
         if session._persistent is not None:
             session._persistent.export(environment())
@@ -150,23 +157,36 @@ class NetworkVerbs(Verbs):
     def _record_visit(self, visit: dict[str, Any]) -> None:
         self._box._ledger.record("network", **visit)
 
-    async def _open_door(self) -> None:
-        """Called before any command runs, so that the relay and the certificates are in place."""
+    async def _open_door(self, asked: tuple[str, ...] = ()) -> None:
+        """Called before any command runs, or later for hosts that were `asked` for. One that fails to open is closed:
+        it becomes the session's own only when nothing can fail any more."""
         if self.allow is None:
             return
         from belljar.session.network_door import NetworkDoor
 
         session = self._box
         door = NetworkDoor(self.init_tools, self._record_visit)
-        await door.open(self.allow, session._judge.ask_host if self.allow.ask_hosts else None)
+        try:
+            self._remember(await self._opened(door, self.allow, asked))
+        except BaseException:
+            await see_through(door.end())
+            raise
         self._door = door
+        door.admit_callers()
+        self._set_proxy_variables()
+        session._surroundings = replace(session._surroundings, network="allow")
+
+    async def _opened(self, door: NetworkDoor, allow: Allow, asked: tuple[str, ...]) -> Allow:
+        """Open the relay, then add the presets' hosts and the certificates. Returns all that is allowed then."""
+        session = self._box
+        await door.open(allow, session._judge.ask_host if allow.ask_hosts else None)
         if presets := await door.open_presets(session.policy.network_ceiling):
             session._ledger.record("allow", hosts=[preset["host"] for preset in presets], presets=presets)
         await door.install_certificates(self.files)
-        self._set_proxy_variables()
-        session._surroundings = replace(session._surroundings, network="allow")
+        if asked:
+            session._ledger.record("allow", hosts=list(asked))
         assert door.door is not None
-        self._remember(door.door.allow)
+        return door.door.allow
 
     def _set_proxy_variables(self) -> None:
         """For each command, unless the sandbox was started with them."""
@@ -191,7 +211,7 @@ class NetworkVerbs(Verbs):
         try:
             await self._open_door()
         except BelljarError:  # the process that opened it still serves it
-            self.allow, self._door = None, None
+            self.allow = None
             self._set_proxy_variables()
 
     def _close_door(self) -> None:
