@@ -26,6 +26,13 @@ class Stage:
         )
         overlay.mount([host], self.area.path / "upper", self.area.work, merged)
 
+    def checkpoint(self, name: str = "here") -> None:
+        """As `Session.checkpoint` does it: the changes so far become a layer below a new upper directory."""
+        unmount(self.merged)
+        self.area.freeze(name)
+        upper, *below = self.area.uppers
+        overlay.mount([*below, self.host], upper, self.area.work, self.merged)
+
     def changes(self) -> dict[str, Change]:
         return {change.path: change for change in self.area.changes()}
 

@@ -83,3 +83,30 @@ def test_a_file_that_the_host_touched_or_changed_and_took_back_is_no_conflict(st
     (stage.host / "a.txt").chmod(0o600)
     with pytest.raises(Conflict):
         apply(stage.area)
+
+
+def test_what_a_checkpoint_holds_is_not_taken_for_something_that_the_host_deleted(stage: Stage) -> None:
+    (stage.merged / "d").mkdir()
+    (stage.merged / "d" / "a").write_text("1")
+    (stage.merged / "new.txt").write_text("new")
+    stage.checkpoint()
+    (stage.merged / "d" / "c").write_text("4")  # the directory is copied up from the checkpoint's layer
+    (stage.merged / "new.txt").write_text("newer")
+    stage.checkpoint("again")
+    (stage.merged / "new.txt").rename(stage.merged / "moved.txt")
+    (stage.merged / "d" / "e").write_text("5")
+    assert set(apply(stage.area, ["d"]).paths) == {"d", "d/a", "d/c", "d/e"}
+    apply(stage.area)
+    assert (stage.host / "moved.txt").read_text() == "newer"
+
+
+def test_a_file_that_the_host_deleted_is_a_conflict_also_after_a_checkpoint(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("changed")
+    (stage.merged / "dir" / "c.txt").write_text("changed")
+    stage.checkpoint()
+    (stage.merged / "a.txt").write_text("changed again")
+    shutil.rmtree(stage.host / "dir")
+    (stage.host / "a.txt").unlink()
+    with pytest.raises(Conflict) as caught:
+        apply(stage.area)
+    assert set(caught.value.paths) == {"a.txt", "dir", "dir/c.txt"}

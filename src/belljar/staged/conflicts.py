@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from belljar.staged.change import Change
@@ -21,12 +22,12 @@ def conflicts(area: StagedArea, layers: Layers, changes: Sequence[Change]) -> di
     """Path → what happened on the two sides."""
     ours = area.applied
     made = {c.path for c in changes if c.after is not None and c.after.kind == "directory"}
-    moved = _inodes(layers)
-    return {c.path: why for c in changes if (why := _conflict(layers, c, area.since, ours, made, moved))}
+    origins = Origins(layers)
+    return {c.path: why for c in changes if (why := _conflict(layers, c, area.since, ours, made, origins))}
 
 
 def _conflict(
-    layers: Layers, change: Change, since: int, ours: Mapping[str, int], made: set[str], moved: set[int]
+    layers: Layers, change: Change, since: int, ours: Mapping[str, int], made: set[str], origins: Origins
 ) -> str | None:
     parent = change.path.rpartition("/")[0]
     if parent and parent not in made:
@@ -35,7 +36,7 @@ def _conflict(
         except OSError as error:
             return f"on the host, {parent} is no directory any more ({error.strerror})"
     if change.before is None:
-        deleted = _was_copied_up(layers, change.path, moved)
+        deleted = origins.was_on_the_host(change.path)
         return "deleted on the host, changed in the sandbox" if deleted else None
     if change.before.kind == "directory":
         if change.kind == "mode":
@@ -56,29 +57,49 @@ def is_newer(path: str, status: os.stat_result, since: int, ours: Mapping[str, i
     return status.st_ctime_ns >= since and ours.get(path) != status.st_ctime_ns
 
 
-def _was_copied_up(layers: Layers, path: str, moved: set[int]) -> bool:
-    """Whether the sandbox changed a file that the workspace had at this path. A file that was only renamed in the
-    sandbox has the overlay's mark, too: a file handle, with the inode of a file that the workspace still has."""
-    holder = layers.holder(path)
-    try:
-        marks = holder.xattrs(path) if holder is not None else {}
-    except OSError:
-        return False
-    origin = next((marks[name] for name in _ORIGIN if name in marks), None)
-    return origin is not None and not any((inode & 0xFFFFFFFF).to_bytes(4, "little") in origin for inode in moved)
+class Origins:
+    """Tells whether the workspace once had a path that it has no more.
 
+    The overlay marks a file or directory that it copied up with a handle of the original, which holds an inode. After a
+    checkpoint the original may itself be in a layer: then nobody deleted anything. So the oldest layer is asked. And a
+    file that was only renamed, or given a second name, has the mark of one that is still there, in the workspace or in
+    a layer.
+    """
 
-def _inodes(layers: Layers) -> set[int]:
-    """The inodes of the workspace's files that the sandbox deleted, moved, replaced or gave a second name."""
-    changed = [c.path for c in flattened(layers.changes()) if c.before is not None and c.before.kind != "directory"]
-    linked = [
-        path
-        for upper in layers.uppers
-        for path, status in upper.walk()
-        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1
-    ]
-    inodes = set()
-    for path in (*changed, *linked):
-        with suppress(OSError):
-            inodes.add(layers.lower.stat(path).st_ino)
-    return inodes
+    def __init__(self, layers: Layers) -> None:
+        self._layers = layers
+
+    def was_on_the_host(self, path: str) -> bool:
+        mark = self._mark(path)
+        return mark is not None and not any((inode & 0xFFFFFFFF).to_bytes(4, "little") in mark for inode in self._there)
+
+    def _mark(self, path: str) -> bytes | None:
+        holders = self._layers.holders(path)
+        try:
+            marks = holders[-1].xattrs(path) if holders else {}
+        except OSError:
+            return None
+        return next((marks[name] for name in _ORIGIN if name in marks), None)
+
+    @cached_property
+    def _there(self) -> set[int]:
+        """The inodes of files that the sandbox deleted, moved, replaced or gave a second name: in the workspace, and in
+        the layers of checkpoints."""
+        layers = self._layers
+        changed = [c.path for c in flattened(layers.changes()) if c.before is not None and c.before.kind != "directory"]
+        linked = [
+            path
+            for upper in layers.uppers
+            for path, status in upper.walk()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+        ]
+        inodes = {
+            status.st_ino
+            for older in layers.uppers[1:]
+            for _, status in older.walk()
+            if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+        }
+        for path in (*changed, *linked):
+            with suppress(OSError):
+                inodes.add(layers.lower.stat(path).st_ino)
+        return inodes

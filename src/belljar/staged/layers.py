@@ -42,15 +42,25 @@ class Layers:
 
     def holder(self, path: str) -> Folder | None:
         """The layer that holds a changed file; None: it is unchanged or deleted."""
+        return next(iter(self._holders(path)), None)
+
+    def holders(self, path: str) -> list[Folder]:
+        """All layers that hold it, the newest first, until one hides those below."""
+        return [*self._holders(path)]
+
+    def _holders(self, path: str) -> Iterator[Folder]:
         for layer in self.uppers:
             try:
                 status = layer.stat(path)
             except OSError:
                 if self._hidden_by(layer, path):
-                    return None
+                    return
                 continue
-            return None if is_whiteout(status) else layer
-        return None
+            if is_whiteout(status):
+                return
+            yield layer
+            if self._hidden_by(layer, path) or _is_opaque(layer, path):
+                return
 
     def _hidden_by(self, layer: Folder, path: str) -> bool:
         for above in parents(path):
