@@ -103,7 +103,7 @@ def engine() -> DockerEngine:
 def base_image(engine: DockerEngine) -> str:
     from belljar.images import catalog
 
-    return catalog.ensure(engine, "base")
+    return catalog.ensure(engine.images, "base")
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tests.debian_tree import mirror
 
 import belljar
 from belljar import engines
+from belljar.engines.base import image_store
 from belljar.images import catalog
 
 
@@ -83,7 +84,7 @@ def _unpacked(at: Path, pattern: str) -> Path:
 
 @pytest.fixture(scope="module")
 def image() -> str:
-    return catalog.ensure(engines.connect(), "dev")
+    return catalog.ensure(image_store(engines.connect()), "dev")
 
 
 @pytest.mark.parametrize("kind", PROJECTS)

@@ -31,9 +31,9 @@ def test_two_hosts_with_different_engines_and_state_live_in_one_process(
     kind = "oci" if other == "oci" else "docker"
     first = Host(engine="docker", run=hosts.default().run_root / "one", state=tmp_path / "one")
     second = Host(engine=kind, run=hosts.default().run_root / "two", state=tmp_path / "two")
-    assert first.connect().shares_files
+    assert first.connect().capabilities.binds
     monkeypatch.setenv("BELLJAR_LINK", "bridge")
-    assert second.connect().shares_files == (other == "oci")
+    assert second.connect().capabilities.binds == (other == "oci")
     monkeypatch.delenv("BELLJAR_LINK")
 
     async def both() -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from belljar import engines
+from belljar.engines.base import image_store
 from belljar.images import catalog
 
 from .core import timed
@@ -21,7 +22,7 @@ def quietly(*argv: str) -> None:
 
 async def rows(workspace: Path) -> list[Row]:
     engine = engines.connect()
-    image = catalog.ensure(engine, "base")
+    image = catalog.ensure(image_store(engine), "base")
     helps, ours, theirs = [], [], []
     for _ in range(10):
         helps.append(timed(lambda: quietly(BELLJAR, "--help")))

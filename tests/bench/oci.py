@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from belljar import Limits, Pool, Session
+from belljar.engines.base import image_store
 from belljar.host import Host
 from belljar.images import catalog
 
@@ -111,8 +112,8 @@ async def idle(workspace: Path, hosts: dict[str, Host]) -> list[Row]:
 
 async def rows(workspace: Path) -> list[Row]:
     oci, docker = Host(engine="oci"), Host(engine="docker")
-    catalog.ensure(oci.connect(), "base")
-    image = catalog.ensure(docker.connect(), "base")
+    catalog.ensure(image_store(oci.connect()), "base")
+    image = catalog.ensure(image_store(docker.connect()), "base")
     return [
         *await starts(workspace, oci, docker, image),
         *await warm(workspace, oci, docker),

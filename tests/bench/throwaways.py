@@ -12,6 +12,7 @@ import anyio
 from anyio import to_thread
 
 from belljar import Limits, Pool, Session, engines
+from belljar.engines.base import image_store
 from belljar.images import catalog
 
 from .table import Row, ms, p50, p95, p99
@@ -153,7 +154,7 @@ async def cold_start(workspace: Path) -> list[Row]:
 
 
 async def rows(workspace: Path) -> list[Row]:
-    image = catalog.ensure(engines.connect(), "base")
+    image = catalog.ensure(image_store(engines.connect()), "base")
     return [
         *await cold_start(workspace),
         *await tti(workspace, image),

@@ -11,6 +11,7 @@ import pytest
 from belljar.doctor import Check, engine_items
 from belljar.doctor.engine_items import judge, remedy, unavailable
 from belljar.engines.base import Description
+from belljar.engines.capabilities import Capabilities
 from belljar.engines.spec import OWN_NAMESPACES
 from belljar.errors import EngineError, EngineRefused, EngineUnavailable
 
@@ -34,7 +35,7 @@ def without(limit: str) -> dict[str, Any]:
 
 
 def test_a_capable_engine_passes_without_a_warning() -> None:
-    checks = judge(FINE, host_has_swap=True)
+    checks = judge(FINE, host_has_swap=True, can=Capabilities())
     assert failing(checks) == set()
     assert not any(check.fix for check in checks)
     assert "apparmor" in next(check.detail for check in checks if check.name == "apparmor or selinux")
@@ -45,7 +46,7 @@ def test_a_capable_engine_passes_without_a_warning() -> None:
     [(True, True, "overlay that Belljar mounts"), (True, False, "engine mounts"), (False, True, "copied")],
 )
 def test_the_way_workspaces_are_staged_is_reported(shares: bool, root: bool, how: str) -> None:
-    engine: Any = SimpleNamespace(shares_files=shares)
+    engine: Any = SimpleNamespace(capabilities=Capabilities(overlays=shares))
     assert how in engine_items._staged(engine, root=root).detail
 
 
@@ -63,39 +64,45 @@ def test_the_way_workspaces_are_staged_is_reported(shares: bool, root: bool, how
     ],
 )
 def test_a_capability_that_the_engine_lacks_is_named_with_its_remedy(change: dict[str, Any], named: str) -> None:
-    checks = judge(replace(FINE, **change), host_has_swap=True)
+    checks = judge(replace(FINE, **change), host_has_swap=True, can=Capabilities())
     assert failing(checks) == {named}
     assert all(check.fix for check in checks if not check.ok)
 
 
 def test_swap_that_cannot_be_limited_matters_only_where_there_is_swap() -> None:
-    assert failing(judge(replace(FINE, **without("swap")), host_has_swap=False)) == set()
+    assert failing(judge(replace(FINE, **without("swap")), host_has_swap=False, can=Capabilities())) == set()
 
 
 @pytest.mark.parametrize(("version", "told"), [("2", "Delegate="), ("1", "cgroup v2")])
 def test_a_rootless_engine_without_limits_gets_a_remedy(version: str, told: str) -> None:
-    checks = judge(replace(FINE, rootless=True, cgroup_version=version, **without("cpus")), host_has_swap=True)
+    checks = judge(
+        replace(FINE, rootless=True, cgroup_version=version, **without("cpus")), host_has_swap=True, can=Capabilities()
+    )
     assert told in next(check.fix for check in checks if check.name == "cpu limit")
 
 
 def test_a_rootless_engine_passes() -> None:
-    assert failing(judge(replace(FINE, rootless=True), host_has_swap=True)) == set()
+    assert failing(judge(replace(FINE, rootless=True), host_has_swap=True, can=Capabilities())) == set()
 
 
 def test_selinux_is_mentioned_with_its_setting() -> None:
-    checks = judge(replace(FINE, access_control="selinux"), host_has_swap=True)
+    checks = judge(replace(FINE, access_control="selinux"), host_has_swap=True, can=Capabilities())
     assert "BELLJAR_SELINUX" in next(check.fix for check in checks if check.name == "apparmor or selinux")
 
 
 def test_a_sandbox_without_apparmor_is_mentioned_though_the_engine_has_it() -> None:
-    check = next(each for each in judge(replace(FINE, access_control_gap="crun"), True) if "apparmor" in each.name)
+    check = next(
+        each
+        for each in judge(replace(FINE, access_control_gap="crun"), True, Capabilities())
+        if "apparmor" in each.name
+    )
     assert check.ok
     assert "unconfined: crun" in check.detail
     assert "Docker" in check.fix
 
 
 def test_a_namespace_that_an_engine_shares_is_mentioned() -> None:
-    engine: Any = SimpleNamespace(name="podman", own_namespaces=OWN_NAMESPACES - {"cgroup"})
+    engine: Any = SimpleNamespace(name="podman", capabilities=Capabilities(own_namespaces=OWN_NAMESPACES - {"cgroup"}))
     check = engine_items._namespaces(engine)
     assert check.ok
     assert "cgroup" in check.detail

@@ -9,6 +9,7 @@ from tests.doctor.test_doctor import failing
 
 from belljar.doctor import examine, image_items
 from belljar.engines.docker.engine import DockerEngine
+from belljar.engines.docker.images import DockerImages
 from belljar.errors import EngineError
 
 
@@ -18,7 +19,7 @@ def test_an_init_or_an_image_that_is_missing_is_named(engine: DockerEngine, monk
 
     monkeypatch.setattr(image_items.resources, "init_binary", missing)
     monkeypatch.setattr(image_items.catalog, "reference", lambda name: "belljar-test/no-such-image")
-    monkeypatch.setattr(DockerEngine, "registry_has", lambda self, reference: False)
+    monkeypatch.setattr(DockerImages, "registry_has", lambda self, reference: False)
     monkeypatch.setattr(image_items.shutil, "which", lambda name, path=None: None)
     checks = examine(engine)
     assert failing(checks) == {"init", "image base", "image sources"}
@@ -27,6 +28,6 @@ def test_an_init_or_an_image_that_is_missing_is_named(engine: DockerEngine, monk
 
 
 def test_without_a_registry_images_come_from_packages(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DockerEngine, "registry_has", lambda self, reference: False)
+    monkeypatch.setattr(DockerImages, "registry_has", lambda self, reference: False)
     monkeypatch.setattr(image_items.shutil, "which", lambda name: "/usr/bin/mmdebstrap")
-    assert image_items._image_source(engine).ok
+    assert image_items._image_source(engine.images).ok

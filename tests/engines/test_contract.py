@@ -24,7 +24,7 @@ import pytest
 
 import belljar
 from belljar import resources
-from belljar.engines.base import Engine
+from belljar.engines.base import Engine, image_store
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.spec import LABEL, SandboxSpec, has_own_kernel
 from belljar.errors import EngineError, ImageMissing, SandboxLost, SessionNotFound
@@ -76,9 +76,9 @@ def host(request: pytest.FixtureRequest, kind: str) -> Iterator[Host]:
         patch.setenv("BELLJAR_LINK", request.param)
         patch.setenv("BELLJAR_ENGINE", kind)
         found = Host(engine=kind)  # type: ignore[arg-type]
-        if found.connect().shares_files and request.param == "bridge":
-            pytest.skip(f"{kind} always shares this machine's files: it has no other link")
-        catalog.ensure(found.connect(), "base")
+        if found.connect().capabilities.link == "socket" and request.param == "bridge":
+            pytest.skip(f"{kind} has no other link")
+        catalog.ensure(image_store(found.connect()), "base")
         yield found
         found.close()
 
@@ -109,7 +109,7 @@ def spec(engine: Engine, workspace: Path) -> Iterator[SandboxSpec]:
     image = engine.image(catalog.reference("base"))
     assert image is not None
     run_dir = RunDir.create(rundir.new_session_id())
-    if engine.shares_files:
+    if engine.capabilities.link == "socket":
         link = local_link(resources.init_binary(), rundir.run_root(), run_dir.link)
     else:
         link = LinkPlan("exec", engine.install_init(resources.init_binary(engine.machine), image.ref), token="0" * 64)

@@ -14,6 +14,7 @@ from tests.images.archives import directory, member, tar
 
 from belljar import resources
 from belljar.engines.docker.engine import DockerEngine
+from belljar.engines.docker.images import DockerImages
 from belljar.images import catalog
 from belljar.images.store import Store
 from belljar.images.unpack import Allowance, Metered, unpack
@@ -48,7 +49,7 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     catalog.reference.cache_clear()
 
 
-class Registry(DockerEngine):
+class Registry(DockerImages):
     """The real engine, with a registry that answers or not."""
 
     answers = True
@@ -66,7 +67,7 @@ class Registry(DockerEngine):
 
 @pytest.fixture
 def registry(engine: DockerEngine) -> Registry:
-    return Registry(engine.client.endpoint)
+    return Registry(engine.client, engine.images.name_prefixes)
 
 
 @pytest.fixture

@@ -41,13 +41,13 @@ def test_an_image_that_is_not_ours_is_used_as_it_is() -> None:
 
 def test_an_existing_image_is_not_built_again(engine: DockerEngine, base_image: str) -> None:
     said: list[str] = []
-    assert catalog.ensure(engine, "base", lambda fraction, text: said.append(text)) == base_image
+    assert catalog.ensure(engine.images, "base", lambda fraction, text: said.append(text)) == base_image
     assert said == []
 
 
 def test_a_missing_foreign_image_says_what_to_do(engine: DockerEngine) -> None:
     with pytest.raises(ImageMissing, match="docker pull nobody/nothing:1"):
-        catalog.ensure(engine, "nobody/nothing:1")
+        catalog.ensure(engine.images, "nobody/nothing:1")
 
 
 def test_an_image_made_from_ours_is_not_listed_as_ours_but_by_each_of_its_names() -> None:
@@ -66,12 +66,12 @@ def test_an_image_made_from_ours_is_not_listed_as_ours_but_by_each_of_its_names(
 def test_an_image_that_only_the_engine_oci_has_is_found_there(engine: DockerEngine, monkeypatch: Any) -> None:
     monkeypatch.setattr(Store, "find", lambda store, name: object())
     with pytest.raises(ImageMissing, match="the engine oci has it: --engine oci"):
-        catalog.ensure(engine, "tools:1")
+        catalog.ensure(engine.images, "tools:1")
 
 
 def test_there_is_no_recipe_for_an_unknown_name(engine: DockerEngine) -> None:
     with pytest.raises(UsageError, match="choose from base, python, node, dev"):
-        catalog.build(engine, "perl")
+        catalog.build(engine.images, "perl")
 
 
 def test_base_has_the_everyday_tools_and_the_mount_points(base_image: str, docker_client: Any) -> None:
@@ -87,9 +87,9 @@ def test_nothing_in_base_is_setuid(base_image: str, docker_client: Any) -> None:
 
 
 def test_base_is_also_tagged_latest_and_listed_as_current(engine: DockerEngine, base_image: str) -> None:
-    catalog.build(engine, "base")
+    catalog.build(engine.images, "base")
     assert engine.image("belljar/base:latest") is not None
-    (listed,) = [image for image in catalog.listing(engine) if image.name == "base" and image.current]
+    (listed,) = [image for image in catalog.listing(engine.images) if image.name == "base" and image.current]
     assert listed.reference == base_image
     assert listed.size > 50_000_000
 
@@ -141,5 +141,5 @@ def test_another_user_s_cache_directory_is_refused(
     os.chown(tmp_path / "belljar", 1000, 1000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(UsageError, match="XDG_CACHE_HOME"):
-        catalog.build(engine, "base")
+        catalog.build(engine.images, "base")
     assert precious.read_text() == "precious"

@@ -36,11 +36,11 @@ def examine(engine: Engine | None = None, workspace: str = ".", host: Host | Non
         about = engine.describe()
     except BelljarError as error:
         return [*engine_items.unavailable(error, host.engine_name), *machine]
-    if about.own_kernel:  # what this machine's has is of no use inside; "does without" tells
+    if engine.capabilities.own_kernel:  # what this machine's has is of no use inside; "does without" tells
         machine = [each for each in machine if each.name != machine_items.LANDLOCK]
     checks = [*engine_items.checks(engine, about), *machine, *image_items.checks(engine)]
     checks.append(machine_items.disk(host.run_root, about.data_root))
-    checks.append(machine_items.scratch_volume(engine.shares_files))
+    checks.append(machine_items.scratch_volume(engine.capabilities.binds))
     if all(check.ok for check in checks if check.name in NEEDED_FOR_A_SANDBOX):
         checks.append(_probe(host))
     return checks

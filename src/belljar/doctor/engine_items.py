@@ -9,6 +9,7 @@ from pathlib import Path
 
 from belljar.doctor.check import Check, first_line
 from belljar.engines.base import Description, Engine
+from belljar.engines.capabilities import Capabilities
 from belljar.engines.docker.hosts import podman_start
 from belljar.engines.spec import OWN_NAMESPACES
 from belljar.errors import BelljarError
@@ -75,17 +76,17 @@ def checks(engine: Engine, about: Description) -> list[Check]:
         Check("engine", True, f"{engine.name} {about.version}, {engine.machine}, at {engine.host}"),
         _link(engine),
         _staged(engine, root=os.geteuid() == 0),
-        *judge(about, _host_has_swap()),
+        *judge(about, _host_has_swap(), engine.capabilities),
         _namespaces(engine),
     ]
 
 
-def judge(about: Description, host_has_swap: bool) -> list[Check]:
-    """Checks that need only the engine's description of itself."""
+def judge(about: Description, host_has_swap: bool, can: Capabilities) -> list[Check]:
+    """Checks that need only what the engine says of itself."""
     return [
         *_limits(about, host_has_swap),
         _seccomp(about),
-        _users(about),
+        _users(about, can),
         _access_control(about),
         _storage(about),
         *(Check("does without", True, feature) for feature in about.does_without),
@@ -94,11 +95,11 @@ def judge(about: Description, host_has_swap: bool) -> list[Check]:
 
 def _link(engine: Engine) -> Check:
     socket = "socket: the engine shares this machine's files"
-    return Check("link", True, socket if engine.shares_files else "bridged through the engine's exec")
+    return Check("link", True, socket if engine.capabilities.link == "socket" else "bridged through the engine's exec")
 
 
 def _staged(engine: Engine, *, root: bool) -> Check:
-    if not engine.shares_files:
+    if not engine.capabilities.overlays:
         return Check("staged workspaces", True, "copied into the sandbox's memory and out again, within a bound")
     mounted = "an overlay that Belljar mounts" if root else "an overlay that the engine mounts; checkpoints are copies"
     return Check("staged workspaces", True, mounted)
@@ -135,7 +136,7 @@ def _seccomp(about: Description) -> Check:
     return Check("seccomp", False, "the engine cannot filter system calls", fix)
 
 
-def _users(about: Description) -> Check:
+def _users(about: Description, can: Capabilities) -> Check:
     if about.user_remapping:
         detail = "userns-remap is on: files in the workspace would belong to the remapped users"
         return Check("users", False, detail, "remove userns-remap from the engine's configuration")
@@ -144,7 +145,7 @@ def _users(about: Description) -> Check:
         (True, False): "each sandbox has its own user namespace: its users have no rights outside",
         (False, True): "rootless: root inside is your ordinary user outside",
         (False, False): "user ids inside are this machine's; commands never run as root",
-    }[about.user_namespaces, about.rootless]
+    }[can.user_namespaces, about.rootless]
     return Check("users", True, detail)
 
 
@@ -168,7 +169,7 @@ def _storage(about: Description) -> Check:
 
 
 def _namespaces(engine: Engine) -> Check:
-    missing = ", ".join(sorted(OWN_NAMESPACES - engine.own_namespaces))
+    missing = ", ".join(sorted(OWN_NAMESPACES - engine.capabilities.own_namespaces))
     if not missing:
         return Check("namespaces", True, "each sandbox has its own")
     detail = f"{engine.name} shares this machine's {missing} namespace here; names of control groups can be seen inside"

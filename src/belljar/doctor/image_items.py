@@ -19,7 +19,8 @@ def checks(engine: Engine) -> Iterator[Check]:
     if engine.image(reference) is not None:
         yield Check("image base", True, reference)
         return
-    yield _image_source(engine)
+    if engine.images is not None:
+        yield _image_source(engine.images)
     yield Check("image base", False, f"{reference} is not built yet", "run `belljar images build base`")
 
 
@@ -31,10 +32,10 @@ def _init(engine: Engine) -> Check:
     return Check("init", True, f"{binary.name}, {binary.stat().st_size >> 10} KiB")
 
 
-def _image_source(engine: Engine) -> Check:
+def _image_source(store: catalog.ImageStore) -> Check:
     """Only checked if an image is missing: it takes ten seconds if no registry answers."""
     name = "image sources"
-    if engine.registry_has(catalog.ROOT_IMAGE):
+    if store.registry_has(catalog.ROOT_IMAGE):
         return Check(name, True, "a registry answers")
     if shutil.which("mmdebstrap"):
         return Check(name, True, "no registry answers; images are built from Debian packages (mmdebstrap)")

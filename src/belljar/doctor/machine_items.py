@@ -174,8 +174,8 @@ def default_limits() -> Check:
     return Check("limits by default", True, detail)
 
 
-def scratch_volume(shares_files: bool) -> Check:
-    reason = scratch.possible() if shares_files else "the engine does not share this machine's files"
+def scratch_volume(binds: bool) -> Check:
+    reason = scratch.possible() if binds else "the engine does not share this machine's files"
     where = f"in memory: {reason}" if reason else "on a volume on disk (4 GiB; --disk)"
     return Check("scratch", True, f"/tmp and home are {where}")
 

@@ -12,11 +12,13 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from belljar.engines.capabilities import Capabilities
 from belljar.engines.spec import Image, Protections, SandboxSpec, User
-from belljar.images.catalog import ImageStore
+from belljar.errors import UsageError
 from belljar.records import record
 
 if TYPE_CHECKING:
+    from belljar.images.catalog import ImageStore
     from belljar.link.transport import Transport
 
 
@@ -52,11 +54,7 @@ class Description:
     rootless: bool = False
     does_without: tuple[str, ...] = ()
     """Features that its sandboxes lack on this machine, each as a sentence for people."""
-    own_kernel: bool = False
-    """Whether sandboxes run on a kernel of their runtime's, not on this machine's."""
     user_remapping: bool = False
-    user_namespaces: bool = False
-    """Whether each sandbox has its own, in which no id is a user of the host."""
     access_control: str = ""
     """apparmor, selinux or none."""
     access_control_gap: str = ""
@@ -65,7 +63,7 @@ class Description:
     data_root: str = ""
 
 
-class Engine(ImageStore, Protocol):
+class Engine(Protocol):
     name: str
     """Its name in `BELLJAR_ENGINE`: docker, podman, oci …"""
     host: str
@@ -74,17 +72,12 @@ class Engine(ImageStore, Protocol):
     """Identifies this engine: a session is found and reaped only through the engine that made it."""
     machine: str
     """Its architecture, as in `uname -m`."""
-    shares_files: bool
-    """Whether sandboxes can mount directories of this machine with working sockets, and their processes are visible."""
-
-    is_here: bool
-    """Whether its processes are this machine's, and so can be counted."""
     runtime: str
     """The one that its sandboxes are made with; empty: the one that it takes by itself."""
-    leaves_remains: bool
-    """Whether a sandbox that ended by itself leaves something behind that only `destroy` removes."""
-    own_namespaces: frozenset[str]
-    """Which of `spec.OWN_NAMESPACES` each sandbox gets."""
+    capabilities: Capabilities
+    """What it can do: callers ask this, never the name."""
+    images: ImageStore | None
+    """Where images are listed and made; None: somebody else's registry has them."""
 
     def user(self, uid: int, gid: int, *, root: bool = False) -> User:
         """The `User` of a sandbox whose processes are this uid and gid on the host; `root`: they are root inside."""
@@ -117,3 +110,10 @@ class Engine(ImageStore, Protocol):
     def describe(self) -> Description: ...
 
     def close(self) -> None: ...
+
+
+def image_store(engine: Engine) -> ImageStore:
+    """UsageError if it has none."""
+    if engine.images is None:
+        raise UsageError(f"the engine {engine.name} keeps no images: they come from a registry")
+    return engine.images

@@ -58,10 +58,12 @@ class Recipe:
 
 
 class ImageStore(Protocol):
-    """What an engine must be able to do with images."""
+    """Where images are found and made. An engine has one, or leaves that to a registry (`Engine.images`)."""
 
     fetch_with: str
     """The command that gets an image from elsewhere (`docker pull`)."""
+    holds_imports: bool
+    """Whether it is the store that `belljar images import` fills."""
 
     def image(self, reference: str) -> object | None:
         """None: there is no such image."""
@@ -105,7 +107,7 @@ def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> st
         return wanted
     if name not in PARENTS:
         ours = ", ".join(PARENTS)
-        if store.fetch_with != OCI_FETCHES and _in_our_store(name):
+        if not store.holds_imports and _in_our_store(name):
             raise ImageMissing(f"no image {name!r} in this engine; the engine oci has it: --engine oci")
         raise ImageMissing(f"no image {name!r} here: `{store.fetch_with} {name}`, or use one of {ours}")
     return build(store, name, progress or watcher)

@@ -118,7 +118,7 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         undo.append(workspace.close)
         run_dir = RunDir.create(id, root)
         undo.append(run_dir.close)
-        listener = Listener(run_dir.link) if engine.shares_files else None
+        listener = Listener(run_dir.link) if engine.capabilities.link == "socket" else None
         if listener:
             undo.append(listener.close)
         link = _link(host, engine, image, run_dir)
@@ -135,7 +135,7 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
             launched = engine.start(engine.create(spec, name))
         if not launched.pid:
             raise EngineError("the engine started the sandbox, but it is not running")
-        pid = launched.pid if engine.shares_files else None
+        pid = launched.pid if engine.capabilities.sees_processes else None
         workspace.check_mounted(pid if place.inode else None, place.inode)  # not of the engine's overlay
         for extra in more:
             extra.check(launched.pid)
@@ -158,7 +158,7 @@ def _placed(
     plan: Plan, id: str, host: Host, engine: Engine, workspace: Workspace, run_dir: Path
 ) -> Iterator[staging.Place]:
     """What to mount at /workspace, valid while this is open."""
-    with workspace.shown(run_dir, shared=engine.shares_files) as source:
+    with workspace.shown(run_dir, shared=engine.capabilities.binds) as source:
         if plan.changes == "direct":
             yield staging.direct(workspace, source)
             return
@@ -175,7 +175,7 @@ def _extras(
 ) -> AbstractContextManager[list[Extra]]:
     if not plan.mounts and not plan.cache:
         return nullcontext([])
-    if not engine.shares_files:
+    if not engine.capabilities.binds:
         raise UsageError("mounts and caches need an engine that shares this machine's files")
     home = "/root" if plan.root else HOME
     return extras.shown(plan.mounts, plan.cache, host.caches_root, workspace, run_dir.path, _reserved(plan, host), home)
@@ -224,8 +224,8 @@ def _image(engine: Engine, name: str) -> Image:
     """Looked up each time: a name may lead to another image since, or to none."""
     reference = catalog.reference(name)
     image = engine.image(reference)
-    if image is None:
-        catalog.ensure(engine, name)
+    if image is None and engine.images is not None:
+        catalog.ensure(engine.images, name)
         image = engine.image(reference)
     if image is None:
         raise ImageMissing(f"the image {reference} was removed while a sandbox was started from it")
@@ -233,7 +233,7 @@ def _image(engine: Engine, name: str) -> Image:
 
 
 def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan:
-    if engine.shares_files:
+    if engine.capabilities.link == "socket":
         return local_link(resources.init_binary(), host.run_root, run_dir.link)
     volume = engine.install_init(resources.init_binary(engine.machine), image.ref)
     return LinkPlan("exec", volume, token=os.urandom(32).hex())
@@ -244,23 +244,23 @@ def _spec(
     run_dir: RunDir, disk: Scratch | None, more: list[Extra],
 ) -> SandboxSpec:  # fmt: skip
     user = engine.user(workspace.identity.uid, workspace.identity.gid, root=plan.root)
-    if engine.shares_files and not plan.root:
+    if engine.capabilities.binds and not plan.root:
         link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid))
     return build_spec(
         image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
         labels=rundir.owner_labels(id, plan.lease, plan.keep or plan.keepable), place=place,
         seccomp="debug" if plan.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
-        user=user, own_namespaces=engine.own_namespaces, root=plan.root, scratch=disk,
+        user=user, own_namespaces=engine.capabilities.own_namespaces, root=plan.root, scratch=disk,
         extras=[extra.mount for extra in more], door=plan.door, runtime=engine.runtime,
     )  # fmt: skip
 
 
 def _scratch(plan: Plan, engine: Engine, run_dir: RunDir) -> AbstractContextManager[Scratch | None]:
     size = plan.limits.disk
-    if size == 0 or (size is None and not engine.shares_files):
+    if size == 0 or (size is None and not engine.capabilities.binds):
         return nullcontext()
-    if not engine.shares_files:
+    if not engine.capabilities.binds:
         raise UsageError("--disk needs an engine that shares this machine's files")
     return scratch.mounted(run_dir.path, size)
 
@@ -298,10 +298,10 @@ def attach(id: str, host: Host) -> Launch:
         workspace = Workspace.open(plan.workspace, reserved=[host.run_root], allow_home=True)
         undo.append(workspace.close)
         if plan.changes == "direct":  # an overlay was checked when the session began
-            pid = launched.pid if engine.shares_files else None
+            pid = launched.pid if engine.capabilities.sees_processes else None
             workspace.check_mounted(pid)
             verification.verify_workspace(workspace.path, pid)
-        if engine.shares_files:
+        if engine.capabilities.link == "socket":
             transport = Listener(path / "link").accept(launched.pid)
         else:
             transport = engine.bridge(launched.id, link.get("bridge", []))
@@ -319,7 +319,7 @@ def engine_of(facts: dict[str, Any], host: Host) -> Engine:
     engine = host.connect()
     name = str(facts.get("engine", "")).replace(":", " ").partition(" ")[0]
     runtime = str(facts.get("runtime", ""))
-    if name == engine.name and has_own_kernel(runtime) == has_own_kernel(engine.runtime):
+    if name == engine.name and has_own_kernel(runtime) == engine.capabilities.own_kernel:
         return engine
     if name in engines.KNOWN and (name == engine.name or host.engine_name == "auto"):
         return engines.connect(name, runtime)

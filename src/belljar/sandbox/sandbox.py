@@ -110,9 +110,9 @@ class Sandbox:
     async def _destroy(self) -> None:
         try:
             ended = await self._end_init()
-            if ended and self.when_ended is not None and self.engine.leaves_remains:
+            if ended and self.when_ended is not None and not self.engine.capabilities.removes_itself:
                 self.when_ended(partial(self.engine.destroy, self.launched.id))
-            elif not ended or self.engine.leaves_remains:
+            elif not ended or not self.engine.capabilities.removes_itself:
                 patience = REMAINS_SECONDS if ended else stretched(DESTROY_SECONDS)
                 with anyio.move_on_after(patience, shield=True), suppress(EngineError):
                     await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)

@@ -1,7 +1,7 @@
 """What is mounted at /workspace: the workspace itself, or an overlay that keeps its changes apart (staged).
 
 Root mounts the overlay itself, lets the engine bind it, and unmounts it once the container has it. For other callers
-the engine mounts it: Docker as an unnamed volume of its own driver. With an engine that shares no files with us it is
+the engine mounts it: Docker as an unnamed volume of its own driver. Where the engine can do neither it is
 an empty tmpfs, and the workspace is copied into it.
 """
 
@@ -51,10 +51,10 @@ def staged(
     from belljar.staged.area import StagedArea
 
     who = workspace.identity
-    begin = StagedArea.find(root, base) if base and engine.shares_files else None
+    begin = StagedArea.find(root, base) if base and engine.capabilities.overlays else None
     area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid, begin)
     try:
-        if not engine.shares_files:
+        if not engine.capabilities.overlays:
             yield Place(_copied(limits, who), None, area)
             return
         with _overlaid(area, source, run_dir) as place:
@@ -112,7 +112,7 @@ def _as_of(upper: Path, layer: Path, run_dir: Path) -> Iterator[Path]:
 
 def can_remount(engine: Engine) -> bool:
     """Whether checkpoints are layers; if not, they are copies of the changes."""
-    return os.geteuid() == 0 and engine.shares_files
+    return os.geteuid() == 0 and engine.capabilities.overlays
 
 
 def remount(area: StagedArea, workspace: Workspace, run_dir: Path, pid: int) -> None:

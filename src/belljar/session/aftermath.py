@@ -19,7 +19,7 @@ class Aftermath:
     def __init__(self, sandbox: Sandbox, upper: int | None = None, copied: Files | None = None) -> None:
         """`upper`: the descriptor of a staged session's upper directory, closed with this object. `copied`: the files
         of a sandbox that the workspace was copied into."""
-        self._pid = sandbox.launched.pid if sandbox.engine.shares_files else None
+        self._pid = sandbox.launched.pid if sandbox.engine.capabilities.sees_processes else None
         self._upper = upper
         workspace = sandbox.workspace
         repositories = workspace.git_directories()

@@ -307,7 +307,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     def usage(self) -> dict[str, int]:
         """Memory (bytes) and processes of the whole sandbox: `box.usage()["memory"]`; empty for a remote engine."""
-        return usage(self.sandbox.launched.pid) if self.sandbox.engine.is_here else {}
+        return usage(self.sandbox.launched.pid) if self.sandbox.engine.capabilities.sees_groups else {}
 
     # Commands.
 
@@ -373,7 +373,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
         """The path of a working directory inside the sandbox; UsageError if it is outside the workspace."""
-        is_visible = self.sandbox.engine.shares_files and self._plan.changes == "direct"
+        is_visible = self.sandbox.engine.capabilities.binds and self._plan.changes == "direct"
         root = self.workspace.descriptor if is_visible else None
         return inside(self.workspace.path, None if cwd is None else os.fspath(cwd), root=root)
 

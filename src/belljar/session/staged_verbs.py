@@ -283,7 +283,7 @@ class StagedVerbs(Verbs):
 
     def _copied_files(self) -> Files | None:
         """The sandbox's files, if the staged workspace was copied into it."""
-        return self._box.files if self.is_staged and not self._box.sandbox.engine.shares_files else None
+        return self._box.files if self.is_staged and not self._box.sandbox.engine.capabilities.overlays else None
 
     def _forget_if_unchanged(self, id: str) -> None:
         """Remove the area of a session that changed nothing."""

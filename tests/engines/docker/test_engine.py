@@ -56,8 +56,8 @@ def test_the_engine_of_this_machine_is_found_without_docker_py(base_image: str) 
     import sys
 
     program = (
-        "import sys; from belljar import engines; e = engines.connect('docker'); e.list(); print(e.shares_files, "
+        "import sys; from belljar import engines; e = engines.connect('docker'); e.list(); print(e.capabilities.link, "
         "'docker' in sys.modules, 'ssl' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["True", "False", "False"]
+    assert found.stdout.split() == ["socket", "False", "False"]

@@ -17,7 +17,7 @@ def test_an_image_is_described_or_reported_missing(engine: DockerEngine, base_im
 
 def test_an_invalid_alias_is_one_clear_error(engine: DockerEngine, base_image: str) -> None:
     with pytest.raises(EngineError, match="tagging") as failed:
-        engine.image_tag(base_image, "NOT/A:name:at all")
+        engine.images.image_tag(base_image, "NOT/A:name:at all")
     assert "\n" not in str(failed.value)
 
 
@@ -27,10 +27,12 @@ def test_an_imported_image_has_the_name_that_it_was_given(engine: DockerEngine, 
     with tarfile.open(tmp_path / "root.tar", "w") as archive:
         archive.add(tmp_path / "file", "file")
     name = f"belljar-test-import:{os.urandom(6).hex()}"
-    engine.image_import(tmp_path / "root.tar", name, cwd="/", labels={"belljar-test": "yes"})
+    engine.images.image_import(tmp_path / "root.tar", name, cwd="/", labels={"belljar-test": "yes"})
     try:
         assert engine.image(name) is not None
-        assert [name] == [each for image in engine.image_list("belljar-test") for each in image.names if each == name]
+        assert [name] == [
+            each for image in engine.images.image_list("belljar-test") for each in image.names if each == name
+        ]
     finally:
-        with engine._docker_py("removing") as client:
+        with engine.images._docker_py("removing") as client:
             client.remove_image(name, force=True)

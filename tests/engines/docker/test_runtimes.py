@@ -15,6 +15,7 @@ from tests.private_engine import PrivateEngine
 
 import belljar
 from belljar.engines import connect
+from belljar.engines.base import image_store
 from belljar.engines.docker.engine import OWN_KERNEL_ARGUMENTS
 from belljar.engines.oci import cgroups
 from belljar.errors import EngineError
@@ -67,7 +68,7 @@ def _crun(place: Path) -> Path:
 def _load_base(engine: PrivateEngine) -> None:
     """Load `base` from oci's image store, where its one layer is a directory."""
     reference = catalog.reference("base")
-    catalog.ensure(connect("oci", ""), "base")
+    catalog.ensure(image_store(connect("oci", "")), "base")
     store = Store()
     image = store.find(reference)
     assert image is not None

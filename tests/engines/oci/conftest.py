@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from belljar.engines.base import image_store
 from belljar.engines.oci import OciEngine
 from belljar.host import Host
 from belljar.images import catalog
@@ -20,7 +21,7 @@ needs_runc = pytest.mark.skipif(
 @pytest.fixture
 def host() -> Iterator[Host]:
     found = Host(engine="oci")
-    catalog.ensure(found.connect(), "base")
+    catalog.ensure(image_store(found.connect()), "base")
     yield found
     found.close()
 

@@ -40,7 +40,7 @@ def test_a_host_killed_at_random_steps_leaves_nothing(tmp_path: Path, monkeypatc
     monkeypatch.setenv("BELLJAR_ENGINE", "oci")
     monkeypatch.setenv("BELLJAR_STATE", str(tmp_path / "state"))
     engine = find()
-    catalog.ensure(engine, "base")
+    catalog.ensure(engine.images, "base")
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (steps,) = dying_hosts(workspace)

@@ -12,6 +12,7 @@ from tests.engines.oci.conftest import needs_runc
 from tests.network.package_mirrors import lay_out, unpack_pip
 
 import belljar
+from belljar.engines.base import image_store
 from belljar.errors import ProtectionMissing, UsageError
 from belljar.host import Host
 from belljar.images import catalog
@@ -186,7 +187,7 @@ def test_more_capabilities_than_were_asked_for_stop_the_run(host: Host, workspac
 @pytest.mark.docker
 def test_an_engine_without_user_namespaces_refuses(workspace: Path) -> None:
     host = Host(engine="docker")
-    catalog.ensure(host.connect(), "base")
+    catalog.ensure(image_store(host.connect()), "base")
     with pytest.raises(UsageError, match="use the engine oci"):
         launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(ordinary_user.reason_to_skip() is not None, reas
 @pytest.fixture(scope="module")
 def user() -> Iterator[OrdinaryUser]:
     """A user who already has the image `base`, imported from root's store."""
-    reference = catalog.ensure(find(), "base")
+    reference = catalog.ensure(find().images, "base")
     store = Store()
     image = store.find(reference)
     assert image is not None

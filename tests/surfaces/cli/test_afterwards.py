@@ -94,7 +94,7 @@ while True:
 def test_an_ended_sandbox_is_removed(workspace: Path) -> None:
     engine = Host(engine="oci").connect()
     assert isinstance(engine, OciEngine)
-    catalog.ensure(engine, "base")
+    catalog.ensure(engine.images, "base")
     run = [*BELLJAR, "run", "--engine", "oci", "--json", "--workspace", str(workspace), "--", "true"]
     done = subprocess.run([sys.executable, "-c", PARENT, *run], capture_output=True, check=True)
     id = json.loads(done.stdout)["session"]

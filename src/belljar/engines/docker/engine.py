@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from belljar.engines.base import Description, Launched, Listed
+from belljar.engines.capabilities import Capabilities
 from belljar.engines.docker.claims import claims
-from belljar.engines.docker.client import SLOW_SECONDS, Answered, expected_shape, quote
+from belljar.engines.docker.client import SLOW_SECONDS, Answered, Client, expected_shape, quote
 from belljar.engines.docker.create_body import create_body
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.hosts import Endpoint
@@ -34,22 +35,20 @@ MINIMUM_API = (1, 41)
 OWN_KERNEL_ARGUMENTS = ("--network=none", "--oci-seccomp")
 
 
-class DockerEngine(DockerImages):
-    leaves_remains = False
-
+class DockerEngine:
     def __init__(self, endpoint: Endpoint, dialect: Dialect | None = None, runtime: str = "") -> None:
-        super().__init__(endpoint)
+        self.client = Client(endpoint)
         self.dialect = dialect or Dialect()
-        self.name, self.host, self.name_prefixes = self.dialect.name, endpoint.host, self.dialect.name_prefixes
-        self.own_namespaces = self.dialect.own_namespaces()
+        self.images = DockerImages(self.client, self.dialect.name_prefixes)
+        self.name, self.host = self.dialect.name, endpoint.host
         self._volumes: set[str] = set()
         self._image_links = ImageLinks(self.client, verbatim=self.dialect.copies_links)
         self._late_ulimits: dict[str, dict[str, int]] = {}
         self.about = self._about()
         self.machine = MACHINES.get(str(self.about["Arch"]), str(self.about["Arch"]))
         self.runtime, self._own_kernel = runtime, has_own_kernel(runtime)
-        self.is_here = endpoint.path is not None and "Desktop" not in json.dumps(self.about.get("Platform"))
-        self.shares_files = self._shares_files()
+        self._is_here = endpoint.path is not None and "Desktop" not in json.dumps(self.about.get("Platform"))
+        self.capabilities = self._capabilities()
         self.identity = f"{self.name} {os.path.realpath(endpoint.path) if endpoint.path else endpoint.host}"
 
     def close(self) -> None:
@@ -69,7 +68,17 @@ class DockerEngine(DockerImages):
             document: dict[str, Any] = {**about, "Arch": str(about["Arch"])}
             return document
 
+    def _capabilities(self) -> Capabilities:
+        near = self._shares_files()
+        return Capabilities(
+            link="socket" if near else "exec", binds=near, overlays=near, sees_processes=near,
+            sees_groups=self._is_here, own_kernel=self._own_kernel,
+            networks=frozenset({"none"} if self._own_kernel else {"none", "full"}),
+            own_namespaces=self.dialect.own_namespaces(),
+        )  # fmt: skip
+
     def _shares_files(self) -> bool:
+        """Whether its sandboxes can mount what this machine mounts, and are this machine's processes."""
         if not self.dialect.works_remotely:
             if self.client.endpoint.path is None:
                 raise EngineError(
@@ -80,7 +89,7 @@ class DockerEngine(DockerImages):
             return False
         if link := os.environ.get("BELLJAR_LINK"):
             return link != "bridge"
-        return self.is_here
+        return self._is_here
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -155,7 +164,7 @@ class DockerEngine(DockerImages):
             document = self._document(id, doing)
             pid = int(document["State"]["Pid"])
             claimed = claims(document, self.dialect, self.machine)
-            if self._own_kernel and self.is_here:
+            if self._own_kernel and self._is_here:
                 claimed = limited_by_its_group(claimed, pid)
             return Launched(_id(document), pid, claimed)
 
@@ -188,16 +197,7 @@ class DockerEngine(DockerImages):
             return [Listed(row["Id"], row["State"], row.get("Labels") or {}) for row in rows]
 
     def image(self, reference: str) -> Image | None:
-        doing = f"looking at image {reference}"
-        with expected_shape(doing):
-            try:
-                image = self.client.ask(doing, "GET", f"/images/{quote(reference)}/json")
-            except Answered as error:
-                if error.status == 404:
-                    return None
-                raise
-            config = image.get("Config") or {}
-            return Image(str(image["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ())))
+        return self.images.image(reference)
 
     def describe(self) -> Description:
         with expected_shape("asking the engine about itself"):
@@ -211,7 +211,6 @@ class DockerEngine(DockerImages):
                 seccomp="name=seccomp" in options,
                 rootless="name=rootless" in options,
                 does_without=DOES_WITHOUT_THIS_KERNEL if self._own_kernel else (),
-                own_kernel=self._own_kernel,
                 user_remapping="name=userns" in options,
                 access_control=next((name for name in ("apparmor", "selinux") if f"name={name}" in options), ""),
                 access_control_gap=self.dialect.access_control_gap(),

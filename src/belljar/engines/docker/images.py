@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from belljar.engines.docker.client import Client, expected_shape, quote
-from belljar.engines.docker.hosts import Endpoint
+from belljar.engines.docker.client import Answered, Client, expected_shape, quote
+from belljar.engines.spec import Image
 from belljar.errors import EngineError
 from belljar.images.catalog import Recipe, StoredImage
 
@@ -24,10 +24,10 @@ REGISTRY_SECONDS = 10.0
 
 class DockerImages:
     fetch_with = "docker pull"
-    name_prefixes: tuple[str, ...] = ()
+    holds_imports = False
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.client = Client(endpoint)
+    def __init__(self, client: Client, name_prefixes: tuple[str, ...] = ()) -> None:
+        self.client, self.name_prefixes = client, name_prefixes
 
     @contextmanager
     def _docker_py(self, doing: str, timeout: float | None = None) -> Iterator[APIClient]:
@@ -45,6 +45,18 @@ class DockerImages:
         except (DockerException, OSError) as error:
             reason = error.explanation if isinstance(error, APIError) else error
             raise EngineError(f"{doing}: {reason}") from error
+
+    def image(self, reference: str) -> Image | None:
+        doing = f"looking at image {reference}"
+        with expected_shape(doing):
+            try:
+                image = self.client.ask(doing, "GET", f"/images/{quote(reference)}/json")
+            except Answered as error:
+                if error.status == 404:
+                    return None
+                raise
+            config = image.get("Config") or {}
+            return Image(str(image["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ())))
 
     def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
         changes = [f"WORKDIR {cwd}", 'CMD ["bash"]', *(f"LABEL {key}={value}" for key, value in labels.items())]

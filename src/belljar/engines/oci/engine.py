@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from belljar import resources
 from belljar.engines.base import Description, Launched, Listed
+from belljar.engines.capabilities import Capabilities
 from belljar.engines.kernel_facts import boot_id, limited_by_its_group, start_time
 from belljar.engines.oci import callers, cgroups, config, rootfs
 from belljar.engines.oci.boxes import Box, Boxes, Process, is_name
+from belljar.engines.oci.images import OciImages
 from belljar.engines.oci.runtime import DEFAULT, Runtime, containers, forget, has_ended
-from belljar.engines.spec import OWN_NAMESPACES, Image, Mount, SandboxSpec, User, has_own_kernel
+from belljar.engines.spec import Image, Mount, SandboxSpec, User, has_own_kernel
 from belljar.errors import EngineError, EngineUnavailable, ImageMissing
-from belljar.images import catalog
 from belljar.images.store import Store
 from belljar.syscalls import closing
 
@@ -38,7 +39,11 @@ END_SECONDS = 5.0
 SIZE_OF_UPPER = 2
 """A writable root in memory may take this fraction of the memory limit: one in …"""
 F = TypeVar("F", bound=Callable[..., Any])
-StoredImages = list[catalog.StoredImage]  # inside the class `list` is a verb
+HERE = Capabilities(removes_itself=False, user_namespaces=True, networks=frozenset({"none"}))
+OWN_KERNEL = Capabilities(
+    link="exec", binds=False, overlays=False, sees_processes=False, removes_itself=False, own_kernel=True,
+    networks=frozenset({"none"}),
+)  # fmt: skip
 
 
 def find(runtime: str = "") -> OciEngine:
@@ -61,20 +66,19 @@ def _translated(verb: F) -> F:
 
 class OciEngine:
     name = "oci"
-    leaves_remains = is_here = True
-    own_namespaces = OWN_NAMESPACES
-    fetch_with = catalog.OCI_FETCHES
 
     def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
         self.runtime = runtime or DEFAULT
-        self.shares_files = not has_own_kernel(self.runtime)
-        self._caller = callers.current(own_kernel=not self.shares_files)
+        self._own_kernel = has_own_kernel(self.runtime)
+        self.capabilities = OWN_KERNEL if self._own_kernel else HERE
+        self._caller = callers.current(own_kernel=self._own_kernel)
         self._state = Path(os.path.abspath(state))
         self._runtime_states = self._state / "runtime"
         self._runtimes: dict[str, Runtime] = {}
         self._runtime(self.runtime)
         self._boxes = Boxes(self._state)
         self._store = store or Store()
+        self.images = OciImages(self._store)
         self._waiting: dict[str, tuple[SandboxSpec, Sequence[Path], str]] = {}
         """Created and not yet started: the spec, the image's layers, and where to mount."""
         self._needed = [os.path.realpath(path) for path in (self._state, self._store.root)]
@@ -103,7 +107,7 @@ class OciEngine:
         if image is None:
             raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` lists them")
         runtime = self._runtime(spec.runtime or self.runtime)
-        if runtime.own_kernel == self.shares_files or (spec.link == "socket") != self.shares_files:
+        if runtime.own_kernel != self._own_kernel or spec.link != self.capabilities.link:
             raise EngineError(f"the sandbox was made for another runtime than {runtime.name}")
         group = self._group(name)
         at = rootfs.place([*callers.sources(spec), *self._needed, runtime.program])
@@ -130,7 +134,7 @@ class OciEngine:
         if process is None or not process.alive:
             raise EngineError(f"no such sandbox: {id}")
         claims = config.claims(self._boxes.config(id))
-        if not self.shares_files:
+        if self._own_kernel:
             claims = limited_by_its_group(claims, process.pid)
         return Launched(id, process.pid, claims)
 
@@ -165,7 +169,7 @@ class OciEngine:
         from belljar.engines.oci import own_kernel
 
         box = self._boxes.read(id)
-        if box is None or self.shares_files:
+        if box is None or not self._own_kernel:
             raise EngineError(f"there is no bridge to {id}")
         process = own_kernel.write_process(self._boxes.path(id), self._boxes.config(id), argv)
         return own_kernel.bridge(self._runtime(box.runtime).beside(id, process))
@@ -234,32 +238,8 @@ class OciEngine:
     def _group(self, name: str) -> str:
         return f"{self._prefix}{name}{self._caller.groups.ending}"
 
-    # Images
-
     def image(self, reference: str) -> Image | None:
-        found = self._store.find(reference, with_names=False)
-        return Image(found.id, found.env, found.volumes) if found else None
-
-    def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
-        from belljar.images.importing import import_root
-
-        import_root(self._store, tar, [reference], labels)
-
-    def image_build(self, recipe: catalog.Recipe, report: Callable[[str], None]) -> None:
-        raise EngineError("the engine oci builds images from Debian packages, not from Dockerfiles")
-
-    def image_tag(self, reference: str, alias: str) -> None:
-        self._store.tag(reference, alias)
-
-    def image_list(self, label: str) -> StoredImages:
-        return [
-            catalog.StoredImage(each.id, each.names, each.labels, each.size, each.created)
-            for each in self._store.images()
-            if label in each.labels
-        ]
-
-    def registry_has(self, reference: str) -> bool:
-        return False  # its images are always built from Debian packages
+        return self.images.image(reference)
 
     def describe(self) -> Description:
         groups = self._caller.groups
@@ -274,8 +254,6 @@ class OciEngine:
             seccomp=Path("/proc/sys/kernel/seccomp").is_dir(),
             rootless=self._caller.rootless,
             does_without=self._caller.missing,
-            own_kernel=not self.shares_files,
-            user_namespaces=self.shares_files,
             storage="overlay",
             data_root=str(self._state),
         )

@@ -73,7 +73,8 @@ def _images() -> Pairs:
 
     for name in catalog.PARENTS:
         yield name, "an image of belljar's"
-    for image in catalog.listing(default().connect()):
+    store = default().connect().images
+    for image in catalog.listing(store) if store else ():
         yield image.reference, f"{image.size / 1e6:.0f} MB"
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from belljar import engines
+from belljar.engines.base import image_store
 from belljar.images import catalog
 from belljar.images.importing import import_images
 from belljar.images.store import SHORT_ID, LayeredImage, Store
@@ -15,12 +16,12 @@ from belljar.surfaces.cli import console
 
 
 def listing(args: Namespace) -> int:
-    engine = engines.connect()
-    found = [*catalog.listing(engine), *(_imported() if engine.name == "oci" else [])]
+    store = image_store(engines.connect())
+    found = [*catalog.listing(store), *(_imported() if store.holds_imports else [])]
     rows = [
         (image.name, image.reference, _size(image.size), datetime.fromtimestamp(image.created, UTC).date(),
          "current" if image.current else "old recipe" if image.name in catalog.PARENTS else
-         "imported" if engine.name == "oci" else "your own")
+         "imported" if store.holds_imports else "your own")
         for image in found
     ]  # fmt: skip
     return console.answer_table(args, [*map(asdict, found)], rows, "NAME", "IMAGE", "SIZE", "BUILT", "RECIPE")
@@ -34,7 +35,7 @@ def _imported() -> list[catalog.Image]:
 
 def build(args: Namespace) -> int:
     with closing(console.Bar()) as bar:
-        reference = catalog.build(engines.connect(), args.name, bar, force=args.force)
+        reference = catalog.build(image_store(engines.connect()), args.name, bar, force=args.force)
     return console.answer(args, {"name": args.name, "reference": reference}, reference)
 
 

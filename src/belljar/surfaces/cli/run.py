@@ -95,7 +95,7 @@ class EarlyLaunch:
         path, root = os.path.realpath(self._plan.workspace), None
         with ExitStack() as opened:
             with suppress(OSError):  # if there is no workspace, the launch reports it
-                if self._plan.changes == "direct" and self._host.connect().shares_files:
+                if self._plan.changes == "direct" and self._host.connect().capabilities.binds:
                     root = opened.enter_context(Folder.at(path)).descriptor
             inside(path, self._cwd, root=root)
 

@@ -47,7 +47,7 @@ def _rows(ids: set[str]) -> list[dict[str, Any]]:
             continue
         try:
             engine = engine_of(session, default())
-            used = usage(engine.inspect(session["container"]).pid) if engine.is_here else {}
+            used = usage(engine.inspect(session["container"]).pid) if engine.capabilities.sees_groups else {}
         except EngineError:
             continue  # it has just ended
         limits = session.get("limits") or {}

@@ -26,8 +26,10 @@ def doctor(args: Namespace) -> int:
 def _engines_to_prune() -> list[Engine]:
     """The engine in use, and oci if it was ever used: it has no daemon that cleans up."""
     engine = engines.connect()
-    used_oci = (resources.state_dir() / "oci").is_dir()
-    return [engine, engines.connect("oci")] if used_oci and engine.name != "oci" else [engine]
+    if not (resources.state_dir() / "oci").is_dir():
+        return [engine]
+    oci = engines.connect("oci")
+    return [engine] if engine.identity == oci.identity else [engine, oci]
 
 
 def prune(args: Namespace) -> int:
