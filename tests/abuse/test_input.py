@@ -81,7 +81,7 @@ async def test_a_command_that_closes_its_input_early_ends_normally(victim: Victi
 
 
 async def test_a_command_that_waits_for_input_that_never_comes_ends_in_time(victim: Victim) -> None:
-    async with victim.box.stream("cat", stdin=b"", timeout=1) as run:
+    async with victim.box.stream("cat", stdin_open=True, timeout=1) as run:
         with anyio.fail_after(PROMPT):
             async for _ in run:
                 pass
@@ -90,7 +90,7 @@ async def test_a_command_that_waits_for_input_that_never_comes_ends_in_time(vict
 
 
 async def test_input_for_a_command_that_has_ended_is_dropped(victim: Victim) -> None:
-    async with victim.box.stream("exit 0", stdin=b"") as run:
+    async with victim.box.stream("exit 0", stdin_open=True) as run:
         async for _ in run:
             pass
         with anyio.fail_after(PROMPT):

@@ -89,7 +89,7 @@ def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
 async def test_a_command_outlives_the_engine_and_the_engine_may_return(private: PrivateEngine, workspace: Path) -> None:
     """A running command does not need the engine and goes on without it. A call that needs the engine fails in time."""
     box = await belljar.Session(workspace, image="small:latest").open()
-    async with box.stream("echo once >> ran; echo up; read -r; echo on", stdin=b"", timeout=60) as run:
+    async with box.stream("echo once >> ran; echo up; read -r; echo on", stdin_open=True, timeout=60) as run:
         async for event in run:
             if isinstance(event, Output) and event.data == b"up\n":
                 await to_thread.run_sync(private.kill)

@@ -27,6 +27,7 @@ from belljar.link.remote_command import Execution
 from belljar.link.transport import SocketTransport
 from belljar.session.bash_channel import Bash
 from belljar.session.collector import Collector
+from belljar.session.command_input import CommandInput
 from belljar.session.watched_run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +103,7 @@ async def everything(link: Link) -> None:
         plain = link.spawn([b"true"], flags=Flag.SHELL)
         Collector(plain, 1 << 20)
         paced = link.spawn([b"true"], flags=Flag.SHELL, paced=True)
-        Run(Collector(paced, 1 << 20), paced.started)  # its events are never read
+        Run(Collector(paced, 1 << 20), CommandInput(paced, {}, 0), paced.started)  # its events are never read
         shell = link.spawn([b"cat"], flags=Flag.STDIN | Flag.BACKGROUND)
         bash = Bash(link, {}, None, lambda stream, data: None)
         later(bash.begin("echo", None, 1.0))

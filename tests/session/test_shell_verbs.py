@@ -33,7 +33,7 @@ async def test_a_denied_command_starts_no_shell(box: Session) -> None:
 
 async def test_a_foreground_command_that_takes_long_becomes_a_shell_and_loses_nothing(box: Session) -> None:
     text = "for i in $(seq 2000); do echo $i; done; echo half; read -r _; echo end"
-    made = await box.yielding(text, yield_after=0.5, stdin=b"")
+    made = await box.yielding(text, yield_after=0.5, stdin_open=True)
     assert isinstance(made, Shell)
     assert made.so_far is not None
     assert made.so_far.stdout.endswith("half\n")

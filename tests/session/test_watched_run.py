@@ -9,6 +9,7 @@ from belljar import Result
 from belljar.errors import SandboxLost
 from belljar.link import remote_command
 from belljar.session.collector import Collector
+from belljar.session.command_input import CommandInput
 from belljar.session.watched_run import Run
 
 
@@ -17,7 +18,7 @@ async def test_a_command_that_the_init_never_starts_ends_with_its_timeout(
 ) -> None:
     monkeypatch.setattr(remote_command, "PATIENCE", 0.01)
     execution = spawned(pair)
-    run = Run(Collector(execution, 1 << 20), execution.started)  # type: ignore[arg-type]
+    run = Run(Collector(execution, 1 << 20), CommandInput(execution, {}, 0), execution.started)  # type: ignore[arg-type]
 
     async def conclude() -> Result:
         await execution.ended_within(0.01)

@@ -47,7 +47,9 @@ class Options(TypedDict, total=False):
     cwd: str | os.PathLike[str] | None
     """Where it runs, within the workspace."""
     stdin: bytes | str | None
-    """Its input; None: empty. With b"" a stream's stdin stays open for `write`."""
+    """Its input, and then its end. None: the command has none (/dev/null)."""
+    stdin_open: bool
+    """stdin does not end after `stdin`, but with `close_input`; until then `write` adds to it."""
     combined: bool
     """One pipe for stdout and stderr, so that their order is exact."""
     pty: bool
@@ -209,7 +211,8 @@ def _output_limit(name: str, value: Any) -> None:
 
 
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "timeout": seconds, "env": variables, "cwd": _path, "stdin": _input, "combined": flag, "pty": flag,
+    "timeout": seconds, "env": variables, "cwd": _path, "stdin": _input, "stdin_open": flag,
+    "combined": flag, "pty": flag,
     "size": _size, "clean_env": flag, "grace": lambda name, value: seconds(name, value, optional=False, zero=True),
     "output_limit": _output_limit, "on_output": callable_or_none,
 }  # fmt: skip

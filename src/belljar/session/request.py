@@ -34,8 +34,12 @@ def flags_of(command: Command, options: Options) -> int:
         | (0 if options.get("clean_env") else Flag.DEFAULT_ENV)
         | (Flag.COMBINED if options.get("combined") else 0)
         | (Flag.PTY if options.get("pty") else 0)
-        | (Flag.STDIN if options.get("stdin") is not None or options.get("pty") else 0)
+        | (Flag.STDIN if _has_input(options) else 0)
     )
+
+
+def _has_input(options: Options) -> bool:
+    return options.get("stdin") is not None or bool(options.get("stdin_open") or options.get("pty"))
 
 
 def environment(env: Mapping[str, str], options: Options) -> dict[bytes, bytes]:

@@ -17,6 +17,7 @@ from belljar.link import frames
 from belljar.link.frames import Flag
 from belljar.patience import stretched
 from belljar.session.collector import Collector
+from belljar.session.command_input import CommandInput
 from belljar.session.conclusion import Conclusion
 from belljar.session.request import Request, encoded
 from belljar.session.result import Result
@@ -47,6 +48,7 @@ class RunningCommand:
         self.collector = Collector(
             self.execution, cap, grace=self.grace, limit=limit, on_output=options.get("on_output")
         )
+        self.input = CommandInput(self.execution, options, request.flags)
         self.entry = self._record()
         self.in_background = False
         """It goes on as a background shell."""
@@ -95,14 +97,6 @@ class RunningCommand:
         except AuditError:
             self.execution.abandon()
             raise
-
-    async def feed(self) -> None:
-        """Write the `stdin` option."""
-        stdin = self.request.options.get("stdin")
-        if stdin is not None:
-            await self.execution.input(stdin.encode() if isinstance(stdin, str) else stdin)
-            if stdin and not self.request.flags & Flag.PTY:
-                self.execution.close_input()
 
     async def conclude(self) -> Result:
         """Wait for its end; by then all its processes are gone."""

@@ -316,9 +316,9 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
         result = await box.run("pytest -q", timeout=60, env={"CI": "1"}, cwd="src")
         """
-        request = await self._admitted(command, options, "run")
+        request = await self._admitted(command, options, "run", without=("stdin_open",))
         async with RunningCommand(self, request) as running:
-            await running.feed()
+            await running.input.feed()
             return await running.conclude()
 
     @contextlib.asynccontextmanager
@@ -330,9 +330,9 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         """
         request = await self._admitted(command, options, "stream")
         async with RunningCommand(self, request, paced=True) as running:
-            run = Run(running.collector, lambda: self._take_over(running))
+            run = Run(running.collector, running.input, lambda: self._take_over(running))
             async with beside() as tasks:
-                tasks.start_soon(running.feed)
+                tasks.start_soon(running.input.feed)
                 tasks.start_soon(run.follow, running.conclude)
                 yield run
                 if running.execution.over:

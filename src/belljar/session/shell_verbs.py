@@ -36,7 +36,9 @@ class ShellVerbs(Verbs):
 
         if ring is not None:
             checks.whole("ring", ring, 4096, 64 << 20)
-        request = await self._box._admitted(command, options, "start", without=("stdin", "on_output", "output_limit"))
+        request = await self._box._admitted(
+            command, options, "start", without=("stdin", "stdin_open", "on_output", "output_limit")
+        )
         request = replace(request, flags=request.flags | Flag.STDIN)
         async with RunningCommand(self._box, request, ring=ring or self._box.limits.shell_output) as running:
             await running.execution.started()
@@ -54,7 +56,7 @@ class ShellVerbs(Verbs):
         checks.seconds("yield_after", yield_after, optional=False, zero=True)
         request = await self._box._admitted(command, options, "yielding", without=("pty",))
         async with RunningCommand(self._box, request) as running:
-            await running.feed()
+            await running.input.feed()
             with anyio.move_on_after(yield_after):
                 return await running.conclude()
             return await self._take_over(running) or await running.conclude()

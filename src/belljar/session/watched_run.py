@@ -14,6 +14,7 @@ from belljar.session.result import Ended, Event, Output, Result, Started
 
 if TYPE_CHECKING:
     from belljar.session.background_shell import Shell
+    from belljar.session.command_input import CommandInput
 
 MOST_EVENTS = 4096  # waiting; further output is merged
 
@@ -25,8 +26,10 @@ class Run:
         async for event in events: ...
     """
 
-    def __init__(self, collector: Collector, take_over: Callable[[], Awaitable[Shell | None]]) -> None:
-        self._take_over = take_over
+    def __init__(
+        self, collector: Collector, input: CommandInput, take_over: Callable[[], Awaitable[Shell | None]]
+    ) -> None:
+        self._input, self._take_over = input, take_over
         self._collector, self._execution = collector, collector.execution
         self._execution.on_output, self._execution.on_started = self.take, self._announce
         self._events: deque[tuple[int, Event]] = deque()
@@ -133,9 +136,9 @@ class Run:
         self._execution.resize(rows, cols)
 
     async def write(self, data: bytes) -> None:
-        """Write to its stdin (`stdin=b""` keeps it open): `await events.write(b"y\\n")`."""
-        await self._execution.input(data)
+        """Write to its stdin (`stdin_open=True` keeps it open): `await events.write(b"y\\n")`."""
+        await self._input.write(data)
 
     def close_input(self) -> None:
         """Close its stdin: `events.close_input()`."""
-        self._execution.close_input()
+        self._input.close()

@@ -47,7 +47,7 @@ class Streams:
         options = {"timeout": args.timeout, "env": {**self._environment(), **dict(args.env)}, "cwd": args.cwd}
         if self.pty:
             return {**options, "pty": True, "size": self.terminal.size if self.terminal is not None else None}
-        return {**options, "stdin": b"" if self.passed else None}
+        return {**options, "stdin_open": self.passed}
 
     def _environment(self) -> dict[str, str]:
         if not self.pty:
