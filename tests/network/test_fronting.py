@@ -10,6 +10,7 @@ import pytest
 from anyio.abc import SocketStream
 from tests.network.conftest import NAMES, Names, OpenDoor, connect, echo, server, web
 from tests.network.test_http_proxy import allowed, read_head, request
+from tests.network.test_tls import hello
 
 from belljar.network.allow import Allow, DoorLimits
 
@@ -48,6 +49,73 @@ async def test_no_disguise_of_a_request_reaches_another_host_in_a_tunnel(
     assert answer.startswith(b"HTTP/1.1 200 Connection")
     assert b"HTTP/1.1 4" in answer
     assert not reached
+
+
+GET = b"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n"
+ODD_BLANKS = b"\v \f \x1c \x1f \0 \x85 \xa0 \xc2\x85 \xc2\xa0 \xe2\x80\xa8 \xef\xbb\xbf".split(b" ")
+ALERT, CHANGE, DATA = b"\x15\x03\x01\0\2\1\0", b"\x14\x03\x03\0\1\1", b"\x17\x03\x03\0\1\0"
+HEARTBEAT, OLD_HELLO = b"\x18\x03\x03\0\1\1", b"\x80\x2e\1\3\1"
+DISGUISED = [
+    *(blank + GET for blank in ODD_BLANKS),
+    *(GET.replace(b" ", blank) for blank in ODD_BLANKS),
+    *(record + hello("other.test") for record in (ALERT, CHANGE, DATA, HEARTBEAT, OLD_HELLO)),
+    b"SSH-2.0-x\r\n" + GET,
+    b"*1\r\n$4\r\nPING\r\n" + GET,
+]
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["after-200", "before-200"])
+@pytest.mark.parametrize("sent", DISGUISED)
+async def test_a_client_that_speaks_first_speaks_http_or_tls(open_door: OpenDoor, sent: bytes, early: bool) -> None:
+    """On every port. Servers forgive more in front of a request, or of a TLS hello, than anyone can list."""
+    reached = False
+
+    async def served(stream: SocketStream) -> None:
+        nonlocal reached
+        await stream.receive()
+        reached = True
+
+    async with server(served) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(NAMES)) as door:
+        await (door.exchange(connect(port) + sent) if early else door.exchange(connect(port), sent[:1], sent[1:]))
+    assert not reached
+    (record,) = door.records
+    assert f"tcp://api.test:{port}" in record["reason"] or "not a request" in record["reason"]
+
+
+async def test_a_client_that_speaks_before_a_talkative_server_is_answered_is_refused(open_door: OpenDoor) -> None:
+    """A server's greeting makes nothing of what the client has said already harmless."""
+    reached = b""
+
+    async def served(stream: SocketStream) -> None:
+        nonlocal reached
+        await stream.send(b"220 hello\r\n")
+        reached = await stream.receive()
+
+    async with server(served) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(NAMES)) as door:
+        await door.exchange(connect(port) + b"\v" + GET)
+    assert reached == b""
+
+
+async def test_any_protocol_may_be_allowed_and_one_whose_server_speaks_first_needs_no_allowance(
+    open_door: OpenDoor,
+) -> None:
+    async def served(stream: SocketStream) -> None:
+        await stream.send(b"220 hello\r\n")
+        await stream.send(await stream.receive())
+
+    async with (
+        server(echo) as asks,
+        server(served) as greets,
+        open_door(Allow(f"tcp://api.test:{asks}=127.0.0.1", f"api.test:{greets}=127.0.0.1"), Names(NAMES)) as door,
+    ):
+        assert (await door.exchange(connect(asks), b"\vPING", until=44)).endswith(b"PING")
+        async with await door.dial() as stream:
+            await stream.send(connect(greets))
+            received = b""
+            while not received.endswith(b"hello\r\n"):
+                received += await stream.receive()
+            await stream.send(b"EHLO x")
+            assert await stream.receive() == b"EHLO x"
 
 
 @pytest.mark.parametrize("settings", [b"\0\0\0\4\0\0\0\0\0", b"\0\0\6\4\0\0\0\0\0\0\3\0\0\0\x64", b"\0\0"])

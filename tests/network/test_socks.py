@@ -30,7 +30,7 @@ async def test_unsupported_socks_requests_are_refused(open_door: OpenDoor, sent:
 
 async def test_socks_carries_bytes_by_name(open_door: OpenDoor) -> None:
     allow, names = Allow, Names(LOCAL)
-    async with server(echo) as port, open_door(allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
+    async with server(echo) as port, open_door(allow(f"tcp://api.test:{port}", f"127.0.0.1:{port}"), names) as door:
         stream = await door.dial()
         async with stream:
             await stream.send(b"\x05\x01\x00")
@@ -40,6 +40,15 @@ async def test_socks_carries_bytes_by_name(open_door: OpenDoor) -> None:
             await stream.send(b"\x00hello")
             assert await stream.receive() == b"\x00hello"
     assert [r["method"] for r in door.records] == ["SOCKS5"]
+
+
+async def test_what_is_refused_after_a_grant_gets_no_second_answer(open_door: OpenDoor) -> None:
+    """The client would take it for what the server says."""
+    async with server(echo) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door:
+        asked = b"\x05\x01\x00\x03\x08api.test" + port.to_bytes(2, "big")
+        received = await door.exchange(b"\x05\x01\x00", asked, b"\0hello")
+    assert received == b"\x05\x00" + b"\x05\x00\x00\x01" + bytes(6)
+    assert [record["verdict"] for record in door.records] == ["refused"]
 
 
 async def test_socks_by_address_is_refused_unless_allowed_by_number(open_door: OpenDoor) -> None:

@@ -140,7 +140,7 @@ def test_a_client_hello_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pyt
     """Each byte is in its own record. Scanning all of them again for each one delayed every other session."""
     looked = 0
 
-    def counting(data: bytes, real: Callable[[bytes], bool] = tls.looks_like_tls) -> bool:
+    def counting(data: bytes, real: Callable[[bytes], bool] = tls.starts_handshake) -> bool:
         nonlocal looked
         looked += 1
         return real(data)
@@ -154,7 +154,7 @@ def test_a_client_hello_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pyt
 
     message = hello("api.test")[5:]
     left = iter(b"".join(b"\x16\x03\x01\x00\x01" + bytes([byte]) for byte in message))
-    monkeypatch.setattr(tls, "looks_like_tls", counting)
+    monkeypatch.setattr(tls, "starts_handshake", counting)
     _, received = anyio.run(checked_hello, ByByte(), "api.test", b"")
     assert len(received) == 6 * len(message)
     assert looked <= 2 * len(received)

@@ -5,7 +5,7 @@ api.example.com:8443       that port; `:8000-8100` a range, `:*` any port
 *.example.net              every name below example.net, not example.net itself
 *                          every public host
 192.0.2.7, [2001:db8::1]   an address by number, also a private one; `10.1.0.0/16` a network
-tcp://host.example:443     as above, with any protocol, not only TLS
+tcp://host.example:22      as above, with any protocol; without it a client that speaks first must speak TLS or HTTP
 mirror.example=10.0.0.5    this name, also at this private address
 """
 

@@ -246,18 +246,17 @@ class Door:
         server_first = b""
         if target.port not in (80, 443):
             first, server_first = await self._first_data(client, upstream, visit, first)
-        if is_http2_settings(server_first):
-            raise Refused(f"{target.host}: HTTP/2 without TLS; allow 'tcp://{target.host}:{target.port}' for it")
-        if server_first:  # neither TLS nor HTTP/1: there the client sends first
+        if server_first:
+            _check_may_follow(server_first, first, target)
             meter.received(len(server_first))
             await client.send(server_first)
-            await tunnel(client, upstream, meter, first)
+            await tunnel(client, upstream, meter)
         elif target.port == 443 or (target.port != 80 and looks_like_tls(first)):
-            _, first = await checked_hello(client, target.host if target.by_name else None, first)
+            _, first = await checked_hello(client, target.host if target.by_name else None, first, target.port)
             if adds_headers:
                 await self._serve_tls(client, target, upstream, first)
                 return
-            guarded = HelloGuard(client, target.host, first)
+            guarded = HelloGuard(client, target.host, first, target.port)
             await tunnel(guarded, upstream, meter)
             if guarded.refused is not None:
                 raise guarded.refused
@@ -266,15 +265,18 @@ class Door:
 
             await HttpProxy(self, client, target, upstream).serve(first)
         else:
-            await tunnel(client, upstream, meter, first)
+            raise _no_web(target)
 
     async def _first_data(
         self, client: ByteStream, upstream: ByteStream, visit: Visit, first: bytes
     ) -> tuple[bytes, bytes]:
-        server_first = b""
+        """What the client has sent, or else the server, enough to tell its protocol."""
         with anyio.move_on_after(self.allow.limits.idle):
+            server_first = b""
             if not first:
                 first, server_first = await first_data(client, upstream)
+            if not first and not server_first:  # one of them left without a word
+                raise anyio.EndOfStream
             return await read_while_unclear(client, first) if first and not server_first else first, server_first
         visit.reason = "idle for too long"
         raise anyio.EndOfStream
@@ -314,3 +316,18 @@ class Door:
                 f"or tell the person in charge: `{target.host}:{target.port}` would allow them without TLS"
             )
         return headers
+
+
+def _check_may_follow(server_first: bytes, first: bytes, target: Target) -> None:
+    """A server that speaks first speaks neither TLS nor HTTP/1, so what the client says then is not checked. Refused if
+    the client has spoken, too, or if it may ask for other hosts in HTTP/2."""
+    if first:
+        raise _no_web(target)
+    if is_http2_settings(server_first):
+        raise Refused(f"{target.host}: HTTP/2 without TLS; allow 'tcp://{target.host}:{target.port}' for it")
+
+
+def _no_web(target: Target) -> Refused:
+    """Servers forgive much in front of a request, so what is not clearly one could ask for any host."""
+    host, port = target.host, target.port
+    return Refused(f"{host}: only HTTP and TLS are allowed there; allow 'tcp://{host}:{port}' for other protocols")

@@ -43,7 +43,10 @@ async def serve_socks(door: Door, client: ByteStream, first: bytes) -> None:
             target = await door.admit(host, port)
             async with await door.dial(target, visit) as upstream:
                 await client.send(_reply(GRANTED))
-                await door.tunnel(client, target, upstream, visit, received.data)
+                try:
+                    await door.tunnel(client, target, upstream, visit, received.data)
+                except Refused as error:  # too late for an answer
+                    visit.refused_by(error)
     except Refused as error:
         await client.send(_reply(UNREACHABLE if error.status == 502 else NOT_ALLOWED))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from belljar.records import record
 
 HELLO_MAX = 64 << 10
-CHANGE_CIPHER, ALERT, HANDSHAKE, ENCRYPTED = 20, 21, 22, 23
+CHANGE_CIPHER, ALERT, HANDSHAKE, ENCRYPTED, HEARTBEAT = 20, 21, 22, 23, 24
 """Kinds of records."""
 RECORD_MAX = 16640
 SHORTEST_ENCRYPTED = 24
@@ -53,6 +53,11 @@ class _Reader:
 
 
 def looks_like_tls(data: bytes) -> bool:
+    """Whether a record of any kind begins here. Servers accept alerts and others in front of a ClientHello."""
+    return CHANGE_CIPHER <= data[0] <= HEARTBEAT
+
+
+def starts_handshake(data: bytes) -> bool:
     return data[:2] == b"\x16\x03"[: len(data)]
 
 
@@ -81,7 +86,7 @@ class HelloReader:
 
     def _take_record(self) -> bool:
         head = bytes(self.data[self._at : self._at + 5])
-        if not looks_like_tls(head[:2]) or self._at > HELLO_MAX:
+        if not starts_handshake(head[:2]) or self._at > HELLO_MAX:
             raise NotTLS("no TLS handshake")
         length = int.from_bytes(head[3:5], "big")
         if len(head) == 5 and not 0 < length <= 1 << 14:

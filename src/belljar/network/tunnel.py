@@ -113,7 +113,7 @@ async def _pump(
         scope.cancel()
 
 
-async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> tuple[Hello, bytes]:
+async def checked_hello(client: ByteStream, name: str | None, first: bytes, port: int = 443) -> tuple[Hello, bytes]:
     """A ClientHello that names `name` (None: an address was allowed), and all that was received; else Refused."""
     reader, data, shown = HelloReader(), first, name or "this address"
     with anyio.move_on_after(HELLO_SECONDS):
@@ -122,7 +122,7 @@ async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> t
                 hello = reader.feed(data)
             except NotTLS as error:
                 raise Refused(
-                    f"{shown}: only TLS is allowed there ({error}); allow 'tcp://{name}:443' for other protocols"
+                    f"{shown}: only TLS is allowed there ({error}); allow 'tcp://{name}:{port}' for other protocols"
                 ) from error
             if hello is not None:
                 break
