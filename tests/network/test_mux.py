@@ -7,8 +7,9 @@ import anyio.lowlevel
 import pytest
 from tests.network.conftest import Names, OpenDoor, echo, free_port, server
 
+from belljar.network import mux as mux_module
 from belljar.network.allow import Allow, DoorLimits
-from belljar.network.mux import DATA, HEAD, MERGED_MAX, OPEN, READY, Mux, MuxStream
+from belljar.network.mux import CLOSE, DATA, HEAD, MERGED_MAX, OPEN, PAYLOAD_MAX, READY, Mux, MuxStream
 
 
 async def test_without_the_relay_there_is_no_network(open_door: OpenDoor) -> None:
@@ -80,3 +81,76 @@ async def test_bytes_that_arrive_singly_are_stored_joined() -> None:
     while len(received) < len(sent):
         received += await stream.receive()
     assert received == sent
+
+
+def ready(*ids: int) -> bytes:
+    return HEAD.pack(0, READY, 2) + bytes(2) + b"".join(HEAD.pack(id, OPEN, 2) + bytes(2) for id in ids)
+
+
+async def test_a_relay_that_does_not_take_its_credit_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads a connection finds that out, and must not be the only one who knows."""
+    monkeypatch.setattr(mux_module, "QUEUED_MAX", 1)
+    opened, lost = list[MuxStream](), list[bool]()
+    mux = Mux(lambda _: anyio.sleep_forever(), opened.append, lambda: lost.append(True))
+    mux.feed(ready(1, 3))
+    for stream in opened:
+        mux.feed(HEAD.pack(stream.id, DATA, PAYLOAD_MAX) + bytes(PAYLOAD_MAX))
+    assert [len(await stream.receive(PAYLOAD_MAX)) for stream in opened] == [PAYLOAD_MAX] * 2
+    assert lost == [True]
+    with pytest.raises(anyio.BrokenResourceError):
+        await opened[0].receive()
+
+
+async def test_a_cancelled_sender_leaves_no_half_frame() -> None:
+    """After one, the relay would take data for heads, and drop all connections."""
+    written, room = bytearray(), anyio.Event()
+
+    async def write(data: bytes) -> None:
+        written.extend(data[:5])
+        await room.wait()
+        written.extend(data[5:])
+
+    opened: list[MuxStream] = []
+    mux = Mux(write, opened.append)
+    mux.feed(ready(1))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(opened[0].send, b"hello")
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+        room.set()
+    assert bytes(written) == HEAD.pack(1, DATA, 5) + b"hello"
+
+
+async def test_a_cancelled_open_leaves_no_stream() -> None:
+    blocked = anyio.Event()
+    mux = Mux(lambda _: blocked.wait(), lambda _: None)
+    mux.feed(ready())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(mux._send, b"first")
+        await anyio.wait_all_tasks_blocked()
+        with anyio.move_on_after(0.01) as scope:
+            await mux.open(80)
+        blocked.set()
+    assert scope.cancelled_caught
+    assert not mux._streams
+
+
+async def test_a_cancelled_close_reaches_the_relay() -> None:
+    """Else its connection, and its id, would stay for ever."""
+    written, room = bytearray(), anyio.Event()
+
+    async def write(data: bytes) -> None:
+        await room.wait()
+        written.extend(data)
+
+    opened: list[MuxStream] = []
+    mux = Mux(write, opened.append)
+    mux.feed(ready(1))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(mux._send, b"")
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(opened[0].aclose)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+        room.set()
+    assert bytes(written) == HEAD.pack(1, CLOSE, 0)

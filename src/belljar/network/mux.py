@@ -107,7 +107,7 @@ class MuxStream(ByteStream):
             self._received.clear()
             self._mux._we_closed(self)
             self._notify()
-            with suppress(anyio.BrokenResourceError):
+            with suppress(anyio.BrokenResourceError), anyio.CancelScope(shield=True):
                 await self._mux._send_frame(self.id, CLOSE)
 
 
@@ -119,10 +119,16 @@ def _frames(id: int, data: memoryview) -> bytes:
 
 class Mux:
     """`write` sends bytes to the relay; `feed` takes what came from it. `on_open` gets each connection that the relay
-    opens."""
+    opens. `when_lost` is called once, whoever notices that the relay is gone or misbehaves.
 
-    def __init__(self, write: Callable[[bytes], Awaitable[None]], on_open: Callable[[MuxStream], None]) -> None:
-        self._write, self._on_open = write, on_open
+    A frame is written whole or not at all, also if who sends it is cancelled: half of one would break all connections.
+    So each stream that the relay knows of gets its CLOSE."""
+
+    def __init__(
+        self, write: Callable[[bytes], Awaitable[None]], on_open: Callable[[MuxStream], None],
+        when_lost: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._write, self._on_open, self._when_lost = write, on_open, when_lost
         self._streams: dict[int, MuxStream] = {}
         self._half_closed: dict[int, bool] = {}
         """Ids that only one side has closed; True: we did."""
@@ -145,7 +151,8 @@ class Mux:
             if self.lost:
                 raise anyio.BrokenResourceError
             try:
-                await self._write(data)
+                with anyio.CancelScope(shield=True):
+                    await self._write(data)
             except OSError as error:
                 self.lose()
                 raise anyio.BrokenResourceError from error
@@ -170,7 +177,11 @@ class Mux:
             id += 2
         self._next_id = 2 if id > 1 << 30 else id + 2
         stream = self._streams[id] = MuxStream(self, id)
-        await self._send_frame(id, OPEN, port.to_bytes(2, "little"))
+        try:
+            await self._send_frame(id, OPEN, port.to_bytes(2, "little"))
+        except BaseException:  # before a byte of it was sent
+            self._streams.pop(id, None)
+            raise
         return stream
 
     # From the relay.
@@ -244,8 +255,9 @@ class Mux:
             room += stream._window
             stream._window *= 2
         stream._relay_credit += room
-        if len(self._queued) >= QUEUED_MAX:
-            raise RelayError("the relay does not read our frames")
+        if len(self._queued) >= QUEUED_MAX:  # the relay does not read our frames
+            self.lose()
+            return
         self._queued.append(HEAD.pack(stream.id, CREDIT, 4) + room.to_bytes(4, "little"))
         self._has_queued.set()
 
@@ -261,7 +273,9 @@ class Mux:
             self._half_closed.pop(stream.id, None)
 
     def lose(self) -> None:
-        """The relay is gone: break every connection."""
+        """The relay is gone, or cannot be used any longer: break every connection."""
+        if self.lost:
+            return
         self.lost = True
         self.ready.set()  # end the wait for READY
         self._has_queued.set()
@@ -269,3 +283,4 @@ class Mux:
             stream._broken = True
             stream._notify()
         self._streams.clear()
+        self._when_lost()

@@ -63,7 +63,7 @@ class NetworkDoor:
             raise
 
     async def _start_relay(self, port: int) -> None:
-        mux = self.mux = Mux(self._write, self._accept)
+        mux = self.mux = Mux(self._write, self._accept, self.close)
         self._relay = self._tools.start(["relay", str(port)], self._received)
         self._relay.when_ended(mux.lose)
         self._begin(mux.run())
@@ -92,7 +92,7 @@ class NetworkDoor:
         try:
             self.mux.feed(data)
         except RelayError:
-            self.close()
+            self.mux.lose()
 
     def _accept(self, stream: MuxStream) -> None:
         if self.door is None:
