@@ -22,8 +22,9 @@ from belljar.staged.area import StagedArea
 from belljar.staged.change import Change
 from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tree, replacing
 from belljar.staged.layers import Layers
-from belljar.staged.merge import forget_bases, is_as_it_was, settle
+from belljar.staged.merge import forget_bases, is_as_it_was, keep_applied
 from belljar.staged.saved import bring_back, every, make_writable, push, read_only_parents, restore_modes, save
+from belljar.staged.settled import DELETED, LARGEST, large, settled
 from belljar.workspace.beneath import Folder, Owner
 
 NAME = "journal.json"
@@ -127,6 +128,8 @@ class Journal:
     def __init__(self, area: StagedArea, own: Folder, layers: Layers, facts: dict[str, Any]) -> None:
         self._area, self._own, self._layers, self._lower = area, own, layers, layers.lower
         self._facts, self._steps, self._saved = facts, facts["steps"], facts["saved"]
+        self._large: dict[str, str] = {}
+        """Path → the state of a large file when it was copied."""
 
     def perform(self, step: Step) -> None:
         """Do the steps; each may have been done already."""
@@ -161,8 +164,22 @@ class Journal:
         merged = self._facts["merged"]
         times = {path: when for path, when in times.items() if path not in merged}
         forget_bases(self._own, times)
-        settled = settle(self._own, self._lower, [path for path in whole if path not in merged])
-        self._area.note_applied(times, {**merged, **settled})
+        keep_applied(self._own, self._lower, [path for path in whole if path not in merged])
+        self._area.note_applied(times, {**self._settled(), **merged})
+
+    def _settled(self) -> dict[str, str]:
+        """What was applied, path by path. A sandbox may have changed its files since, so ours are looked at."""
+        found: dict[str, str] = {}
+        for one in self._steps:
+            path = one["path"]
+            if one["do"] == "remove":
+                found[path] = DELETED
+            elif path in self._large:
+                found[path] = f"{self._large[path]} {one['mode'] & 0o1777:o}"
+            else:
+                with suppress(OSError):
+                    found[path] = settled(self._lower, path)
+        return found
 
     def take_back(self, error: OSError) -> NoReturn:
         """Undo the steps before one that was refused. Where even that is refused the journal stays: each file is whole,
@@ -205,7 +222,9 @@ class Journal:
         elif holder is None:
             raise UsageError(f"{path} is no longer among the staged changes")
         else:
-            copy_file(holder, path, lower, beside, mode, owner=owner)
+            copied = copy_file(holder, path, lower, beside, mode, owner=owner)
+            if copied.st_size > LARGEST:
+                self._large[path] = large(copied)
             if "digest" in one and digest(lower, beside) != one["digest"]:
                 raise OSError(errno.ESTALE, "changed in the sandbox since it was shown", path)
 

@@ -17,9 +17,10 @@ from itertools import groupby
 
 from belljar.staged import git_index
 from belljar.staged.change import Change, Entry, Kind
-from belljar.staged.copying import DEEPEST, OPAQUE, extents, fingerprint, is_whiteout, user_attributes
+from belljar.staged.copying import DEEPEST, OPAQUE, extents, is_whiteout, user_attributes
 from belljar.staged.run_files import link_runs_later, runs_later
 from belljar.staged.run_places import RunPlaces
+from belljar.staged.settled import DELETED, LARGE, state_of
 from belljar.workspace.beneath import Folder, parents
 
 LONGEST = 3800  # bytes of a directory's path, so that the path of anything in it is not too long for the kernel
@@ -30,11 +31,11 @@ _LOOK_FOR_NUL = 8000
 class Layers:
     """Upper layers, the newest first, over a workspace. Paths are relative to both."""
 
-    def __init__(self, uppers: Sequence[Folder], lower: Folder, merged: Mapping[str, str]) -> None:
-        """`merged`: digests of files that were applied already, maybe merged with the host's own changes."""
+    def __init__(self, uppers: Sequence[Folder], lower: Folder, settled: Mapping[str, str]) -> None:
+        """`settled`: what was applied already (settled.py)."""
         self.uppers, self.lower = list(uppers), lower
         self._places = RunPlaces(lower)
-        self._merged_files = merged
+        self._settled = settled
 
     def changes(self) -> list[Change]:
         found = groupby(self._in_directory("", self.uppers, True, DEEPEST), _git_directory)
@@ -113,7 +114,7 @@ class Layers:
     ) -> Iterator[Change]:
         before = self.below(path)
         if status is None:
-            if before is not None:
+            if before is not None and self._settled.get(path) != DELETED:
                 yield Change(path, "deleted", before)
             return
         holder = stack[0]
@@ -121,7 +122,15 @@ class Layers:
         if after.kind == "directory" and (depth == 1 or len(os.fsencode(path)) > LONGEST):
             yield Change(path, "type" if before else "added", before, replace(after, kind="too_deep"))
             return
-        if kind := self._kind(path, holder, before, after):
+        kind = self._kind(path, holder, before, after)
+        if after.kind == "directory" and kind in ("added", "mode") and self._is_settled(path, holder, after):
+            inside = [*self._in_directory(path, stack, shows_lower, depth - 1)]
+            if not inside:
+                return  # it was applied, and the host has removed it or changed its mode since
+            yield Change(path, kind, before, after)
+            yield from inside
+            return
+        if kind is not None:
             binary = kind != "mode" and _looks_binary(holder, path, after)
             binary = binary or (kind == "modified" and _looks_binary(self.lower, path, before))
             yield Change(path, kind, before, after, binary, self._is_run(path, after))
@@ -130,13 +139,13 @@ class Layers:
 
     def _kind(self, path: str, holder: Folder, before: Entry | None, after: Entry) -> Kind | None:
         """How it was changed; None if it was not, or if that was applied already."""
-        if before is None:
-            return None if self._is_merged(path, holder) else "added"
-        if before.kind != after.kind:
-            return "type"
-        if not self._same(path, holder, before, after):
-            return None if self._is_merged(path, holder) else "modified"
-        return "mode" if before.mode != after.mode and after.kind != "link" else None
+        if before is not None and before.kind == after.kind and self._same(path, holder, before, after):
+            if before.mode == after.mode or after.kind == "link":
+                return None
+            kind: Kind = "mode"
+        else:
+            kind = "added" if before is None else "type" if before.kind != after.kind else "modified"
+        return None if after.kind != "directory" and self._is_settled(path, holder, after) else kind
 
     def _no_longer_there(self, at: str, names: set[str]) -> Iterator[Change]:
         """What a replaced directory has in the workspace and no longer in the new one."""
@@ -187,11 +196,15 @@ class Layers:
         except OSError:
             return False
 
-    def _is_merged(self, path: str, holder: Folder) -> bool:
-        if path not in self._merged_files:
+    def _is_settled(self, path: str, holder: Folder, after: Entry) -> bool:
+        """Whether this is what was applied before: whatever the host does with its own file, it is no change again."""
+        known, _, mode = self._settled.get(path, "").partition(" ")
+        if not known or mode not in ("", f"{after.mode:o}"):
             return False
-        content = _content(holder, path)
-        return content is not None and fingerprint(holder, path, content) == self._merged_files[path]
+        try:
+            return known == state_of(holder, path, hashed=not known.startswith(LARGE))
+        except OSError:
+            return False
 
 
 def _looks_binary(folder: Folder, path: str, entry: Entry | None) -> bool:

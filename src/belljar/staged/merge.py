@@ -131,18 +131,15 @@ def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", "
                 own.unlink(f"{FOLDER}/{_name(path)}{end}")
 
 
-def settle(own: Folder, lower: Folder, paths: Iterable[str]) -> dict[str, str]:
-    """Save files that were just applied whole as the next bases; returns the digests of those that are small enough."""
-    digests = {}
+def keep_applied(own: Folder, lower: Folder, paths: Iterable[str]) -> None:
+    """Save files that were just applied whole as the next bases."""
     for path in paths:
         with suppress(OSError):
             content = lower.read(path, LARGEST)
-            digests[path] = fingerprint(lower, path, content)
             with suppress(FileExistsError):
                 own.mkdir(FOLDER, 0o700)
             kept = git_index.meaning(content) or b"" if git_index.is_index(path) else content
             _put(own, f"{_name(path)}.merged", kept)
-    return digests
 
 
 def _name(path: str) -> str:

@@ -138,6 +138,7 @@ class Review:
                 for change in chosen:
                     if change.path in left:
                         _cover(layers, upper, change)
+            self.area.note_applied({}, forget=[change.path for change in chosen])
         return [change.path for change in found]
 
     def _discard_all(self) -> list[str]:
