@@ -125,9 +125,10 @@ def test_an_apply_by_root_follows_no_name_that_the_owner_swaps(stage: Stage, mon
         swap("made" if path == "made" else "pointer", path)
         given(folder, path, owner)
 
-    def copy(*given: Any, **more: Any) -> None:
-        copy_file(*given, **more)
+    def copy(*given: Any, **more: Any) -> os.stat_result:
+        status = copy_file(*given, **more)
         swap("new", given[3])
+        return status
 
     given = Folder.give
     monkeypatch.setattr(Folder, "give", give)

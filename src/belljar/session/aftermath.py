@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from belljar.sandbox.cgroup import oom_kills
 from belljar.sandbox.listening import Listening
+from belljar.workspace.beneath import Folder
 from belljar.workspace.host_run_files import HostRunFiles
 
 if TYPE_CHECKING:
@@ -16,22 +16,27 @@ if TYPE_CHECKING:
 
 
 class Aftermath:
-    def __init__(self, sandbox: Sandbox, upper: int | None = None, copied: Files | None = None) -> None:
-        """`upper`: the descriptor of a staged session's upper directory, closed with this object. `copied`: the files
-        of a sandbox that the workspace was copied into."""
+    def __init__(self, sandbox: Sandbox, upper: Folder | None = None, copied: Files | None = None) -> None:
+        """`upper`: a staged session's upper directory. `copied`: the files of a sandbox that the workspace was copied
+        into."""
         self._pid = sandbox.launched.pid if sandbox.engine.capabilities.sees_processes else None
-        self._upper = upper
-        workspace = sandbox.workspace
-        repositories = workspace.git_directories()
+        self._workspace = sandbox.workspace
         self._copied: CopiedRunFiles | None = None
         if copied is not None:
             from belljar.session.copied_run_files import CopiedRunFiles
 
-            self._copied = CopiedRunFiles(workspace.descriptor, repositories, copied)
-        self.run_files = self._copied or HostRunFiles(workspace.descriptor if upper is None else upper, repositories)
+            self._copied = CopiedRunFiles(self._workspace.descriptor, self._workspace.git_directories(), copied)
+        self.moved(upper)
         self._oom_kills = 0
         self._listening = Listening(self._pid) if self._pid is not None else None
         self._known_ports: frozenset[int] = frozenset()
+
+    def moved(self, upper: Folder | None) -> None:
+        """The workspace was mounted anew: from now on changes go to this directory. What was counted stays counted."""
+        root = self._workspace.descriptor if upper is None else upper.descriptor
+        self.run_files = self._copied or HostRunFiles(root, self._workspace.git_directories())
+        if upper is not None:
+            upper.close()
 
     async def look(self, *, again: bool = True) -> None:
         """For a copied workspace: ask the sandbox about the files that the host may run."""
@@ -59,5 +64,3 @@ class Aftermath:
     def __del__(self) -> None:
         if self._listening is not None:
             self._listening.close()
-        if self._upper is not None:
-            os.close(self._upper)

@@ -98,6 +98,11 @@ class PersistentShell:
         """Whether no shell runs; the next call starts one."""
         return self._bash is None or self._bash.execution.over
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._turn is not None
+
     async def run(
         self,
         command: str,
@@ -120,8 +125,10 @@ class PersistentShell:
             self._listener = listener = Listener(on_output)
             try:
                 self._repeat_pending()
+                await self._session._standstill.passed()
                 while self._retire():  # the shell ended while its command was judged: judge again, for a new one
                     verdict = await self._judge(command)
+                    await self._session._standstill.passed()
                 result = await self._call(verdict, timeout, grace)
                 if listener.failure is not None:
                     self._replaced = result.restarted  # the caller does not see this result

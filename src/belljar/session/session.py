@@ -40,6 +40,7 @@ from belljar.session.result import Result, Surroundings
 from belljar.session.running_command import RunningCommand
 from belljar.session.shell_verbs import ShellVerbs
 from belljar.session.staged_verbs import StagedVerbs
+from belljar.session.standstill import Standstill
 from belljar.session.watched_run import Run
 from belljar.tasks import beside, see_through
 from belljar.workspace.cwd import inside
@@ -127,6 +128,9 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self._id = id
         self._sandbox: Sandbox | None = None
         self._opening = self._attached = False
+        self._standstill = Standstill(
+            lambda: self.sandbox, lambda: self._persistent is not None and self._persistent.is_busy
+        )
         ShellVerbs.__init__(self)
         self._aftermath_or_none: Aftermath | None = None
 
@@ -352,11 +356,14 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self, command: Command | Request, options: Options, where: str, without: tuple[str, ...] = ()
     ) -> Request:
         self._check_usable()
-        if not isinstance(command, Request):
-            return await self._admit(command, checks.check(options, where, without))
-        if command.admitted_by is not self or options:
-            raise UsageError("a Request takes no more options and runs only in the session that admitted it")
-        return command
+        if isinstance(command, Request):
+            if command.admitted_by is not self or options:
+                raise UsageError("a Request takes no more options and runs only in the session that admitted it")
+            request = command
+        else:
+            request = await self._admit(command, checks.check(options, where, without))
+        await self._standstill.passed()
+        return request
 
     async def _admit(
         self, command: Command, options: Options, policy: Policy | None = None, question: str | None = None
@@ -392,4 +399,4 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         if self._persistent is not None:
             self._persistent.workspace_moved()
         if self._aftermath_or_none is not None and self._sandbox is not None:
-            self._aftermath_or_none = Aftermath(self.sandbox, self._staged_upper(), self._copied_files())
+            self._aftermath_or_none.moved(self._staged_upper())

@@ -132,19 +132,20 @@ class StagedVerbs(Verbs):
         """Remember the files as they are now: `point = await box.checkpoint("before refactor")`."""
         from belljar.session import scratch_copies
 
-        area = await self._quiet("a checkpoint")
-        name = name or f"checkpoint {len(area.points) + 1}"
-        if staging.can_remount(self._box.sandbox.engine):
-            point = await to_thread.run_sync(area.freeze, name)
-            await self._remount(area)
-        else:
-            await self.copy_out()
-            point = await to_thread.run_sync(area.snapshot, name)
-        await scratch_copies.keep(self._box.files, self._box._plan, area.beside(point))
+        area = self._staged_area
+        async with self._box._standstill.quiet("a checkpoint"):
+            name = name or f"checkpoint {len(area.points) + 1}"
+            if staging.can_remount(self._box.sandbox.engine):
+                point = await to_thread.run_sync(area.freeze, name)
+                await self._remount(area)
+            else:
+                await self.copy_out()
+                point = await to_thread.run_sync(area.snapshot, name)
+            await scratch_copies.keep(self._box.files, self._box._plan, area.beside(point))
         return point
 
     async def rollback(self, point: Point | str | None = None) -> Point:
-        """Go back to a checkpoint (by default the last one). All running commands are killed first.
+        """Go back to a checkpoint (by default the last one). All that runs is killed first, foreground commands too.
 
         await box.rollback(point)
         """
@@ -152,19 +153,16 @@ class StagedVerbs(Verbs):
 
         box, area = self._box, self._staged_area
         target = _point(area, point)
-        for shell in await box.refresh():
-            if shell.status == "running":
-                await shell.kill()
-        if box._persistent is not None:
-            box._persistent.kill()
-        if staging.can_remount(self._box.sandbox.engine):
-            await to_thread.run_sync(area.go_back, target)
-            await self._remount(area)
-        else:
-            await self.discard()
-            await self._put(area, target)
-            await to_thread.run_sync(area.forget_after, target)
-        await scratch_copies.bring_back(box.files, box._plan, area.beside(target))
+        async with box._standstill.empty():
+            if staging.can_remount(self._box.sandbox.engine):
+                await to_thread.run_sync(area.go_back, target)
+                await self._remount(area)
+            else:
+                await self.discard()
+                await self._put(area, target)
+                await to_thread.run_sync(area.forget_after, target)
+            await scratch_copies.bring_back(box.files, box._plan, area.beside(target))
+        await box.refresh()
         return target
 
     async def _put(self, area: StagedArea, point: Point) -> None:
@@ -204,18 +202,15 @@ class StagedVerbs(Verbs):
         """Forget a checkpoint; the current files stay as they are: `await box.forget_checkpoint(point)`."""
         await to_thread.run_sync(self._staged_area.forget, point)
 
-    async def _quiet(self, what: str) -> StagedArea:
-        """UsageError while a background shell runs: it would go on writing to the old files."""
-        area = self._staged_area
-        running = [shell.id for shell in await self._box.refresh() if shell.status == "running"]
-        if running:
-            raise UsageError(f"{what} waits until no background shell runs ({', '.join(running)}): end it first")
-        return area
-
     async def _remount(self, area: StagedArea) -> None:
         box = self._box
         sandbox = box.sandbox
-        await to_thread.run_sync(staging.remount, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
+        try:
+            await to_thread.run_sync(staging.remount, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
+        except BaseException as error:  # whatever is mounted now is not what the area says: nothing may run on
+            sandbox.link.shutdown()
+            sandbox.link.close(f"the sandbox was ended: {error}; its changes are kept")
+            raise
         self._remember_mount()
         box._workspace_moved()
 
@@ -275,11 +270,11 @@ class StagedVerbs(Verbs):
             with suppress(UsageError):  # not while background shells run
                 await self.checkpoint(f"before {verdict.canonical[:60]}")
 
-    def _staged_upper(self) -> int | None:
-        """A descriptor of the directory that changes go to, to find files there that the host may run."""
+    def _staged_upper(self) -> Folder | None:
+        """The directory that changes go to, to find files there that the host may run."""
         if not self.is_staged or self._copied_files() is not None:
             return None
-        return Folder.at(self._staged_area.path / "upper").descriptor
+        return Folder.at(self._staged_area.path / "upper")
 
     def _copied_files(self) -> Files | None:
         """The sandbox's files, if the staged workspace was copied into it."""

@@ -307,8 +307,8 @@ class StagedArea:
 
     @property
     def merged(self) -> dict[str, str]:
-        """Path → what the sandbox has there and was applied (settled.py). Until it changes again it is no change, whatever
-        the host does with its own."""
+        """Path → what the sandbox has there and was applied (settled.py). Until it changes again it is no change,
+        whatever the host does with its own."""
         return resources.read_json(self.path / "merged.json") or {}
 
     def note_applied(

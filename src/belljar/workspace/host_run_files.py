@@ -96,7 +96,7 @@ class HostRunFiles:
     """Watches one session's workspace. `root`: its descriptor. `git_directories`: those that it has."""
 
     def __init__(self, root: int, git_directories: Iterable[str] = ()) -> None:
-        self._root = root
+        self._root = os.dup(root)  # a command may outlive the mount that it began with
         self._last: Mapping[str, FileState] | None = None
         self._between: set[str] = set()
         self._contents: dict[str, tuple[FileState, bytes | None]] = {}
@@ -110,6 +110,9 @@ class HostRunFiles:
         for path in (".git", *git_directories):
             self._watch(path)
         self._most = len(self._hook_paths) + _WATCHED
+
+    def __del__(self) -> None:
+        os.close(self._root)
 
     def before(self, busy: bool = False) -> Snapshot:
         """The current state. While other commands run (`busy`), files that were written since the last look are in the
