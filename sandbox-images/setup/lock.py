@@ -24,8 +24,8 @@ EXTRAS = ["kubernetes", "mcp", "remote", "serve", "shell", "tls"]
 SETS = {
     "run": ["pyproject.toml", "--extra", "shell", "--group", "install"],
     "compiler": ["--group", "compiler"],
-    "test": ["pyproject.toml", *(word for extra in EXTRAS for word in ("--extra", extra)), "--group", "install", "--group", "compiler", "--group", "test",
-             "--group", "lint"],
+    "test": ["pyproject.toml", *(f"--extra={extra}" for extra in EXTRAS),
+             *(f"--group={group}" for group in ("install", "compiler", "test", "lint"))],
 }  # fmt: skip
 
 
