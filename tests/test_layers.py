@@ -26,6 +26,7 @@ LAYERS = [
     {"session"},
     {"host"},
     {"sandbox"},
+    {"options"},
     {"engines"},
     {"network", "staged"},
     {"images", "link", "workspace", "policy", "audit"},

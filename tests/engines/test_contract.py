@@ -31,9 +31,10 @@ from belljar.errors import EngineError, ImageMissing, SandboxLost, SessionNotFou
 from belljar.host import Host
 from belljar.images import catalog
 from belljar.limits import Limits
+from belljar.options import SandboxOptions
 from belljar.sandbox import reaper, rundir
 from belljar.sandbox.init_file import local_link
-from belljar.sandbox.launch import Launch, Plan, attach, launch
+from belljar.sandbox.launch import Launch, attach, launch
 from belljar.sandbox.rundir import RunDir
 from belljar.sandbox.sandbox import Sandbox
 from belljar.sandbox.spec import LinkPlan, build_spec
@@ -94,7 +95,7 @@ def made(host: Host, workspace: Path) -> Iterator[Callable[..., Launch]]:
     launches: list[Launch] = []
 
     def make(**options: object) -> Launch:
-        plan = Plan(str(workspace), limits=LIMITS, **options)  # type: ignore[arg-type]
+        plan = SandboxOptions(str(workspace), limits=LIMITS, **options)  # type: ignore[arg-type]
         launches.append(launch(plan, rundir.new_session_id(), host))
         return launches[-1]
 
@@ -288,7 +289,7 @@ def test_a_kept_sandbox_is_found_again_by_another_process(
     it.transport.close()
     again = attach(it.id, host)
     assert again.launched.id == it.launched.id
-    assert again.plan == it.plan
+    assert again.options == it.options
 
     async def story() -> str:
         sandbox = Sandbox(again)
@@ -315,12 +316,13 @@ def test_a_session_of_another_engine_is_neither_attached_nor_reaped(
 
 DYING = """
 import os, sys
-from belljar.sandbox.launch import Plan, launch
+from belljar.sandbox.launch import launch
+from belljar.options import SandboxOptions
 from belljar.host import default
 from belljar.limits import Limits
 default().reaping.acquire()
 limits = Limits(memory="64m", tmp="4m", home="4m", shm="4m")
-made = launch(Plan(sys.argv[1], limits=limits, lease=600), sys.argv[2], default())
+made = launch(SandboxOptions(sys.argv[1], limits=limits, lease=600), sys.argv[2], default())
 print(made.launched.id, flush=True)
 os.kill(os.getpid(), 9)
 """

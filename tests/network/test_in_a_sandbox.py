@@ -189,5 +189,5 @@ async def test_a_session_with_a_proxy_can_use_an_ordinary_pool_s_sandbox(base_im
     async with belljar.Pool(workspace, size=1) as pool:
         await pool.ready()
         async with Session(workspace, network=Allow("a.example")) as box:
-            assert not box.sandbox.plan.door
+            assert not box.sandbox.door
             assert "HTTPS_PROXY=http://127.0.0.1:3128" in (await box.run("env")).stdout

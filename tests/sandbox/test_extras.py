@@ -7,7 +7,7 @@ import pytest
 from tests.surfaces.invoking import belljar
 
 from belljar import Host, Session, errors
-from belljar.sandbox.extras import caches_of, mounts_of
+from belljar.options import caches_of, mounts_of
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def test_kept_sessions_are_listed_with_their_metadata(place: Path, data: P
         (found,) = [each for each in await Session.list() if each.metadata == {"job": "17"}]
         assert (found.image, found.workspace) == ("base", str(place.resolve()))
         again = await Session.attach(found.id)
-        assert (again.metadata, dict(again._plan.mounts)) == ({"job": "17"}, {"/data": str(data)})
+        assert (again.metadata, dict(again.options.mounts)) == ({"job": "17"}, {"/data": str(data)})
         assert (await again.run("cat /data/word")).stdout == "read me\n"
     finally:
         for each in await Session.list():

@@ -11,6 +11,7 @@ import pytest
 from belljar import Host, doctor
 from belljar.engines.kernel_facts import boot_id
 from belljar.errors import BelljarError, UsageError
+from belljar.options import check_session_id
 from belljar.sandbox import rundir
 from belljar.sandbox.rundir import RunDir
 from belljar.surfaces.cli import names
@@ -115,7 +116,7 @@ def test_a_run_root_that_cannot_be_made_is_one_clear_error(monkeypatch: pytest.M
 @pytest.mark.parametrize("name", ["", "x", "../../etc", "bj-XYZ", "bj-0123456789ab/..", "bj-0123456789ab\n"])
 def test_what_is_not_a_session_id_never_becomes_a_path(name: str) -> None:
     with pytest.raises(UsageError):
-        rundir.check_session_id(name)
+        check_session_id(name)
 
 
 def test_an_owner_counts_as_gone_only_with_proof() -> None:

@@ -96,10 +96,10 @@ def _enter_and_run(id: str, command: str) -> None:
         box.run(command)
 
 
-async def test_a_session_whose_policy_file_is_lost_cannot_be_attached(workspace: Path) -> None:
+async def test_a_session_whose_facts_are_lost_cannot_be_attached(workspace: Path) -> None:
     async with Session(workspace, keep=True, policy="strict") as box:
-        (box.sandbox.run_dir / "policy.json").unlink()
-        with pytest.raises(SessionNotFound, match="open"):
+        (box.sandbox.run_dir / "session.json").unlink()
+        with pytest.raises(SessionNotFound, match="no session"):
             await Session.attach(box.id)
         await box.stop()
 

@@ -16,7 +16,7 @@ from tests.network.test_in_a_sandbox import site as site
 
 import belljar
 from belljar import Allow, Session
-from belljar.session import network_verbs
+from belljar.sandbox import rundir
 from belljar.session.ledger import Ledger
 from belljar.session.network_door import NetworkDoor
 
@@ -51,7 +51,7 @@ async def test_a_host_can_be_allowed_later_and_the_running_shell_gets_the_proxy(
 FAILING = {
     "presets": (NetworkDoor, "open_presets"),
     "certificates": (NetworkDoor, "install_certificates"),
-    "remembering": (network_verbs.rundir, "write_session"),
+    "remembering": (rundir, "write_session"),
     "audit": (Ledger, "record"),
 }
 CONNECT = "curl -sS -o /dev/null -w '%{{http_connect}}' --proxy 127.0.0.1:3128 -p http://site.test:{site}/hello.txt"

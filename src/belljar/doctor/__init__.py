@@ -16,7 +16,8 @@ from belljar.doctor.check import Check
 from belljar.engines.base import Engine
 from belljar.errors import BelljarError
 from belljar.host import Host
-from belljar.sandbox.sandbox import Plan, Sandbox
+from belljar.options import SandboxOptions
+from belljar.sandbox.sandbox import Sandbox
 
 __all__ = ["Check", "examine"]
 
@@ -58,5 +59,5 @@ def _probe(host: Host) -> Check:
 
 
 async def _launch_and_destroy(workspace: str, host: Host) -> None:
-    sandbox = await Sandbox.launch(Plan(workspace), host)
+    sandbox = await Sandbox.launch(SandboxOptions(workspace), host)
     await sandbox.destroy()

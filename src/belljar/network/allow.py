@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from belljar.errors import UsageError
 from belljar.patterns import lazy_pattern
@@ -238,6 +239,15 @@ class Allow:
     def with_hosts(self, *hosts: str) -> Allow:
         return Allow(*self.hosts, *hosts, presets=self.presets, headers=self.headers, ask_hosts=self.ask_hosts,
                      limits=self.limits)  # fmt: skip
+
+    def as_dict(self) -> dict[str, Any]:
+        """To be saved: without headers, which hold secrets, and without presets, whose hosts are among `hosts` once the
+        door is open: by the time they are restored, commands could have changed what the clients inside say."""
+        return {"hosts": self.hosts, "ask_hosts": self.ask_hosts, "limits": asdict(self.limits)}
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any]) -> Allow:
+        return cls(*saved["hosts"], ask_hosts=saved["ask_hosts"], limits=DoorLimits(**saved["limits"]))
 
     def rule_for(self, host: str | Address, port: int) -> Pattern | None:
         return next((each for each in self.patterns if each.fits(host, port)), None)

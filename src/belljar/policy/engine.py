@@ -120,7 +120,7 @@ class Policy:
             {"name": file.name} if file.shipped else {"text": file.text, "source": os.path.abspath(file.source)}
             for file in self.files
         ]
-        return {"files": files, "trusted": self.trusted}
+        return {"name": self.name, "files": files, "trusted": self.trusted}
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> "Policy":

@@ -10,84 +10,19 @@ are mounted with mapped ids, as the workspace is.
 from __future__ import annotations
 
 import os
-import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from belljar.engines.spec import Mount
 from belljar.errors import ProtectionMissing, UsageError, WorkspaceError
-from belljar.layout import HOME, PRIVATE, WORKSPACE
-from belljar.patterns import lazy_pattern
+from belljar.layout import HOME
+from belljar.options import Pairs
 from belljar.records import record
 from belljar.workspace.beneath import Folder
 from belljar.workspace.pinned import Workspace, mount_points, shown_as
 
-Pairs = tuple[tuple[str, str], ...]
-
-MOST = 16
 MOUNT_PREFIX = "extra-"
-_CACHE_NAME = lazy_pattern(r"[a-z0-9][a-z0-9._-]{0,63}")
-# Used by the system or by us: nothing may be mounted at or below these.
-_TAKEN = (
-    WORKSPACE, "/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
-    "/usr", "/boot", "/var/run", "/var/tmp",
-)  # fmt: skip
-_NEVER_WHOLE = ("/", "/var", "/home", "/root", "/opt", HOME)
-
-
-def mounts_of(value: Any) -> Pairs:
-    """Checked targets and absolute sources."""
-    mounts = {_target(target): os.path.abspath(source) for target, source in _items("mounts", value)}
-    return tuple(sorted(mounts.items()))
-
-
-def caches_of(value: Any) -> Pairs:
-    """Checked names, and paths relative to the home directory."""
-    caches = {_name(name): _below_home(name, path) for name, path in _items("cache", value)}
-    if len(set(caches.values())) < len(caches):
-        raise UsageError("cache: two caches cannot be at the same place")
-    return tuple(sorted(caches.items()))
-
-
-def _items(option: str, mapping: Any) -> list[tuple[str, str]]:
-    if mapping is None:
-        return []
-    if not isinstance(mapping, Mapping) or not all(
-        isinstance(key, str) and isinstance(value, str | os.PathLike) for key, value in mapping.items()
-    ):
-        raise UsageError(f"{option}: {mapping!r} must be a mapping of names to paths")
-    pairs = [(key, os.fspath(value)) for key, value in mapping.items()]
-    if len(pairs) > MOST or any("\0" in key + value or not key or not value for key, value in pairs):
-        raise UsageError(f"{option}: at most {MOST} of them, and none empty or with a NUL byte")
-    return pairs
-
-
-def _target(path: str) -> str:
-    plain = posixpath.normpath(path)
-    inside = any(plain == taken or plain.startswith(f"{taken}/") for taken in _TAKEN)
-    if not path.startswith("/") or path.startswith("//") or inside or plain in _NEVER_WHOLE:
-        raise UsageError(f"mounts: {path!r} is not a free place to mount at; choose another, such as /data")
-    if plain.startswith(PRIVATE):
-        raise UsageError(f"mounts: {path!r} is Belljar's own")
-    return plain
-
-
-def _name(name: str) -> str:
-    if not _CACHE_NAME.fullmatch(name):
-        raise UsageError(f"cache: {name!r} is not a name for a cache; use lower-case letters, digits, dots and dashes")
-    return name
-
-
-def _below_home(name: str, path: str) -> str:
-    below = path.removeprefix("~/").removeprefix(f"{HOME}/")
-    plain = posixpath.normpath(below)
-    if below.startswith(("/", "~")) or plain == "." or plain.split("/")[0] == "..":
-        raise UsageError(
-            f"cache: {name} is at {path!r}, which is outside the home directory; use for example ~/.cache/{name}"
-        )
-    return plain
 
 
 @record

@@ -26,20 +26,19 @@ from typing import TYPE_CHECKING, Any
 
 from belljar import engines, resources
 from belljar.engines.base import Engine, Launched
-from belljar.engines.spec import Image, Mount, Network, SandboxSpec, has_own_kernel
+from belljar.engines.spec import Image, Mount, SandboxSpec, has_own_kernel
 from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound, UsageError
 from belljar.images import catalog
 from belljar.layout import HOME
-from belljar.limits import Limits
+from belljar.options import SandboxOptions
 from belljar.patience import stretched
 from belljar.records import record
 from belljar.sandbox import cgroup, extras, rundir, scratch, staging, terminals, verification
-from belljar.sandbox.extras import Extra, Pairs
+from belljar.sandbox.extras import Extra
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
 from belljar.sandbox.scratch import Scratch
 from belljar.sandbox.spec import LinkPlan, build_spec
-from belljar.sandbox.staging import Changes
 from belljar.syscalls import closing
 from belljar.workspace import accounts
 from belljar.workspace.pinned import Workspace
@@ -53,41 +52,11 @@ DIAL_SECONDS = 20.0  # the init dials at once, unless the machine is overloaded
 
 
 @record
-class Plan:
-    """The kind of sandbox to start. Sandboxes with equal plans are interchangeable, which the pool relies on."""
-
-    workspace: str
-    image: str = "base"
-    limits: Limits = field(default_factory=Limits)
-    network: Network = "none"
-    lease: float = 30.0
-    keep: bool = False
-    keepable: bool = False
-    """It may become a kept one later, so the reaper leaves it to its lease."""
-    allow_home: bool = False
-    changes: Changes = "direct"
-    base: str = ""
-    """A staged sandbox begins from the last checkpoint of this session."""
-    root: bool = False
-    """Commands run as root in a user namespace, and may change the whole file system, which ends with the sandbox."""
-    debug: bool = False
-    """Commands may trace their own processes (gdb, strace)."""
-    mounts: Pairs = ()
-    """Targets and directories of the host, read-only (extras.py)."""
-    cache: Pairs = ()
-    """Names of caches, and their paths below the home directory."""
-    door: bool = False
-    """The environment names the network door's proxy from the start, also for shells that wait for a command."""
-    reserved: tuple[str, ...] = ()
-    """Directories that commands must not reach, such as that of the audit trail."""
-
-
-@record
 class Launch:
     """A running, verified sandbox and the connection to its init."""
 
     id: str
-    plan: Plan
+    options: SandboxOptions
     engine: Engine
     workspace: Workspace
     launched: Launched
@@ -97,6 +66,8 @@ class Launch:
     """Its directory, if this process made it."""
     token: bytes = field(default=b"", repr=False)
     """What the host must send first over a bridge, where the init cannot tell the host from a command."""
+    door: bool = False
+    """Its environment names the network door's proxy, also for shells that wait for a command."""
     init: str = ""
     """The path of the init in the sandbox; it is also the program of the small tools."""
 
@@ -110,10 +81,10 @@ class Launch:
         self.workspace.close()
 
 
-def launch(plan: Plan, id: str, host: Host) -> Launch:
+def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
     engine, root = host.connect(), host.run_root
-    image = _image(engine, plan.image)
-    workspace = Workspace.open(plan.workspace, reserved=_reserved(plan, host), allow_home=plan.allow_home)
+    image = _image(engine, options.image)
+    workspace = Workspace.open(options.workspace, reserved=_reserved(options, host), allow_home=options.allow_home)
     with _undone_on_failure(root) as undo:
         undo.append(workspace.close)
         run_dir = RunDir.create(id, root)
@@ -123,13 +94,13 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
             undo.append(listener.close)
         link = _link(host, engine, image, run_dir)
         with (
-            _placed(plan, id, host, engine, workspace, run_dir.path) as place,
-            _scratch(plan, engine, run_dir) as disk,
-            _extras(plan, host, engine, workspace, run_dir) as more,
+            _placed(options, id, host, engine, workspace, run_dir.path) as place,
+            _scratch(options, engine, run_dir) as disk,
+            _extras(options, host, engine, workspace, run_dir) as more,
         ):
             if place.area is not None:
                 undo.append(place.area.remove)
-            spec = _spec(plan, id, engine, image, workspace, place.mount, link, run_dir, disk, more)
+            spec = _spec(options, id, engine, image, workspace, place.mount, link, run_dir, disk, more)
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
@@ -147,38 +118,44 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         undo.append(transport.close)
         verification.verify(spec, launched.claims, pid, Path(link.init) if listener else None)
         rundir.write_session(run_dir.path, {"token": link.token, "bridge": bridge}, "link")
-        rundir.write_session(run_dir.path, _facts(id, plan, engine, workspace, launched))
+        rundir.write_session(run_dir.path, _facts(id, options, engine, workspace, launched))
     _reap_once(host)
     token = link.token.encode()
-    return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir, token, spec.argv[0])
+    return Launch(
+        id, options, engine, workspace, launched, run_dir.path, transport, run_dir, token, options.door, spec.argv[0]
+    )
 
 
 @contextmanager
 def _placed(
-    plan: Plan, id: str, host: Host, engine: Engine, workspace: Workspace, run_dir: Path
+    options: SandboxOptions, id: str, host: Host, engine: Engine, workspace: Workspace, run_dir: Path
 ) -> Iterator[staging.Place]:
     """What to mount at /workspace, valid while this is open."""
     with workspace.shown(run_dir, shared=engine.capabilities.binds) as source:
-        if plan.changes == "direct":
+        if options.changes == "direct":
             yield staging.direct(workspace, source)
             return
-        with staging.staged(engine, host.staged_root, id, workspace, source, run_dir, plan.limits, plan.base) as place:
+        with staging.staged(
+            engine, host.staged_root, id, workspace, source, run_dir, options.limits, options.base
+        ) as place:
             yield place
 
 
-def _reserved(plan: Plan, host: Host) -> list[Path]:
-    return [host.run_root, host.audit_root, host.caches_root, *map(Path, plan.reserved)]
+def _reserved(options: SandboxOptions, host: Host) -> list[Path]:
+    return [host.run_root, host.audit_root, host.caches_root, *map(Path, options.reserved)]
 
 
 def _extras(
-    plan: Plan, host: Host, engine: Engine, workspace: Workspace, run_dir: RunDir
+    options: SandboxOptions, host: Host, engine: Engine, workspace: Workspace, run_dir: RunDir
 ) -> AbstractContextManager[list[Extra]]:
-    if not plan.mounts and not plan.cache:
+    if not options.mounts and not options.cache:
         return nullcontext([])
     if not engine.capabilities.binds:
         raise UsageError("mounts and caches need an engine that shares this machine's files")
-    home = "/root" if plan.root else HOME
-    return extras.shown(plan.mounts, plan.cache, host.caches_root, workspace, run_dir.path, _reserved(plan, host), home)
+    home = "/root" if options.root else HOME
+    return extras.shown(
+        options.mounts, options.cache, host.caches_root, workspace, run_dir.path, _reserved(options, host), home
+    )
 
 
 def _reap_once(host: Host) -> None:
@@ -240,24 +217,25 @@ def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan
 
 
 def _spec(
-    plan: Plan, id: str, engine: Engine, image: Image, workspace: Workspace, place: Mount, link: LinkPlan,
+    options: SandboxOptions, id: str, engine: Engine, image: Image, workspace: Workspace, place: Mount, link: LinkPlan,
     run_dir: RunDir, disk: Scratch | None, more: list[Extra],
 ) -> SandboxSpec:  # fmt: skip
-    user = engine.user(workspace.identity.uid, workspace.identity.gid, root=plan.root)
-    if engine.capabilities.binds and not plan.root:
+    user = engine.user(workspace.identity.uid, workspace.identity.gid, root=options.root)
+    if engine.capabilities.binds and not options.root:
         link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid))
     return build_spec(
-        image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
-        labels=rundir.owner_labels(id, plan.lease, plan.keep or plan.keepable), place=place,
-        seccomp="debug" if plan.debug else "default",
+        image=image, workspace=workspace, limits=options.limits, link=link, lease_seconds=options.lease,
+        network=options.network_mode,
+        labels=rundir.owner_labels(id, options.lease, options.keep or options.keepable), place=place,
+        seccomp="debug" if options.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
-        user=user, own_namespaces=engine.capabilities.own_namespaces, root=plan.root, scratch=disk,
-        extras=[extra.mount for extra in more], door=plan.door, runtime=engine.runtime,
+        user=user, own_namespaces=engine.capabilities.own_namespaces, root=options.root, scratch=disk,
+        extras=[extra.mount for extra in more], door=options.door, runtime=engine.runtime,
     )  # fmt: skip
 
 
-def _scratch(plan: Plan, engine: Engine, run_dir: RunDir) -> AbstractContextManager[Scratch | None]:
-    size = plan.limits.disk
+def _scratch(options: SandboxOptions, engine: Engine, run_dir: RunDir) -> AbstractContextManager[Scratch | None]:
+    size = options.limits.disk
     if size == 0 or (size is None and not engine.capabilities.binds):
         return nullcontext()
     if not engine.capabilities.binds:
@@ -265,19 +243,18 @@ def _scratch(plan: Plan, engine: Engine, run_dir: RunDir) -> AbstractContextMana
     return scratch.mounted(run_dir.path, size)
 
 
-def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: Launched) -> dict[str, object]:
-    return {
-        "id": id, "container": launched.id, "engine": engine.identity, "runtime": engine.runtime, "image": plan.image,
-        "workspace": workspace.path, "network": plan.network, "door": plan.door, "lease": plan.lease, "keep": plan.keep,
-        "limits": plan.limits.as_dict(), "debug": plan.debug, "changes": plan.changes, "root": plan.root,
-        "mounts": plan.mounts, "cache": plan.cache, "started": time.time(),
-    }  # fmt: skip
+def _facts(
+    id: str, options: SandboxOptions, engine: Engine, workspace: Workspace, launched: Launched
+) -> dict[str, object]:
+    saved = replace(options, workspace=workspace.path).as_dict()
+    return {"id": id, "container": launched.id, "engine": engine.identity, "runtime": engine.runtime,
+            "started": time.time(), "door": options.door, "options": saved}  # fmt: skip
 
 
 def attach(id: str, host: Host) -> Launch:
     path = host.run_root / id
     facts = rundir.read_session(path)
-    if facts is None:
+    if facts is None or "options" not in facts:
         raise SessionNotFound(f"no session {id}; `belljar session list` lists them")
     engine = engine_of(facts, host)
     if facts.get("engine", engine.identity) != engine.identity:
@@ -286,18 +263,14 @@ def attach(id: str, host: Host) -> Launch:
         launched = engine.inspect(facts["container"])
     except EngineError as error:
         raise SessionNotFound(f"session {id} has ended ({error})") from error
-    plan = Plan(
-        facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"],
-        changes=facts.get("changes", "direct"), root=bool(facts.get("root")), debug=bool(facts.get("debug")),
-        mounts=_pairs(facts, "mounts"), cache=_pairs(facts, "cache"), door=bool(facts.get("door")),
-    )  # fmt: skip
+    options = SandboxOptions.restored(facts["options"])
     link = rundir.read_session(path, "link") or {}
     transport: Transport
     with _undone_on_failure(host.run_root) as undo:
         # Whether it may be a workspace was checked when the session began.
-        workspace = Workspace.open(plan.workspace, reserved=[host.run_root], allow_home=True)
+        workspace = Workspace.open(options.workspace, reserved=[host.run_root], allow_home=True)
         undo.append(workspace.close)
-        if plan.changes == "direct":  # an overlay was checked when the session began
+        if options.changes == "direct":  # an overlay was checked when the session began
             pid = launched.pid if engine.capabilities.sees_processes else None
             workspace.check_mounted(pid)
             verification.verify_workspace(workspace.path, pid)
@@ -307,11 +280,7 @@ def attach(id: str, host: Host) -> Launch:
             transport = engine.bridge(launched.id, link.get("bridge", []))
     token = str(link.get("token", "")).encode()
     init = str((link.get("bridge") or [""])[0])
-    return Launch(id, plan, engine, workspace, launched, path, transport, token=token, init=init)
-
-
-def _pairs(facts: dict[str, Any], name: str) -> Pairs:
-    return tuple((str(one), str(other)) for one, other in facts.get(name, ()))
+    return Launch(id, options, engine, workspace, launched, path, transport, token=token, door=facts["door"], init=init)
 
 
 def engine_of(facts: dict[str, Any], host: Host) -> Engine:

@@ -26,23 +26,17 @@ from typing import Any
 from belljar import resources
 from belljar.engines.kernel_facts import boot_id, start_time
 from belljar.engines.spec import LABEL
-from belljar.errors import BelljarError, UsageError
+from belljar.errors import BelljarError
+from belljar.options import SESSION_ID, SandboxOptions
 from belljar.patterns import lazy_pattern
 from belljar.sandbox import scratch
 from belljar.workspace import pinned as workspace
 
-_SESSION_ID = lazy_pattern(r"bj-[0-9a-f]{12}")
 _UNBORN = lazy_pattern(r"\.bj-[0-9a-f]{12}\.(\d+)\.(\d+)\.(\d+)")
 
 
 def new_session_id() -> str:
     return f"bj-{os.urandom(6).hex()}"
-
-
-def check_session_id(id: str) -> str:
-    if not _SESSION_ID.fullmatch(id):
-        raise UsageError(f"{id!r} is not a session id; `belljar session list` lists them")
-    return id
 
 
 def run_root() -> Path:
@@ -152,8 +146,15 @@ def write_session(path: Path, facts: Mapping[str, Any], name: str = "session") -
         raise BelljarError(f"Cannot write {path}/{name}.json: {error.strerror}") from error
 
 
+def remember(path: Path, options: SandboxOptions) -> None:
+    """Write down the options that a session has now, for processes that attach to it."""
+    facts = read_session(path)
+    if facts is not None:
+        write_session(path, {**facts, "options": {**options.as_dict(), "workspace": facts["options"]["workspace"]}})
+
+
 def run_dirs(root: Path | None = None) -> list[Path]:
-    return [entry for entry in _entries(root) if _SESSION_ID.fullmatch(entry.name)]
+    return [entry for entry in _entries(root) if SESSION_ID.fullmatch(entry.name)]
 
 
 def _entries(root: Path | None) -> list[Path]:

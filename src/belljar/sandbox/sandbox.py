@@ -16,15 +16,14 @@ from anyio.lowlevel import RunVar
 
 from belljar.errors import BelljarError, EngineError, SandboxLost
 from belljar.link.link import Link
+from belljar.options import SandboxOptions, check_session_id
 from belljar.patience import stretched
 from belljar.sandbox import rundir
-from belljar.sandbox.launch import DIAL_SECONDS, Launch, Plan, attach, launch
+from belljar.sandbox.launch import DIAL_SECONDS, Launch, attach, launch
 from belljar.tasks import made_in_thread, see_through
 
 if TYPE_CHECKING:
     from belljar.host import Host
-
-__all__ = ["Plan", "Sandbox"]
 
 ALIVE_SECONDS = 2.5  # how long the engine may take to say whether a silent sandbox runs; after that it counts as lost
 REMAINS_SECONDS = 1.0  # how long to wait for the removal of an ended sandbox; a full volume may take the kernel longer
@@ -37,9 +36,9 @@ _starts: RunVar[anyio.CapacityLimiter] = RunVar("belljar_starts")
 
 class Sandbox:
     def __init__(self, start: Launch) -> None:
-        self.id, self.plan, self.engine = start.id, start.plan, start.engine
+        self.id, self.options, self.engine = start.id, start.options, start.engine
         self.workspace, self.launched, self.run_dir = start.workspace, start.launched, start.run_dir
-        self.held = start.held
+        self.held, self.door = start.held, start.door
         self._transport, self._token, self.init = start.transport, start.token, start.init
         self.link: Link
         self.when_idle: Callable[[Sandbox], bool] | None = None
@@ -48,10 +47,10 @@ class Sandbox:
         """Called once the init has ended, with the function that removes what the engine has left of it."""
 
     @classmethod
-    async def launch(cls, plan: Plan, host: Host, id: str | None = None) -> Sandbox:
+    async def launch(cls, options: SandboxOptions, host: Host) -> Sandbox:
         """A caller that is cancelled on the way leaves nothing behind."""
-        name = id or rundir.new_session_id()
-        return await cls.greeted(await made_in_thread(lambda: launch(plan, name, host), Launch.discard, _limiter()))
+        name = options.id or rundir.new_session_id()
+        return await cls.greeted(await made_in_thread(lambda: launch(options, name, host), Launch.discard, _limiter()))
 
     @classmethod
     async def greeted(cls, start: Launch) -> Sandbox:
@@ -67,7 +66,7 @@ class Sandbox:
     @classmethod
     async def attach(cls, id: str, host: Host) -> Sandbox:
         """Connect to a kept sandbox."""
-        name = rundir.check_session_id(id)
+        name = check_session_id(id)
         sandbox = cls(await made_in_thread(lambda: attach(name, host), _leave))
         try:
             await sandbox._greet()

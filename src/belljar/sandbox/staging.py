@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from errno import EINVAL
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from belljar.engines.base import Engine
 from belljar.engines.spec import Mount
@@ -26,7 +26,6 @@ from belljar.workspace.pinned import Identity, Workspace, release_mount, shown_a
 if TYPE_CHECKING:
     from belljar.staged.area import StagedArea
 
-Changes = Literal["direct", "staged"]
 MERGED = "merged"
 
 

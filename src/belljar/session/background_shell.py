@@ -23,10 +23,10 @@ from belljar.link.frames import To
 from belljar.link.remote_command import PATIENCE
 from belljar.link.streams import UNLIMITED
 from belljar.link.wire import RING_MAX
+from belljar.options import seconds, whole
 from belljar.patience import stretched
 from belljar.patterns import lazy_pattern
 from belljar.records import record
-from belljar.session import options as checks
 from belljar.session.capture import Capture
 from belljar.session.conclusion import Conclusion, Status, cause_of, status_of
 from belljar.session.new_output import NewOutput, Piece
@@ -172,7 +172,7 @@ class Shell:
 
         result = await shell.wait(timeout=60)
         """
-        checks.seconds("timeout", timeout)
+        seconds("timeout", timeout)
         with anyio.fail_after(timeout):
             while self.status == "running":
                 await self._fetch((UNLIMITED, UNLIMITED), 0, WAIT_STEP)
@@ -221,7 +221,7 @@ class Shell:
 
     def signal(self, signo: int) -> None:
         """Send a signal to all its processes: `shell.signal(signal.SIGHUP)`."""
-        checks.whole("signo", signo, 1, 64)
+        whole("signo", signo, 1, 64)
         self._killed = self._killed or signo in (signals.SIGKILL, signals.SIGTERM)
         self._send(To.SIGNAL, frames.u32(signo))
 
@@ -230,7 +230,7 @@ class Shell:
 
         await shell.kill()
         """
-        checks.seconds("grace", grace, optional=False, zero=True)
+        seconds("grace", grace, optional=False, zero=True)
         if await self.poll() != "running":
             return
         self._killed = True
@@ -289,11 +289,11 @@ def _check_reading(filter: Any, offset: Any, limit: Any, wait: Any) -> None:
         raise UsageError(f"filter: {filter!r} is not a regular expression")
     for position in (offset,) if not isinstance(offset, tuple) else offset:
         if position is not None:
-            checks.whole("offset", position, 0)
+            whole("offset", position, 0)
     if isinstance(offset, tuple) and len(offset) != 2:
         raise UsageError("offset: give one number, or one each for stdout and stderr")
-    checks.whole("limit", limit, 1)
-    checks.seconds("wait", wait, optional=False, zero=True)
+    whole("limit", limit, 1)
+    seconds("wait", wait, optional=False, zero=True)
 
 
 def _whole(data: bytes, ended: frames.EndedBody | None) -> bytes:

@@ -12,6 +12,7 @@ from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.errors import EngineUnavailable, SessionNotFound, UsageError
+from belljar.options import SandboxOptions
 from belljar.policy import Policy
 from belljar.records import record
 from belljar.sandbox import rundir
@@ -20,9 +21,6 @@ from belljar.session.verbs import Verbs
 
 if TYPE_CHECKING:
     from belljar.host import EngineName, Host
-
-METADATA = "metadata"
-POLICY = "policy"
 
 
 @record
@@ -45,16 +43,13 @@ def facts(host: Host) -> list[dict[str, Any]]:
 
 def running(host: Host) -> list[dict[str, Any]]:
     """The same for all sessions, with the process id (`owner`) of those that end with a process."""
-    read = [(path, rundir.read_session(path)) for path in rundir.run_dirs(host.run_root)]
-    labels = _running_labels(host, [session for _, session in read if session])
+    found = map(rundir.read_session, rundir.run_dirs(host.run_root))
+    read = [session for session in found if session and "options" in session]
+    labels = _running_labels(host, read)
     sessions = [
-        {
-            **session,
-            "metadata": metadata(path),
-            "owner": None if session["keep"] else rundir.owner_pid(labels[session["container"]]),
-        }
-        for path, session in read
-        if session and session["container"] in labels
+        {**_shown(session), "owner": None if options["keep"] else rundir.owner_pid(labels[session["container"]])}
+        for session in read
+        if session["container"] in labels and (options := session["options"])
     ]
     return sorted(sessions, key=lambda session: float(session["started"]))
 
@@ -72,16 +67,21 @@ def _running_labels(host: Host, sessions: Sequence[dict[str, Any]]) -> dict[str,
     return {container.id: container.labels for container in listed if container.state == "running"}
 
 
-def metadata(run_dir: Path) -> dict[str, str]:
-    return {str(name): str(text) for name, text in (rundir.read_session(run_dir, METADATA) or {}).items()}
+def _shown(session: dict[str, Any]) -> dict[str, Any]:
+    """The facts and options of a session, without its policy's text."""
+    saved = session["options"]
+    policy = saved["policy"] if isinstance(saved["policy"], str) else saved["policy"]["name"]
+    options = SandboxOptions.restored({**saved, "policy": policy})
+    return {**options.facts(), **{name: value for name, value in session.items() if name != "options"}}
 
 
 def policy(run_dir: Path) -> Policy:
     """The policy that the session began with, even if its file has changed since."""
-    saved = rundir.read_session(run_dir, POLICY)
-    if saved is None:
+    session = rundir.read_session(run_dir)
+    if session is None:
         raise SessionNotFound(f"no session {run_dir.name} is open; `belljar session list` lists them")
-    return Policy.restored(saved)
+    saved = session["options"]["policy"]
+    return Policy.load(saved) if isinstance(saved, str) else Policy.restored(saved)
 
 
 class KeptVerbs(Verbs):
@@ -100,21 +100,17 @@ class KeptVerbs(Verbs):
 
     def stay(self, lease: float, **metadata: str) -> None:
         """Make this a kept session: its sandbox outlives this process by `lease` seconds."""
-        session, sandbox = self._box, self._box.sandbox
-        if session._plan.keep:
+        session = self._box
+        if session.options.keep:
             return
-        facts = rundir.read_session(sandbox.run_dir)
-        if facts is None or not sandbox.plan.keepable:
+        if not session.sandbox.options.keepable:
             raise UsageError("this sandbox ends with the process that started it; keep=True makes one that stays")
         session.extend(lease)
-        session._plan = replace(session._plan, keep=True)
-        rundir.write_session(sandbox.run_dir, {**facts, "keep": True, "lease": lease})
         self.metadata = {**self.metadata, **metadata}
-        self._remember_metadata()
+        self._remember_options(keep=True, metadata=tuple(self.metadata.items()))
 
-    def _remember_metadata(self) -> None:
-        if self.metadata:
-            rundir.write_session(self._box.sandbox.run_dir, self.metadata, METADATA)
-
-    def _remember_policy(self) -> None:
-        rundir.write_session(self._box.sandbox.run_dir, self._box.policy.as_dict(), POLICY)
+    def _remember_options(self, **changed: Any) -> None:
+        """Change options, also for processes that attach to the session."""
+        options = replace(self._box.options, **changed)
+        rundir.remember(self._box.sandbox.run_dir, options)
+        self._box.options = options

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
@@ -12,7 +11,6 @@ from anyio import to_thread
 
 from belljar.errors import BelljarError, UsageError
 from belljar.network.client_settings import PORT, environment
-from belljar.sandbox import rundir
 from belljar.session.verbs import Verbs
 from belljar.tasks import see_through
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from belljar.session.files import Files
     from belljar.session.init_tools import InitTools
     from belljar.session.network_door import Forwarded, NetworkDoor
-
-ALLOWED = "allow"
 
 
 def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
@@ -134,7 +130,7 @@ class NetworkVerbs(Verbs):
     @property
     def _our_ports(self) -> frozenset[int]:
         """The port of the door, whichever process serves it."""
-        if not self._box.sandbox.plan.door and "HTTP_PROXY" not in self._box.env:
+        if not self._box.sandbox.door and "HTTP_PROXY" not in self._box.env:
             return frozenset()
         return frozenset({PORT})
 
@@ -191,23 +187,17 @@ class NetworkVerbs(Verbs):
     def _set_proxy_variables(self) -> None:
         """For each command, unless the sandbox was started with them."""
         session = self._box
-        if not session.sandbox.plan.door:
+        if not session.sandbox.door:
             session.env = {**environment(), **session.env}
 
     def _remember(self, allow: Allow) -> None:
-        """For a process that attaches later: the door ends with the process that opened it. Headers are not saved. Of
-        presets only their hosts are: by then commands could have changed what the clients in the sandbox say."""
-        saved = {"hosts": allow.hosts, "ask_hosts": allow.ask_hosts, "at": time.time()}
-        rundir.write_session(self._box.sandbox.run_dir, saved, ALLOWED)
+        """For a process that attaches later: the door ends with the process that opened it."""
+        self._box._remember_options(network=allow)
 
     async def _reopen_door(self) -> None:
         """After an attach: open the door again, if the process that opened it is gone."""
-        saved = rundir.read_session(self._box.sandbox.run_dir, ALLOWED)
-        if saved is None:
+        if not self._box.sandbox.options.door:
             return
-        from belljar.network.allow import Allow
-
-        self.allow = under_policy(Allow(*saved["hosts"], ask_hosts=saved["ask_hosts"]), self._box.policy)
         try:
             await self._open_door()
         except BelljarError:  # the process that opened it still serves it

@@ -23,11 +23,11 @@ from belljar.link import frames
 from belljar.link.remote_command import PATIENCE
 from belljar.patience import stretched
 from belljar.records import record
-from belljar.session import options as checks
 from belljar.session.bash_channel import Bash, BashState, Report
 from belljar.session.capture import Capture
 from belljar.session.collector import Listener
 from belljar.session.conclusion import Conclusion, cause_of
+from belljar.session.options import check, check_command
 from belljar.session.result import LOST_STATUS, Cause, Output, Result, Stream
 from belljar.session.running_command import GRACE, LAST_WORDS, SAFETY_NET
 from belljar.session.shell_judging import ShellJudge
@@ -117,8 +117,8 @@ class PersistentShell:
         """
         if not isinstance(command, str):
             raise UsageError("the persistent shell runs text; a list of arguments is for Session.run")
-        checks.check_command(command)
-        checks.check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
+        check_command(command)
+        check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
         self._session._check_usable()
         async with self._lock:
             verdict = await self._judge(command)

@@ -24,11 +24,11 @@ import anyio
 
 from belljar.errors import BelljarError, SandboxLost, UsageError, WorkspaceError
 from belljar.limits import parse_size
+from belljar.options import PUBLIC, SandboxOptions, known, seconds, whole
 from belljar.patience import stretched
-from belljar.sandbox.sandbox import Plan, Sandbox
-from belljar.session import options as checks
+from belljar.sandbox.sandbox import Sandbox
 from belljar.session.judging import judged
-from belljar.session.options import ClaimOptions, SessionOptions
+from belljar.session.options import ClaimOptions, LiveParts, SessionOptions
 from belljar.session.session import Session
 from belljar.tasks import see_through
 
@@ -42,6 +42,7 @@ FILLERS = 4  # starts in flight per pool
 QUIET_SECONDS = 0.15  # without a claim for so long, a burst is over
 PATIENCE_SECONDS = 1.0  # the same while a claimed sandbox is in use; the refill waits at most twice this
 MOST_WAITING = 100_000
+NOT_POOLED = frozenset(("workspace", "keep", "id"))
 
 
 class Pool:
@@ -63,16 +64,14 @@ class Pool:
         **options: Unpack[SessionOptions],
     ) -> None:
         """`memory` bounds what waiting sandboxes may take together; `options` are those of each Session."""
-        checks.known(options, SessionOptions.__annotations__.keys(), "Pool")
-        checks.whole("size", size, 0, MOST_WAITING)
-        checks.seconds("idle", idle, optional=False)
-        kind = Session(workspace, **options)  # raises for wrong options now, not at the first claim
-        self.host, self._policy = kind.host, kind.policy
-        self.plan = replace(kind._plan, workspace=os.path.realpath(workspace))
+        known(options, PUBLIC - NOT_POOLED | LiveParts.__annotations__.keys(), "Pool")
+        whole("size", size, 0, MOST_WAITING)
+        seconds("idle", idle, optional=False)
+        first = Session(workspace, **options)  # raises for wrong options now, not at the first claim
+        self.host, self._policy = first.host, first.policy
+        self.options = replace(first.options, workspace=os.path.realpath(workspace))
         self.size, self.idle = size if memory is None else min(size, _bytes(memory) // IDLE_COST), idle
-        self._options: dict[str, Any] = {
-            name: value for name, value in options.items() if name in ClaimOptions.__annotations__
-        }
+        self._live: Any = {"approve": options.get("approve"), "audit": options.get("audit"), "host": self.host}
         self.loop: asyncio.AbstractEventLoop | None = None
         self._ready: deque[Sandbox] = deque()
         self._used: deque[Sandbox] = deque()
@@ -143,16 +142,18 @@ class Pool:
 
         async with pool.session(policy="strict") as box: ...
         """
-        checks.known(options, ClaimOptions.__annotations__.keys(), "Pool.session")
+        known(options, ClaimOptions.__annotations__.keys(), "Pool.session")
         if self._closed:
             raise UsageError("this pool is not open; write `async with belljar.Pool(...) as pool:`")
-        merged: dict[str, Any] = {**self._options, **options, "host": self.host}
+        given: Any = options
+        live = {**self._live, **{name: given[name] for name in ("approve", "audit") if name in given}}
+        own = replace(self.options, **{name: given[name] for name in ("policy", "env") if name in given})
         if options:
-            Session(self.plan.workspace, **merged)  # raises for wrong options before a sandbox is taken
+            Session.of(own, **live)  # raises for wrong options before a sandbox is taken
         self._in_use += 1
         try:
-            sandbox = await self.claim() or await Sandbox.launch(self.plan, self.host)
-            session = await Session.adopt(sandbox, **merged)
+            sandbox = await self.claim() or await Sandbox.launch(self.options, self.host)
+            session = await Session.adopt(sandbox, own, **live)
             try:
                 yield session
             finally:
@@ -212,7 +213,7 @@ class Pool:
         self._drained = False
         lacking = self.size - len(self._ready) - len(self._filling)
         for _ in range(min(lacking, FILLERS - len(self._filling))):
-            if self._closed or not _memory_left(self.plan.limits.memory):
+            if self._closed or not _memory_left(self.options.limits.memory):
                 return
             task = asyncio.get_running_loop().create_task(self._add())
             self._filling.add(task)
@@ -220,7 +221,7 @@ class Pool:
 
     async def _add(self) -> None:
         try:
-            sandbox = await Sandbox.launch(self.plan, self.host)
+            sandbox = await Sandbox.launch(self.options, self.host)
         except BelljarError as failure:
             self._failure = failure
             self._change.set()
@@ -263,16 +264,17 @@ class Pool:
         task.add_done_callback(self._background.discard)
 
 
-async def claim(plan: Plan, host: Host) -> Sandbox | None:
-    """A warm sandbox for this plan, from a pool of this event loop; None if there is none."""
+async def claim(options: SandboxOptions, host: Host) -> Sandbox | None:
+    """A warm sandbox for these options, from a pool of this event loop; None if there is none."""
     loop = asyncio.get_running_loop()
     pools = [pool for pool in host.pools if pool.loop is loop]
-    if plan.keep or not pools:
+    if options.keep or options.id or not pools:
         return None
-    resolved = replace(plan, workspace=os.path.realpath(plan.workspace))  # noqa: ASYNC240 - a few lstat calls
-    for pool in pools:
-        if pool.plan == resolved:
-            return await pool.claim()
+    kind = options.kind()
+    for door in (True, False) if options.door else (False,):  # without one, the commands' variables name it
+        for pool in pools:
+            if pool.options.door == door and pool.options.kind() == kind and (claimed := await pool.claim()):
+                return claimed
     return None
 
 

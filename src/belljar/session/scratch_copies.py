@@ -17,7 +17,7 @@ from anyio import to_thread
 from belljar.errors import FileFailed
 from belljar.layout import HOME
 from belljar.network.client_settings import BUNDLE, SETTINGS
-from belljar.sandbox.launch import Plan
+from belljar.options import SandboxOptions
 from belljar.session.archive import CHUNK
 from belljar.session.files import Files, up_to
 from belljar.syscalls import closing, write_all
@@ -26,14 +26,14 @@ MOST = 32 << 20
 OURS = {BUNDLE, *SETTINGS}
 
 
-def roots(plan: Plan) -> list[str]:
-    mounted = bool(plan.cache) or any(target.startswith(f"{HOME}/") for target, _ in plan.mounts)
-    return ["/tmp"] if mounted or plan.root else ["/tmp", HOME]
+def roots(options: SandboxOptions) -> list[str]:
+    mounted = bool(options.cache) or any(target.startswith(f"{HOME}/") for target, _ in options.mounts)
+    return ["/tmp"] if mounted or options.root else ["/tmp", HOME]
 
 
-async def keep(files: Files, plan: Plan, place: Path) -> None:
+async def keep(files: Files, options: SandboxOptions, place: Path) -> None:
     """Pack each directory into a file of its own; `place` is how the names of these files begin."""
-    for root in roots(plan):
+    for root in roots(options):
         with suppress(FileFailed):  # too large or unreadable: then there is no copy
             await _pack(files, root, _copy(place, root))
 
@@ -48,9 +48,9 @@ async def _pack(files: Files, root: str, target: Path) -> None:
             raise
 
 
-async def bring_back(files: Files, plan: Plan, place: Path) -> None:
+async def bring_back(files: Files, options: SandboxOptions, place: Path) -> None:
     """Restore the directories that have a copy; the others stay as they are."""
-    for root in roots(plan):
+    for root in roots(options):
         copy = _copy(place, root)
         if await to_thread.run_sync(copy.is_file):
             for info in await files.list(root):
@@ -59,9 +59,9 @@ async def bring_back(files: Files, plan: Plan, place: Path) -> None:
             await files.unpack(_pieces(copy), root)
 
 
-def left_out(plan: Plan, place: Path) -> list[str]:
+def left_out(options: SandboxOptions, place: Path) -> list[str]:
     """The directories that a checkpoint does not hold."""
-    return [root for root in ("/tmp", HOME) if root not in roots(plan) or not _copy(place, root).is_file()]
+    return [root for root in ("/tmp", HOME) if root not in roots(options) or not _copy(place, root).is_file()]
 
 
 def _copy(place: Path, root: str) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
@@ -21,20 +21,18 @@ from belljar import host as hosts
 from belljar.engines.spec import Network
 from belljar.errors import BelljarError, UsageError
 from belljar.limits import Limits
+from belljar.options import PUBLIC, OwnOptions, SandboxOptions, callable_or_none, known
 from belljar.patience import stretched
 from belljar.policy import Policy
-from belljar.sandbox import extras
 from belljar.sandbox.cgroup import usage
-from belljar.sandbox.sandbox import Plan, Sandbox
-from belljar.sandbox.staging import Changes
-from belljar.session import kept
+from belljar.sandbox.sandbox import Sandbox
 from belljar.session import options as checks
 from belljar.session.aftermath import Aftermath
 from belljar.session.judging import Judge
 from belljar.session.kept import KeptVerbs
 from belljar.session.ledger import Ledger
 from belljar.session.network_verbs import NetworkVerbs, under_policy
-from belljar.session.options import AttachOptions, Checkpoints, Command, Options, SessionOptions
+from belljar.session.options import AttachOptions, Command, Options
 from belljar.session.request import Request, encoded, environment, flags_of
 from belljar.session.result import Result, Surroundings
 from belljar.session.running_command import RunningCommand
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
 
     from belljar.audit.writer import Audit
     from belljar.host import EngineName, Host
-    from belljar.network.allow import Allow
     from belljar.policy.approvals import Approvals
     from belljar.policy.verdict import Verdict
     from belljar.session.options import Approver
@@ -74,58 +71,48 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self,
         workspace: str | PathLike[str] = ".",
         *,
-        image: str = "base",
-        limits: Limits | None = None,
-        policy: str | Policy = "default",
-        network: Network | Allow = "none",
-        changes: Changes = "direct",
-        checkpoints: Checkpoints = "off",
         approve: Approver | None = None,
-        env: Mapping[str, str] | None = None,
-        lease: float = 30.0,
-        keep: bool = False,
-        id: str | None = None,
         audit: Audit | None = None,
         host: Host | None = None,
         engine: EngineName | None = None,
-        allow_home: bool = False,
-        root: bool = False,
-        debug: bool = False,
-        mounts: Mapping[str, str | PathLike[str]] | None = None,
-        cache: Mapping[str, str] | None = None,
-        metadata: Mapping[str, str] | None = None,
-        **unknown: Never,
+        **options: Unpack[OwnOptions],
     ) -> None:
-        """`approve` is called for commands that need an approval; only True approves. With `keep` the sandbox outlives
-        this process by `lease` seconds, and `Session.attach(id)` enters it. With `changes="staged"` the workspace does
-        not change until someone calls `apply`; `checkpoints="auto"` makes a checkpoint before risky commands. With
-        `root` commands run as root inside, without rights outside, and may change the whole file system (engine oci);
-        with `debug` they may trace their own processes (gdb, strace). `mounts={"/data": "/srv/data"}` are read-only;
-        `cache={"pip": "~/.cache/pip"}` is kept for later sessions of the same owner."""
-        checks.known(unknown, SessionOptions.__annotations__.keys() | {"workspace", "keep", "id"}, "Session")
-        checks.check_session(workspace, image, limits, network, approve, env, lease, keep, id)
-        checks.flag("allow_home", allow_home)
-        checks.tracing(root, debug)
-        self.host = hosts.chosen(host, engine)
-        self.image, self.limits = image, limits or Limits()
-        staged = checks.one_of("changes", changes, Changes) == "staged"
-        self.network: Network = network if isinstance(network, str) else "none"
-        self.env = dict(env or {})
-        self._surroundings = Surroundings(self.network, self.limits, image, staged)
-        self._ledger = Ledger(audit or self.host.audit)
-        self._judge = Judge(policy, approve, self._ledger, staged=staged)
-        self._checkpoint_mode = checks.one_of("checkpoints", checkpoints, Checkpoints)
-        if staged:
+        """`options` are the fields of `SandboxOptions`. `approve` is called for commands that need an approval; only
+        True approves."""
+        known(options, PUBLIC, "Session")
+        self._set_up(SandboxOptions(workspace, **options), approve, audit, hosts.chosen(host, engine))
+
+    @classmethod
+    def of(
+        cls,
+        options: SandboxOptions,
+        *,
+        approve: Approver | None = None,
+        audit: Audit | None = None,
+        host: Host | None = None,
+    ) -> Self:
+        """A session with these options, not open yet: `belljar.Session.of(box.options)`."""
+        session = cls.__new__(cls)
+        session._set_up(options, approve, audit, hosts.chosen(host, None))
+        return session
+
+    def _set_up(self, options: SandboxOptions, approve: Approver | None, audit: Audit | None, host: Host) -> None:
+        callable_or_none("approve", approve)
+        self.host = host
+        self._ledger = Ledger(audit or host.audit)
+        is_staged = options.changes == "staged"
+        self._judge = Judge(options.policy, approve, self._ledger, staged=is_staged)
+        if is_staged:
             self._judge.when_admitted = self._before_command
-        self.allow = under_policy(network, self.policy)
-        reserved = (str(audit.where),) if audit else ()
-        self._plan = Plan(
-            os.fspath(workspace), image, self.limits, self.network, lease, keep, allow_home=allow_home,
-            changes=changes, reserved=reserved, root=root, debug=debug,
-            mounts=extras.mounts_of(mounts), cache=extras.caches_of(cache), door=self.allow is not None,
-        )  # fmt: skip
-        self.metadata = checks.metadata_of(metadata)
-        self._id = id
+        self.allow = under_policy(options.network, self.policy)
+        self.options = replace(
+            options,
+            policy=self.policy,
+            network=self.allow or options.network_mode,
+            reserved=(*options.reserved, *([str(audit.where)] if audit else ())),
+        )
+        self.env, self.metadata = dict(options.env), dict(options.metadata)
+        self._surroundings = Surroundings(self.network, options.limits, options.image, is_staged)
         self._sandbox: Sandbox | None = None
         self._opening = self._attached = False
         self._standstill = Standstill(
@@ -162,19 +149,16 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     async def _open(self) -> Self:
         from belljar.session import pool  # imports this module
 
-        claimed = None if self._id else await pool.claim(self._plan, self.host)
-        if claimed is None and self._plan.door and not self._id:
-            claimed = await pool.claim(replace(self._plan, door=False), self.host)
-        return await self._adopt(claimed or await Sandbox.launch(self._plan, self.host, self._id))
+        claimed = await pool.claim(self.options, self.host)
+        return await self._adopt(claimed or await Sandbox.launch(self.options, self.host))
 
     async def _adopt(self, sandbox: Sandbox) -> Self:
         """Make the sandbox this session's own; it is destroyed if that fails."""
         try:
             self._enter(sandbox)
-            self._ledger.record("session_open", image=self._plan.image, workspace=self.workspace.path,
+            self._ledger.record("session_open", image=self.image, workspace=self.workspace.path,
                                network=self.network, policy=self.policy.name)  # fmt: skip
-            self._remember_metadata()
-            self._remember_policy()
+            self._remember_options()
             await self._copy_in()
             await self._open_door()
         except BaseException:
@@ -195,15 +179,17 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
         box = await belljar.Session.attach("bj-0123456789ab")
         """
-        checks.known(options, AttachOptions.__annotations__.keys(), "Session.attach")
-        host = cls(**options).host  # raises for wrong options, before anything is entered
+        known(options, AttachOptions.__annotations__.keys(), "Session.attach")
+        host = hosts.chosen(options.get("host"), options.get("engine"))
+        live: Any = {"approve": options.get("approve"), "audit": options.get("audit"), "host": host}
+        given: Any = options
+        own = {name: given[name] for name in ("policy", "env") if name in given}
+        cls.of(SandboxOptions(**own), **live)  # raises for wrong options, before anything is entered
         sandbox = await Sandbox.attach(id, host)
         try:
-            own = {} if "policy" in options else {"policy": await to_thread.run_sync(kept.policy, sandbox.run_dir)}
-            session = cls._of(sandbox.plan, keep=True, **{**options, **own, "host": host, "engine": None})
+            session = cls.of(replace(sandbox.options, **own, keep=True), **live)
             session._attached = True
             session._enter(sandbox)
-            session.metadata = kept.metadata(sandbox.run_dir)
             await session.refresh()
             await session._reopen_door()
         except BaseException:
@@ -212,29 +198,21 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         return session
 
     @classmethod
-    async def adopt(cls, sandbox: Sandbox, **options: Any) -> Self:
+    async def adopt(cls, sandbox: Sandbox, options: SandboxOptions, **live: Any) -> Self:
         """A session in a sandbox that was launched ahead; the sandbox is destroyed if the options are wrong."""
         try:
-            session = cls._of(sandbox.plan, **options)
+            session = cls.of(options, **live)
         except BaseException:
             await sandbox.destroy()
             raise
         return await session._adopt(sandbox)
-
-    @classmethod
-    def _of(cls, plan: Plan, **options: Any) -> Self:
-        """A session for a sandbox of this plan, not open yet."""
-        from_plan = {"image": plan.image, "limits": plan.limits, "lease": plan.lease, "network": plan.network,
-                     "changes": plan.changes, "allow_home": plan.allow_home, "root": plan.root, "debug": plan.debug,
-                     "mounts": dict(plan.mounts), "cache": dict(plan.cache)}  # fmt: skip
-        return cls(plan.workspace, **{**from_plan, **options})
 
     async def close(self) -> None:
         """End the sandbox; a kept one runs on until its lease ends: `await box.close()`."""
         sandbox = self._sandbox
         if sandbox is None:
             return
-        keep = self._plan.keep
+        keep = self.options.keep
         try:
             await self._last_refresh()
             await self._copy_out_at_last()
@@ -265,13 +243,12 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     def extend(self, lease: float) -> None:
         """Change the lease: how many seconds the sandbox runs on without a host: `box.extend(3600)`."""
-        checks.seconds("lease", lease, optional=False)
+        self.options = replace(self.options, lease=lease)
         self.sandbox.link.lease(lease)
-        self._plan = replace(self._plan, lease=lease)
 
     async def stop(self) -> None:
         """End the sandbox, even a kept one: `await box.stop()`."""
-        self._plan = replace(self._plan, keep=False)
+        self.options = replace(self.options, keep=False)
         await self.close()
 
     @property
@@ -283,6 +260,19 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     @property
     def id(self) -> str:
         return self.sandbox.id
+
+    @property
+    def image(self) -> str:
+        return self.options.image
+
+    @property
+    def limits(self) -> Limits:
+        return self.options.limits
+
+    @property
+    def network(self) -> Network:
+        """Of the sandbox itself: none, also where `allow` names hosts that the door lets through."""
+        return self.options.network_mode
 
     @property
     def workspace(self) -> Workspace:
@@ -380,7 +370,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
         """The path of a working directory inside the sandbox; UsageError if it is outside the workspace."""
-        is_visible = self.sandbox.engine.capabilities.binds and self._plan.changes == "direct"
+        is_visible = self.sandbox.engine.capabilities.binds and not self.is_staged
         root = self.workspace.descriptor if is_visible else None
         return inside(self.workspace.path, None if cwd is None else os.fspath(cwd), root=root)
 

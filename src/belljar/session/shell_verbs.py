@@ -9,7 +9,7 @@ import anyio
 
 from belljar.errors import ShellNotFound
 from belljar.link.frames import Flag
-from belljar.session import options as checks
+from belljar.options import seconds, whole
 from belljar.session.options import Command, Options
 from belljar.session.request import Request
 from belljar.session.result import Result
@@ -35,7 +35,7 @@ class ShellVerbs(Verbs):
         from belljar.session.background_shell import Shell  # few sessions have one
 
         if ring is not None:
-            checks.whole("ring", ring, 4096, 64 << 20)
+            whole("ring", ring, 4096, 64 << 20)
         request = await self._box._admitted(
             command, options, "start", without=("stdin", "stdin_open", "on_output", "output_limit")
         )
@@ -53,7 +53,7 @@ class ShellVerbs(Verbs):
 
         result_or_shell = await box.yielding("make", yield_after=10)
         """
-        checks.seconds("yield_after", yield_after, optional=False, zero=True)
+        seconds("yield_after", yield_after, optional=False, zero=True)
         request = await self._box._admitted(command, options, "yielding", without=("pty",))
         async with RunningCommand(self._box, request) as running:
             await running.input.feed()

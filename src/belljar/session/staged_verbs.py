@@ -33,7 +33,7 @@ class StagedVerbs(Verbs):
     @property
     def is_staged(self) -> bool:
         """Whether changes are kept aside until someone applies them."""
-        return self._box._plan.changes == "staged"
+        return self._box.options.changes == "staged"
 
     @property
     def _staged_area(self) -> StagedArea:
@@ -141,7 +141,7 @@ class StagedVerbs(Verbs):
             else:
                 await self.copy_out()
                 point = await to_thread.run_sync(area.snapshot, name)
-            await scratch_copies.keep(self._box.files, self._box._plan, area.beside(point))
+            await scratch_copies.keep(self._box.files, self._box.options, area.beside(point))
         return point
 
     async def rollback(self, point: Point | str | None = None) -> Point:
@@ -161,7 +161,7 @@ class StagedVerbs(Verbs):
                 await self.discard()
                 await self._put(area, target)
                 await to_thread.run_sync(area.forget_after, target)
-            await scratch_copies.bring_back(box.files, box._plan, area.beside(target))
+            await scratch_copies.bring_back(box.files, box.options, area.beside(target))
         await box.refresh()
         return target
 
@@ -179,10 +179,11 @@ class StagedVerbs(Verbs):
         """A new session that begins with a copy of these files: `twin = await box.fork()`."""
         box = self._box
         await self.checkpoint("fork")
-        ours = {"network": box.allow or box.network, "policy": box.policy, "approve": box._judge.approver,
-                "env": box.env, "host": box.host, "metadata": box.metadata}  # fmt: skip
-        twin = box._of(box._plan, **{**ours, **options})
-        twin._plan = replace(twin._plan, base=box.id)
+        live: Any = {"approve": box._judge.approver, "host": box.host}
+        live |= {name: options.pop(name) for name in ("approve", "audit", "host") if name in options}
+        ours: Any = {"network": box.allow or box.network, "env": box.env, "metadata": box.metadata}
+        own = {"keep": False, "keepable": False, "id": None, "base": box.id}
+        twin = type(box).of(replace(box.options, **{**ours, **options, **own}), **live)
         return await twin.open()
 
     def checkpoints(self) -> list[Point]:
@@ -196,7 +197,7 @@ class StagedVerbs(Verbs):
         """
         from belljar.session import scratch_copies
 
-        return scratch_copies.left_out(self._box._plan, self._staged_area.beside(point))
+        return scratch_copies.left_out(self._box.options, self._staged_area.beside(point))
 
     async def forget_checkpoint(self, point: Point) -> None:
         """Forget a checkpoint; the current files stay as they are: `await box.forget_checkpoint(point)`."""
@@ -231,13 +232,13 @@ class StagedVerbs(Verbs):
         if copied is not None:
             await copied.copy_in()
             await self._box._aftermath.look()
-        if base := box._plan.base:
+        if base := box.options.base:
             from belljar.session import scratch_copies
 
             area = await to_thread.run_sync(_area, box.host.staged_root, base)
             if copied is not None:
                 await self._put(area, area.points[-1])
-            await scratch_copies.bring_back(box.files, box._plan, area.beside(area.points[-1]))
+            await scratch_copies.bring_back(box.files, box.options, area.beside(area.points[-1]))
 
     async def copy_out(self) -> None:
         """Copy changes to the host, if the engine shares no files with us: `await box.copy_out()`."""
@@ -266,7 +267,7 @@ class StagedVerbs(Verbs):
         if before != self._mounted:
             self._box._workspace_moved()
         await self._box._aftermath.look(again=False)
-        if self._box._checkpoint_mode == "auto" and verdict.risk in ("high", "critical"):
+        if self._box.options.checkpoints == "auto" and verdict.risk in ("high", "critical"):
             with suppress(UsageError):  # not while background shells run
                 await self.checkpoint(f"before {verdict.canonical[:60]}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
+from belljar.options import known
 from belljar.session import options as checks
 from belljar.session.options import Command, Options, RunOptions
 from belljar.session.result import Result
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 async def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpack[RunOptions]) -> Result:
     """Run one command in a throwaway sandbox: `result = await belljar.run("pytest -q", workspace=".", timeout=60)`."""
-    checks.known(options, RunOptions.__annotations__.keys(), "run")
+    known(options, RunOptions.__annotations__.keys(), "run")
     command_options: Any = {name: value for name, value in options.items() if name in Options.__annotations__}
     session_options: Any = {name: value for name, value in options.items() if name not in command_options}
     checks.check_command(command)

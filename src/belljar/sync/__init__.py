@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from belljar import host as _hosts
-from belljar.session import options as _checks
+from belljar.options import known as _known
 from belljar.session import throwaway as _throwaway
 from belljar.session.options import AttachOptions, Command, RunOptions
 from belljar.session.result import Result
@@ -33,7 +33,7 @@ def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpac
 
     result = belljar.sync.run("pytest -q", workspace=".", timeout=60)
     """
-    _checks.known(options, RunOptions.__annotations__.keys(), "run")
+    _known(options, RunOptions.__annotations__.keys(), "run")
     host = _hosts.chosen(options.get("host"), options.get("engine"))
     return _Loop(host).call(_throwaway.run, command, workspace, **options)
 

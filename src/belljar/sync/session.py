@@ -11,10 +11,10 @@ from typing import Self, Unpack
 from belljar import host as hosts
 from belljar.host import EngineName, Host
 from belljar.limits import Limits
+from belljar.options import known
 from belljar.policy import Policy
 from belljar.policy.approvals import Approvals
 from belljar.session import background_shell
-from belljar.session import options as checks
 from belljar.session import pool as pools
 from belljar.session import session as sessions
 from belljar.session.kept import Kept
@@ -45,7 +45,7 @@ class Session(Facade[sessions.Session]):
     @classmethod
     def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
         """Enter a session that another process keeps (`keep=True`): `belljar.sync.Session.attach("bj-…")`."""
-        checks.known(options, AttachOptions.__annotations__.keys(), "Session.attach")
+        known(options, AttachOptions.__annotations__.keys(), "Session.attach")
         host = hosts.chosen(options.get("host"), options.get("engine"))
         return cls.__new__(cls)._wrap(Loop(host).call(sessions.Session.attach, id, **options))
 

@@ -15,14 +15,15 @@ from belljar.engines.kernel_facts import start_time
 from belljar.engines.oci import OciEngine, boxes, runtime
 from belljar.errors import EngineError
 from belljar.host import Host
+from belljar.options import SandboxOptions
 from belljar.sandbox import rundir
-from belljar.sandbox.launch import Plan, launch
+from belljar.sandbox.launch import launch
 
 pytestmark = needs_runc
 
 
 def test_what_an_earlier_boot_left_is_cleared(host: Host, engine: OciEngine, workspace: Path) -> None:
-    made = launch(Plan(str(workspace), keep=True), rundir.new_session_id(), host)
+    made = launch(SandboxOptions(str(workspace), keep=True), rundir.new_session_id(), host)
     made.transport.close()
     name = made.launched.id
     path = engine._boxes.path(name) / "box.json"
@@ -39,7 +40,7 @@ def test_what_an_earlier_boot_left_is_cleared(host: Host, engine: OciEngine, wor
 
 
 def test_what_an_uninstalled_runtime_left_is_cleared(host: Host, engine: OciEngine, workspace: Path) -> None:
-    made = launch(Plan(str(workspace), keep=True), rundir.new_session_id(), host)
+    made = launch(SandboxOptions(str(workspace), keep=True), rundir.new_session_id(), host)
     made.transport.close()
     name = made.launched.id
     path = engine._boxes.path(name) / "box.json"
@@ -61,7 +62,7 @@ def test_what_an_uninstalled_runtime_left_is_cleared(host: Host, engine: OciEngi
 
 def test_a_running_sandbox_whose_state_file_is_lost_runs_on(host: Host, engine: OciEngine, workspace: Path) -> None:
     """It is removed after it has ended."""
-    made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     (engine._boxes.path(made.launched.id) / "box.json").unlink()
 
     engine.list()

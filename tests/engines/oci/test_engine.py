@@ -20,8 +20,9 @@ from belljar.engines.oci import OciEngine, rootfs
 from belljar.engines.oci.runtime import containers
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
+from belljar.options import SandboxOptions
 from belljar.sandbox import reaper, rundir
-from belljar.sandbox.launch import Plan, launch
+from belljar.sandbox.launch import launch
 
 pytestmark = [needs_runc, pytest.mark.oci]
 
@@ -48,7 +49,7 @@ async def test_a_run_directory_on_a_noexec_or_noatime_mount_works(options: str, 
 
 def test_a_sandbox_leaves_no_mount_group_or_directory(host: Host, engine: OciEngine, workspace: Path) -> None:
     before = mounts()
-    made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     assert len(groups(engine)) == 1
     assert mounts() == before, "the root file system is mounted where only the sandbox sees it"
     made.discard()
@@ -60,7 +61,7 @@ def test_a_sandbox_leaves_no_mount_group_or_directory(host: Host, engine: OciEng
 
 
 def test_no_inside_user_is_a_real_user_outside(host: Host, workspace: Path) -> None:
-    made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     try:
         maps = [line.split() for line in Path(f"/proc/{made.launched.pid}/uid_map").read_text().splitlines()]
         own = made.workspace.identity.uid
@@ -75,7 +76,7 @@ NS_GET_OWNER_UID = 0xB704
 
 def test_the_user_namespace_is_the_sandbox_s_own_user_s_not_root_s(host: Host, workspace: Path) -> None:
     """The kernel also charges per-user quotas to the namespace's owner. If root owned all, they would share one."""
-    made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     try:
         with open(f"/proc/{made.launched.pid}/ns/user") as namespace:
             owner = struct.unpack("I", fcntl.ioctl(namespace, NS_GET_OWNER_UID, bytes(4)))[0]
@@ -88,7 +89,8 @@ KILLED = """
 import os, signal, subprocess, sys, threading, time
 from belljar.host import default
 from belljar.engines.oci import runtime
-from belljar.sandbox.launch import Plan, launch
+from belljar.sandbox.launch import launch
+from belljar.options import SandboxOptions
 default().reaping.acquire()
 real = subprocess.Popen
 
@@ -99,7 +101,7 @@ class Watched(real):
         os.kill(self.pid if sys.argv[4] == "runc" else os.getpid(), signal.SIGKILL)
 
 runtime.subprocess.Popen = Watched
-launch(Plan(sys.argv[1], lease=2), sys.argv[2], default())
+launch(SandboxOptions(sys.argv[1], lease=2), sys.argv[2], default())
 """
 
 
@@ -148,11 +150,11 @@ def test_a_kept_sandbox_whose_state_is_lost_ends_at_the_next_prune(
     host: Host, engine: OciEngine, workspace: Path
 ) -> None:
     """No one could attach to it any more, and its lease may last for hours."""
-    kept = launch(Plan(str(workspace), keep=True, lease=3600), rundir.new_session_id(), host)
+    kept = launch(SandboxOptions(str(workspace), keep=True, lease=3600), rundir.new_session_id(), host)
     kept.transport.close()
     assert kept.held is not None
     kept.held.release()
-    living = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    living = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     shutil.rmtree(engine._state)
 
     assert kept.id in reaper.reap(engine)
@@ -166,7 +168,7 @@ def test_a_kept_sandbox_whose_state_is_lost_ends_at_the_next_prune(
 def test_an_image_held_for_a_lost_state_directory_is_released(host: Host, engine: OciEngine, workspace: Path) -> None:
     """The image store outlives the state directory. Images of running sandboxes and of the last hour stay."""
     uses = engine._store.root / "uses"
-    living = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    living = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     dead, recent = (f"belljar-00000000-belljar-bj-{digit * 12}" for digit in "de")
     for name in (dead, recent, engine._group(living.launched.id)):
         (uses / name).touch()
@@ -196,7 +198,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
         full = Host(engine="oci")
         full._engine = small
         with pytest.raises(EngineError, match=r"(?i)no space left") as failed:
-            launch(Plan(str(workspace)), rundir.new_session_id(), full)
+            launch(SandboxOptions(str(workspace)), rundir.new_session_id(), full)
         assert "\n" not in str(failed.value)
         small.list()
         assert groups(small) == set()
@@ -208,7 +210,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
 
 def test_full_network_access_is_refused(host: Host, workspace: Path) -> None:
     with pytest.raises(EngineError, match="no network"):
-        launch(Plan(str(workspace), network="full"), rundir.new_session_id(), host)
+        launch(SandboxOptions(str(workspace), network="full"), rundir.new_session_id(), host)
 
 
 def test_oci_is_chosen_where_neither_docker_nor_podman_answers(monkeypatch: pytest.MonkeyPatch) -> None:

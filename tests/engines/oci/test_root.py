@@ -16,8 +16,9 @@ from belljar.engines.base import image_store
 from belljar.errors import ProtectionMissing, UsageError
 from belljar.host import Host
 from belljar.images import catalog
+from belljar.options import SandboxOptions
 from belljar.sandbox import rundir, scratch, verification
-from belljar.sandbox.launch import Plan, launch
+from belljar.sandbox.launch import launch
 
 pytestmark = needs_runc
 
@@ -165,7 +166,7 @@ async def test_changes_to_the_root_file_system_end_with_the_session(
 
 
 def test_root_inside_is_not_root_outside_and_has_its_own_user_namespace(host: Host, workspace: Path) -> None:
-    made = launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
+    made = launch(SandboxOptions(str(workspace), root=True), rundir.new_session_id(), host)
     try:
         status = Path(f"/proc/{made.launched.pid}/status").read_text()
         uids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
@@ -181,7 +182,7 @@ def test_more_capabilities_than_were_asked_for_stop_the_run(host: Host, workspac
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verification, "ROOT_CAPABILITIES", fewer)
         with pytest.raises(ProtectionMissing, match="no other capabilities"):
-            launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
+            launch(SandboxOptions(str(workspace), root=True), rundir.new_session_id(), host)
 
 
 @pytest.mark.docker
@@ -189,7 +190,7 @@ def test_an_engine_without_user_namespaces_refuses(workspace: Path) -> None:
     host = Host(engine="docker")
     catalog.ensure(image_store(host.connect()), "base")
     with pytest.raises(UsageError, match="use the engine oci"):
-        launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
+        launch(SandboxOptions(str(workspace), root=True), rundir.new_session_id(), host)
 
 
 @pytest.mark.skipif(scratch.possible() is not None, reason=f"no volumes here: {scratch.possible()}")

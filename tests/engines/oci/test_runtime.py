@@ -15,8 +15,9 @@ from belljar.engines.oci import OciEngine, cgroups, runtime
 from belljar.engines.oci.runtime import Runtime, Starting
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
+from belljar.options import SandboxOptions
 from belljar.sandbox import rundir
-from belljar.sandbox.launch import Plan, launch
+from belljar.sandbox.launch import launch
 
 pytestmark = needs_runc
 CRUN = runtimes.find("crun")
@@ -35,7 +36,7 @@ def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, w
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runtime, "begin", broken)
         with pytest.raises(EngineError, match="no such file") as failed:
-            launch(Plan(str(workspace)), rundir.new_session_id(), host)
+            launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
 
     assert "\n" not in str(failed.value)
     assert groups(engine) == set()
@@ -72,7 +73,7 @@ def test_the_cgroup_mounts_hidden_from_crun_stay_visible_to_others(
     hidden = OciEngine(workspace.parent, CRUN)._runtime(CRUN).hidden()
     assert hidden == cgroups.unified_beside_version_1()
     assert OciEngine(workspace.parent, "runc")._runtime("runc").hidden() == ()
-    made = launch(Plan(str(workspace)), rundir.new_session_id(), Host(engine="oci"))
+    made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), Host(engine="oci"))
     try:
         assert all((Path(point) / "cgroup.procs").exists() for point in hidden)
     finally:

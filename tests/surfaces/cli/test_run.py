@@ -13,8 +13,8 @@ import pytest
 from tests.surfaces.invoking import Answer, belljar, start
 
 from belljar.errors import EngineError, WorkingDirectoryError
+from belljar.options import SandboxOptions
 from belljar.patience import about_to_wait
-from belljar.sandbox.launch import Plan
 from belljar.surfaces.cli import run as command
 from belljar.surfaces.cli.run import EarlyLaunch
 
@@ -248,7 +248,7 @@ def test_a_working_directory_outside_is_refused_before_anything_is_started(
 ) -> None:
     (workspace / "out").symlink_to("/etc")
     monkeypatch.setattr(command, "launch", lambda *_: pytest.fail("a sandbox was launched"))
-    early = EarlyLaunch(Plan(str(workspace)), cwd)
+    early = EarlyLaunch(SandboxOptions(str(workspace)), cwd)
     early.start()
     with pytest.raises(WorkingDirectoryError, match="outside the workspace"):
         early.wait()
@@ -286,7 +286,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
 
 
 def test_an_early_launch_can_be_waited_for_and_discarded(held: Held) -> None:
-    early = EarlyLaunch(Plan("."))
+    early = EarlyLaunch(SandboxOptions("."))
     early.start()
     held.answered.set()
     early.wait()
@@ -295,7 +295,7 @@ def test_an_early_launch_can_be_waited_for_and_discarded(held: Held) -> None:
 
 
 def test_an_early_launch_that_was_taken_is_not_discarded(held: Held) -> None:
-    early = EarlyLaunch(Plan("."))
+    early = EarlyLaunch(SandboxOptions("."))
     held.answered.set()
     early.start()
     taken: object = early.take()
@@ -305,7 +305,7 @@ def test_an_early_launch_that_was_taken_is_not_discarded(held: Held) -> None:
 
 
 def test_a_failed_early_launch_raises_where_it_is_awaited(held: Held) -> None:
-    early = EarlyLaunch(Plan("."))
+    early = EarlyLaunch(SandboxOptions("."))
     held.failure = EngineError("no engine")
     held.answered.set()
     early.start()

@@ -14,8 +14,8 @@ from belljar.network.allow import Allow
 from belljar.policy import Policy
 from belljar.session.network_verbs import under_policy
 from belljar.surfaces.cli import settings
-from belljar.surfaces.cli.open_session import policy_of
 from belljar.surfaces.cli.parser import build
+from belljar.surfaces.cli.sandbox_options import policy_of
 
 
 @pytest.fixture

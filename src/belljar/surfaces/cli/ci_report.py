@@ -84,7 +84,7 @@ def _place(args: Namespace) -> tuple[Folder, str]:
 def _workspace(args: Namespace) -> str:
     """The workspace of the named session, whose commands can write there; otherwise the given one."""
     about = rundir.read_session(rundir.run_root() / names.session(args.session)) if args.session else None
-    return str(about["workspace"]) if about else str(args.workspace)
+    return str(about["options"]["workspace"]) if about else str(args.workspace)
 
 
 def unusual_end(result: Result, args: Namespace) -> str | None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from belljar.errors import SessionNotFound, UsageError, closest
+from belljar.options import check_session_id
 from belljar.patterns import lazy_pattern
 from belljar.sandbox import rundir
 
@@ -53,7 +54,7 @@ def session(id_or_name: str) -> str:
     if id_or_name in names:
         return names[id_or_name]
     if not _NAME.fullmatch(id_or_name):
-        return rundir.check_session_id(id_or_name)
+        return check_session_id(id_or_name)
     close = closest(id_or_name, names)
     hint = f"did you mean {close!r}?" if close else "`belljar session list` lists them"
     raise SessionNotFound(f"no session {id_or_name}; {hint}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
@@ -16,7 +17,7 @@ from belljar.sandbox.sandbox import Sandbox
 from belljar.session import kept
 from belljar.session.session import Session
 from belljar.surfaces.cli import afterwards, console, names
-from belljar.surfaces.cli.sandbox_options import limits, network_of, session_options
+from belljar.surfaces.cli.sandbox_options import options_of, policy_of
 
 if TYPE_CHECKING:
     from belljar.session.options import Approver
@@ -52,29 +53,19 @@ async def _attached(args: Namespace, id: str, approve: Approver | None) -> Sessi
     return await Session.attach(id, policy=policy_of(args, own), approve=approve)
 
 
-async def _adopted(early: EarlyLaunch, args: Namespace, **options: Any) -> Session:
+async def _adopted(early: EarlyLaunch, args: Namespace, **live: Any) -> Session:
     """A session in the sandbox that is being launched."""
-    chosen = policy_of(args)
-    policy = chosen if isinstance(chosen, Policy) else Policy.load(chosen)
+    options = early.options
+    policy = options.policy if isinstance(options.policy, Policy) else Policy.load(options.policy)
     # Loads what judging needs while the engine works. The verdict is not used: the session judges.
     await to_thread.run_sync(policy.judge, args.command, abandon_on_cancel=True)
     await to_thread.run_sync(early.wait, abandon_on_cancel=True)
     sandbox = await Sandbox.greeted(early.take())
-    if sandbox.plan.changes == "direct" and not sandbox.plan.cache:  # staged changes and caches are needed at once
+    if options.changes == "direct" and not options.cache:  # staged changes and caches are needed at once
         sandbox.when_ended = afterwards.later
-    return await Session.adopt(sandbox, policy=policy, network=network_of(args), **options)
+    return await Session.adopt(sandbox, replace(options, policy=policy), **live)
 
 
-def planned(args: Namespace, **options: Any) -> Session:
+def planned(args: Namespace, approve: Approver | None = None, **options: Any) -> Session:
     catalog.watcher = console.Bar()
-    return Session(args.workspace, limits=limits(args), policy=policy_of(args), **session_options(args), **options)
-
-
-NO_HOSTS = '[policy]\nname = "enforced"\n[network]\nceiling = []'
-
-
-def policy_of(args: Namespace, own: Policy | None = None) -> str | Policy:
-    """The policy. If the operator enforces `network = "none"`, it allows no hosts, now or later."""
-    if not getattr(args, "no_hosts", False):
-        return own or args.policy
-    return (own or Policy.load(args.policy)).tighten(Policy.parse(NO_HOSTS))
+    return Session.of(options_of(args, **options), approve=approve)

@@ -14,11 +14,12 @@ from threading import Event, Thread, Timer
 
 from belljar import host
 from belljar.images import catalog
+from belljar.options import SandboxOptions
 from belljar.patience import on_wait
 from belljar.sandbox import rundir
-from belljar.sandbox.launch import Launch, Plan, launch, reap_remains
+from belljar.sandbox.launch import Launch, launch, reap_remains
 from belljar.surfaces.cli import afterwards, ci_report, console
-from belljar.surfaces.cli.sandbox_options import limits, plan_options
+from belljar.surfaces.cli.sandbox_options import options_of
 from belljar.surfaces.cli.signals import SignalGate, interrupts_delayed
 from belljar.surfaces.cli.streams import Streams
 
@@ -33,8 +34,7 @@ def run(args: Namespace) -> int:
     gate = SignalGate()
     streams = Streams.of(args)
     keepable = streams.pty and streams.terminal is not None  # the user may detach
-    plan = Plan(args.workspace, limits=limits(args), keepable=keepable, **plan_options(args))
-    early = None if args.session else EarlyLaunch(plan, args.cwd)
+    early = None if args.session else EarlyLaunch(options_of(args, keepable=keepable), args.cwd)
     try:
         with interrupts_delayed():
             if early is not None:
@@ -50,8 +50,8 @@ def run(args: Namespace) -> int:
 class EarlyLaunch:
     """A launch in a thread, while the main thread imports the rest."""
 
-    def __init__(self, plan: Plan, cwd: str | None = None) -> None:
-        self._plan, self._cwd = plan, cwd
+    def __init__(self, options: SandboxOptions, cwd: str | None = None) -> None:
+        self.options, self._cwd = options, cwd
         self.id, self._host = rundir.new_session_id(), host.default()
         self._waits, self._over = Event(), Event()
         self._launched: Launch | None = None
@@ -78,7 +78,7 @@ class EarlyLaunch:
         try:
             with on_wait(self._waits.set):
                 self._check_cwd()
-                self._launched = launch(self._plan, self.id, self._host)
+                self._launched = launch(self.options, self.id, self._host)
         except BaseException as error:
             self._failure = error
         finally:
@@ -92,10 +92,10 @@ class EarlyLaunch:
         from belljar.workspace.beneath import Folder
         from belljar.workspace.cwd import inside
 
-        path, root = os.path.realpath(self._plan.workspace), None
+        path, root = os.path.realpath(self.options.workspace), None
         with ExitStack() as opened:
             with suppress(OSError):  # if there is no workspace, the launch reports it
-                if self._plan.changes == "direct" and self._host.connect().capabilities.binds:
+                if self.options.changes == "direct" and self._host.connect().capabilities.binds:
                     root = opened.enter_context(Folder.at(path)).descriptor
             inside(path, self._cwd, root=root)
 

@@ -1,42 +1,26 @@
-"""The options that configure a sandbox. One line here adds an option to every command that opens a sandbox."""
+"""The options that configure a sandbox: the fields of `SandboxOptions`, as flags of every command that opens one."""
 
 from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import Field, field
 from typing import TYPE_CHECKING, Any
 
 from belljar import engines
 from belljar.errors import UsageError
 from belljar.limits import Limits, LimitsError
+from belljar.options import FIELDS, SandboxOptions
 from belljar.records import record
 
 if TYPE_CHECKING:
     from belljar.engines.spec import Network
     from belljar.network.allow import Allow
+    from belljar.policy import Policy
 
 NETWORKS = ("none", "full")
 ENGINES = ("auto", *engines.KNOWN)
-
-
-@record
-class Option:
-    flag: str
-    keyword: str
-    """The keyword of `belljar.Session`."""
-    help: str
-    more: dict[str, Any] = field(default_factory=dict)
-    """Arguments for the parser."""
-    variable: str = ""
-    """Not a keyword: an environment variable that the default host follows."""
-    of_network: bool = False
-    """Not a keyword: part of the value of `network`."""
-    of_plan: bool = False
-    """Also a field of the plan that `belljar run` launches before it opens a session."""
-    pairs: bool = False
-    """May be repeated, with two parts each; `Session` gets a mapping."""
 
 
 # Where programs keep their downloads, below the home directory.
@@ -71,83 +55,84 @@ def note(text: str) -> tuple[str, str]:
     return name, value
 
 
-SANDBOX = (
-    Option("--image", "image", "base, python, node, dev or any local image", {"default": "base"}, of_plan=True),
-    Option("--policy", "policy", "default, strict, ci, permissive, literal or a file",
-           {"default": "default", "metavar": "P"}),
-    Option("--network", "network", "none (the default) or full",
-           {"choices": NETWORKS, "default": "none"}, of_plan=True),
-    Option("--allow", "allow", "let commands reach this host through Belljar's proxy (if its name leads to a "
-           "private address: =ADDRESS); may be repeated",
-           {"action": "append", "default": [], "metavar": "HOST[:PORT][=ADDRESS]"}, of_network=True),
-    Option("--allow-preset", "allow_preset", "allow the hosts that python, node, debian, rust, go or git need",
-           {"action": "append", "default": [], "metavar": "NAME"}, of_network=True),
-    Option("--ask-hosts", "ask_hosts", "ask before a host is reached that is not allowed", {"action": "store_true"},
-           of_network=True),
-    Option("--staged", "changes", "keep changes aside until you `belljar apply` or `discard` them",
-           {"action": "store_const", "const": "staged", "default": "direct"}, of_plan=True),
-    Option("--root", "root", "be root in the sandbox, an ordinary user outside; needs the engine oci",
-           {"action": "store_true"}, of_plan=True),
-    Option("--debug", "debug", "allow gdb and strace", {"action": "store_true"},
-           of_plan=True),
-    Option("--mount", "mounts", "mount a directory of this machine read-only; may be repeated",
-           {"action": "append", "default": [], "metavar": "SRC:DST", "type": mount}, of_plan=True, pairs=True),
-    Option("--cache", "cache", "keep what pip, npm, uv … download for later sandboxes (`prune --caches` removes it)",
-           {"action": "append", "default": [], "metavar": "NAME[=PATH]", "type": cache}, of_plan=True, pairs=True),
-    Option("--metadata", "metadata", "attach a note that `session list --json` shows; may be repeated",
-           {"action": "append", "default": [], "metavar": "NAME=TEXT", "type": note}, pairs=True),
-    Option("--runtime", "runtime", "runc, crun, runsc … (default: the engine's own)", {"metavar": "NAME"},
-           variable="BELLJAR_RUNTIME"),
-    Option("--engine", "engine", "container engine (default: the first that answers)", {"choices": ENGINES},
-           variable="BELLJAR_ENGINE"),
-    Option("--allow-home", "allow_home", "allow a home directory as the workspace", {"action": "store_true"},
-           of_plan=True),
+_PARSERS = {"mounts": mount, "cache": cache}
+
+
+@record
+class Flag:
+    """An option of the command line."""
+
+    name: str
+    """As argparse calls its value: that of the field, where it is one of `SandboxOptions`."""
+    flag: str
+    help: str
+    more: dict[str, Any] = field(default_factory=dict)
+    """Arguments for the parser."""
+
+
+def _flag_of(name: str, one: Field[Any]) -> Flag:
+    """How the command line takes an option, which follows from its default."""
+    about, more = one.metadata, {"default": one.default}
+    if "const" in about:
+        more |= {"action": "store_const", "const": about["const"]}
+    elif isinstance(one.default, bool):
+        more = {"action": "store_true"}
+    elif isinstance(one.default, tuple):
+        more = {"action": "append", "default": [], "type": _PARSERS.get(name, note)}
+    more |= {key: about[key] for key in ("metavar", "choices") if key in about}
+    return Flag(name, about.get("flag") or f"--{name.replace('_', '-')}", about["help"], more)
+
+
+OPTIONS = tuple(_flag_of(name, one) for name, one in FIELDS.items() if one.metadata["help"])
+_DOOR = (
+    Flag("allow", "--allow", "let commands reach this host through Belljar's proxy (if its name leads to a "
+         "private address: =ADDRESS); may be repeated",
+         {"action": "append", "default": [], "metavar": "HOST[:PORT][=ADDRESS]"}),
+    Flag("allow_preset", "--allow-preset", "allow the hosts that python, node, debian, rust, go or git need",
+         {"action": "append", "default": [], "metavar": "NAME"}),
+    Flag("ask_hosts", "--ask-hosts", "ask before a host is reached that is not allowed", {"action": "store_true"}),
 )  # fmt: skip
+"""Together with `--network` they are the option `network`."""
+_ENGINE = Flag("engine", "--engine", "container engine (default: the first that answers)", {"choices": ENGINES})
+_HOST = (
+    Flag("runtime", "--runtime", "runc, crun, runsc … (default: the engine's own)", {"metavar": "NAME"}),
+    _ENGINE,
+)  # fmt: skip
+"""Of the host, which the environment describes too."""
+SANDBOX = (*OPTIONS, *_DOOR, *_HOST)
+_VARIABLES = {"runtime": "BELLJAR_RUNTIME", "engine": "BELLJAR_ENGINE"}
 
 
 def add_sandbox_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("sandbox")
-    group.add_argument("--workspace", default=".", metavar="DIR", help="mounted at /workspace (default: here)")
-    for option in SANDBOX:
-        group.add_argument(option.flag, dest=option.keyword, help=option.help, **option.more)
+    for one in SANDBOX:
+        group.add_argument(one.flag, dest=one.name, help=one.help, **one.more)
     add_limits(group)
 
 
 def refuse_beside_session(explicit: Collection[str]) -> None:
     """Options cannot change an existing sandbox. Only its policy and its engine can be named."""
-    flags = {"workspace": "--workspace"} | {option.keyword: option.flag for option in SANDBOX}
-    flags |= {name: f"--{name}" for name in _HELP}
-    for keyword, flag in flags.items():
-        if keyword in explicit and keyword not in ("policy", "engine"):
+    flags = {one.name: one.flag for one in SANDBOX} | {name: f"--{name}" for name in _HELP}
+    for name, flag in flags.items():
+        if name in explicit and name not in ("policy", "engine"):
             raise UsageError(f"{flag} and --session do not go together: use `belljar session start {flag}`")
 
 
 def add_engine_option(parser: ArgumentParser) -> None:
-    engine = next(option for option in SANDBOX if option.keyword == "engine")
-    parser.add_argument(engine.flag, help=engine.help, **engine.more)
+    parser.add_argument(_ENGINE.flag, help=_ENGINE.help, **_ENGINE.more)
 
 
 def set_variables(args: Namespace) -> None:
-    for option in SANDBOX:
-        if option.variable and (value := getattr(args, option.keyword, None)):
-            os.environ[option.variable] = value
+    for name, variable in _VARIABLES.items():
+        if value := getattr(args, name, None):
+            os.environ[variable] = value
 
 
-def session_options(args: Namespace) -> dict[str, Any]:
-    """Keywords of `Session`, without its policy."""
-    values = {}
-    for option in SANDBOX:
-        if not option.variable and not option.of_network and option.keyword != "policy":
-            value = getattr(args, option.keyword)
-            values[option.keyword] = dict(value) if option.pairs else value
-    return values | {"network": network_of(args)}
-
-
-def plan_options(args: Namespace) -> dict[str, Any]:
-    from belljar.sandbox.extras import caches_of, mounts_of
-
-    plain = {option.keyword: getattr(args, option.keyword) for option in SANDBOX if option.of_plan}
-    return plain | {"mounts": mounts_of(dict(args.mounts)), "cache": caches_of(dict(args.cache))}
+def options_of(args: Namespace, **more: Any) -> SandboxOptions:
+    """The one way from a command line to options. `more`: those that have no flag."""
+    given = {one.name: getattr(args, one.name) for one in OPTIONS}
+    return SandboxOptions(**{**given, "network": network_of(args), "limits": limits(args),
+                             "policy": policy_of(args), **more})  # fmt: skip
 
 
 def network_of(args: Namespace) -> Network | Allow:
@@ -160,6 +145,18 @@ def network_of(args: Namespace) -> Network | Allow:
     from belljar.network.allow import Allow
 
     return Allow(*args.allow, presets=args.allow_preset, ask_hosts=args.ask_hosts)
+
+
+NO_HOSTS = '[policy]\nname = "enforced"\n[network]\nceiling = []'
+
+
+def policy_of(args: Namespace, own: Policy | None = None) -> str | Policy:
+    """The policy. If the operator enforces `network = "none"`, it allows no hosts, now or later."""
+    if not getattr(args, "no_hosts", False):
+        return own or args.policy
+    from belljar.policy import Policy
+
+    return (own or Policy.load(args.policy)).tighten(Policy.parse(NO_HOSTS))
 
 
 # Limits.
