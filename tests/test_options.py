@@ -19,7 +19,8 @@ from belljar.surfaces.cli.sandbox_options import add_sandbox_options, options_of
 
 ODD: dict[str, Any] = {
     "workspace": "/srv/work", "image": "python", "policy": Policy.parse('[policy]\nname = "odd"\n'), "network": "full",
-    "changes": "staged", "root": True, "debug": True, "mounts": (("/data", "/srv/data"),), "allow_home": True,
+    "changes": "staged", "name": "desk", "root": True, "debug": True, "allow_home": True,
+    "mounts": (("/data", "/srv/data"),),
     "cache": (("pip", ".cache/pip"),), "metadata": (("job", "17"),), "limits": Limits(memory="300m"), "lease": 77.0,
     "env": (("A", "1"),), "checkpoints": "auto", "keep": True, "id": "bj-0123456789ab", "keepable": True,
     "base": "bj-0123456789ac", "reserved": ("/srv/trail",),

@@ -35,6 +35,7 @@ Changes = Literal["direct", "staged"]
 Checkpoints = Literal["off", "auto"]
 Pairs = tuple[tuple[str, str], ...]
 
+SESSION_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 SESSION_ID = lazy_pattern(r"bj-[0-9a-f]{12}")
 MOST_METADATA = 4096
 LONGEST_SECONDS = 4_000_000.0  # 46 days: what fits into the init's 32 bits of milliseconds
@@ -234,6 +235,14 @@ def _id(name: str, value: Any) -> str | None:
     return value if value is None else check_session_id(text(name, value))
 
 
+def _name(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not SESSION_NAME.fullmatch(value) or value.startswith(("bj-", "shell_")):
+        raise UsageError(f"{value!r} is not a name for a session; use letters, digits, dots and dashes")
+    return value
+
+
 def _places(name: str, value: Any) -> tuple[str, ...]:
     must(isinstance(value, list | tuple) and all(isinstance(place, str) for place in value), name, value, "paths")
     return tuple(value)
@@ -283,6 +292,8 @@ class SandboxOptions:
         flag="--staged", const="staged",
     )  # fmt: skip
     """With "staged" the workspace does not change until someone calls `apply`."""
+    name: str | None = option(None, _name, "a name for the session, to use instead of its id", metavar="NAME")
+    """For people: a session in a list, and what is left of it once it has ended. Two may have the same."""
     root: bool = option(False, flag, "be root in the sandbox, an ordinary user outside; needs the engine oci")
     """Commands run as root in a user namespace, and may change the whole file system, which ends with the sandbox."""
     debug: bool = option(False, flag, "allow gdb and strace")
@@ -389,6 +400,7 @@ class PublicOptions(TypedDict, total=False):
     policy: str | Policy
     network: Network | Allow
     changes: Changes
+    name: str | None
     root: bool
     debug: bool
     mounts: Mapping[str, str | os.PathLike[str]] | None

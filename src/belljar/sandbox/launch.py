@@ -135,9 +135,7 @@ def _placed(
         if options.changes == "direct":
             yield staging.direct(workspace, source)
             return
-        with staging.staged(
-            engine, host.staged_root, id, workspace, source, run_dir, options.limits, options.base
-        ) as place:
+        with staging.staged(engine, host.staged_root, id, workspace, source, run_dir, options) as place:
             yield place
 
 

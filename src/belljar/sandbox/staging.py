@@ -19,6 +19,7 @@ from belljar.engines.spec import Mount
 from belljar.errors import ProtectionMissing, UsageError
 from belljar.layout import WORKSPACE
 from belljar.limits import Limits
+from belljar.options import SandboxOptions
 from belljar.records import record
 from belljar.workspace.beneath import Folder
 from belljar.workspace.pinned import Identity, Workspace, release_mount, shown_as
@@ -44,17 +45,18 @@ def direct(workspace: Workspace, source: str) -> Place:
 
 @contextmanager
 def staged(
-    engine: Engine, root: Path, id: str, workspace: Workspace, source: str, run_dir: Path, limits: Limits, base: str
-) -> Iterator[Place]:
-    """`root`: the directory of all areas. `base`: begin from the last checkpoint of this area."""
+    engine: Engine, root: Path, id: str, workspace: Workspace, source: str, run_dir: Path,
+    options: SandboxOptions,
+) -> Iterator[Place]:  # fmt: skip
+    """`root`: the directory of all areas. With the option `base` it begins from the last checkpoint of that area."""
     from belljar.staged.area import StagedArea
 
     who = workspace.identity
-    begin = StagedArea.find(root, base) if base and engine.capabilities.overlays else None
-    area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid, begin)
+    begin = StagedArea.find(root, options.base) if options.base and engine.capabilities.overlays else None
+    area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid, begin, options.name)
     try:
         if not engine.capabilities.overlays:
-            yield Place(_copied(limits, who), None, area)
+            yield Place(_copied(options.limits, who), None, area)
             return
         with _overlaid(area, source, run_dir) as place:
             yield place

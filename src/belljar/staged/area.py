@@ -71,10 +71,10 @@ class StagedArea:
     @classmethod
     def create(
         cls, root: Path, id: str, workspace: str, inode: tuple[int, int], uid: int, gid: int,
-        base: StagedArea | None = None,
+        base: StagedArea | None = None, name: str | None = None,
     ) -> StagedArea:  # fmt: skip
         """An empty area for a workspace; `uid` and `gid`: of the sandbox's user. With `base`, it begins from the last
-        checkpoint of that area."""
+        checkpoint of that area. `name`: the session's, for people."""
         path = root / id
         unborn = root / f".{id}.{secrets.token_hex(4)}"
         try:
@@ -84,7 +84,7 @@ class StagedArea:
             # The sandbox sees the mode and owner of the upper directory as those of /workspace.
             _make(unborn / "upper", os.stat(workspace).st_mode, uid, gid)
             meta = {"workspace": workspace, "inode": list(inode), "boot": _boot(),
-                    "since": _now_on_disk(unborn), "created": time.time(),
+                    "since": _now_on_disk(unborn), "created": time.time(), "name": name,
                     "work": "work", "layers": [], "points": []}  # fmt: skip
             if base is not None:
                 meta |= {"layers": base.points[-1].layers, "since": base.since}
@@ -120,6 +120,11 @@ class StagedArea:
         forget_layers(self.path.parent)
 
     # Contents.
+
+    @property
+    def name(self) -> str | None:
+        """What people called the session."""
+        return self.meta.get("name")
 
     @property
     def workspace(self) -> str:

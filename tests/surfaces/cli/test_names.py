@@ -22,3 +22,19 @@ def test_a_session_has_a_name_and_only_one_has_it(session: str, workspace: Path)
     assert other.complaint == "belljar: no session bj-000; `belljar session list` lists them"
     for bad in ("bj-desk", "../x", "-x", ""):
         assert belljar("session", "start", "--workspace", workspace, f"--name={bad}").status == 2
+
+
+def test_the_changes_of_a_session_can_be_named_after_its_end(workspace: Path) -> None:
+    started = belljar("session", "start", "--workspace", workspace, "--staged", "--name", "till-later")
+    assert started.status == 0, started.complaint
+    belljar("run", "--session", "till-later", "echo 1 > one.txt")
+    assert belljar("session", "stop", "till-later").status == 0
+    listed = [each for each in belljar("ps", "--json").json if each["id"] == started.stdout.strip()]
+    assert [(each["name"], each["ended"]) for each in listed] == [("till-later", True)]
+    assert "+1" in belljar("diff", "--session", "till-later").stdout
+    again = belljar("session", "start", "--workspace", workspace, "--staged", "--name", "till-later")
+    try:
+        assert belljar("changes", "--session", "till-later", "--json").json == [], "the one that runs has the name"
+    finally:
+        belljar("session", "stop", again.stdout.strip())
+        belljar("discard", "--session", started.stdout.strip())

@@ -85,12 +85,10 @@ def _policies() -> Pairs:
 
 
 def _sessions() -> Pairs:
-    from belljar.surfaces.cli import names
     from belljar.surfaces.cli.session_commands import sessions
 
-    name_of = {id: name for name, id in names.known().items()}
     for session in sessions():
-        yield name_of.get(session["id"], session["id"]), f"{session['image']} on {session['workspace']}"
+        yield session["name"] or session["id"], f"{session['image']} on {session['workspace']}"
 
 
 def _shells() -> Pairs:

@@ -18,7 +18,6 @@ OPTIONS = {
     "--rm": "leave it out: nothing is left of a run",
     "-d": "`belljar start --session ID CMD` runs in the background",
     "--detach": "`belljar start --session ID CMD` runs in the background",
-    "--name": "`belljar session start --name NAME` gives a session a name",
     "--volume": "write --mount SRC:DST; it is read-only",
     "-u": "commands never run as root; --root with --engine oci is root inside, nobody outside",
     "--user": "commands never run as root; --root with --engine oci is root inside, nobody outside",

@@ -1,49 +1,32 @@
-"""Names of sessions. Each is a file in the run directory that holds the session's id."""
+"""Names of sessions (the option `name`): in the facts of those that run, and beside the changes of those that ended."""
 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
-from pathlib import Path
 
+from belljar import host
 from belljar.errors import SessionNotFound, UsageError, closest
-from belljar.options import check_session_id
-from belljar.patterns import lazy_pattern
+from belljar.options import SESSION_NAME, check_session_id
 from belljar.sandbox import rundir
-
-_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-
-
-def _directory() -> Path:
-    return rundir.run_root() / "names"
+from belljar.staged.area import StagedArea
 
 
-def check(name: str) -> str:
-    """Refuse a name that is malformed or taken."""
-    if not _NAME.fullmatch(name) or name.startswith(("bj-", "shell_")):
-        raise UsageError(f"{name!r} is not a name for a session; use letters, digits, dots and dashes")
-    if name in known():
+def refuse_taken(name: str | None) -> None:
+    """UsageError if a session that runs has this name."""
+    if name in _of_running():
         raise UsageError(f"a session named {name} exists already; `belljar session stop {name}` ends it")
-    return name
 
 
-def give(name: str, id: str) -> None:
-    directory = _directory()
-    directory.mkdir(mode=0o700, exist_ok=True)
-    (directory / name).write_text(id)
+def _of_running() -> dict[str, str]:
+    found = map(rundir.read_session, rundir.run_dirs(host.default().run_root))
+    read = [session for session in found if session and "options" in session]
+    return {session["options"]["name"]: session["id"] for session in read if session["options"].get("name")}
 
 
 def known() -> dict[str, str]:
-    """Name → id of the sessions that still exist. Names of ended sessions are removed."""
-    found = {}
-    with suppress(OSError):
-        for entry in _directory().iterdir():
-            id = entry.read_text()
-            if is_id(id) and (rundir.run_root() / id).is_dir():
-                found[entry.name] = id
-            else:
-                entry.unlink(missing_ok=True)
-    return found
+    """Name → id. Where several have had a name, it means the one that runs, or else the newest."""
+    areas = sorted(StagedArea.all(host.default().staged_root), key=lambda area: float(area.meta["created"]))
+    return {area.name: area.id for area in areas if area.name} | _of_running()
 
 
 def session(id_or_name: str) -> str:
@@ -53,7 +36,7 @@ def session(id_or_name: str) -> str:
     names = known()
     if id_or_name in names:
         return names[id_or_name]
-    if not _NAME.fullmatch(id_or_name):
+    if not SESSION_NAME.fullmatch(id_or_name):
         return check_session_id(id_or_name)
     close = closest(id_or_name, names)
     hint = f"did you mean {close!r}?" if close else "`belljar session list` lists them"

@@ -166,7 +166,6 @@ def _sessions(commands: Commands) -> None:
     session = commands.family("session", "start, list and stop long-lived sandboxes")
     start = session.add("start", "cli.session_commands:start", "start a session and print its id")
     add_sandbox_options(start)
-    start.takes("--name", "NAME", "a name to use instead of the id")
     start.takes("--lease", "SECONDS", "the sandbox ends after this long with nobody connected (default 3600)",
                 type=seconds, default=3600.0)  # fmt: skip
     session.add("list", "cli.session_commands:listing", "list sessions")

@@ -131,6 +131,10 @@ def set_variables(args: Namespace) -> None:
 def options_of(args: Namespace, **more: Any) -> SandboxOptions:
     """The one way from a command line to options. `more`: those that have no flag."""
     given = {one.name: getattr(args, one.name) for one in OPTIONS}
+    if given["name"] is not None:
+        from belljar.surfaces.cli import names
+
+        names.refuse_taken(given["name"])
     return SandboxOptions(**{**given, "network": network_of(args), "limits": limits(args),
                              "policy": policy_of(args), **more})  # fmt: skip
 

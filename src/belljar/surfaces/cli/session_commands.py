@@ -27,21 +27,16 @@ _FOLLOW_SECONDS = 30.0
 
 
 async def start(args: Namespace) -> int:
-    if args.name is not None:
-        names.check(args.name)
     async with planned(args, keep=True, lease=args.lease) as box:
-        if args.name is not None:
-            names.give(args.name, box.id)
-        facts = {"session": box.id, "workspace": box.workspace.path, "lease": args.lease, "name": args.name}
+        facts = {"session": box.id, "workspace": box.workspace.path, "lease": args.lease, "name": box.options.name}
         return console.answer(args, facts, box.id)
 
 
 def listing(args: Namespace) -> int:
-    name_of = {id: name for name, id in names.known().items()}
     running = [{**session, "ended": False} for session in kept.running(host.default())]
     staged = staged_remains.summaries()
     ended = staged_remains.ended({session["id"] for session in running}, staged)
-    listed = [{**s, "name": name_of.get(s["id"]), "changes": staged.get(s["id"])} for s in [*running, *ended]]
+    listed = [{**s, "changes": staged.get(s["id"])} for s in [*running, *ended]]
     rows = [
         (s["id"], s["name"] or "-", s["image"], _age(s["started"]), _lease(s),
          s["changes"] or "-", s["workspace"])

@@ -39,7 +39,6 @@ def stats(args: Namespace) -> int:
 
 def _rows(ids: set[str]) -> list[dict[str, Any]]:
     """Of these sessions, or of all."""
-    name_of = {id: name for name, id in names.known().items()}
     rows = []
     for session in kept.running(default()):
         id = session["id"]
@@ -52,7 +51,7 @@ def _rows(ids: set[str]) -> list[dict[str, Any]]:
             continue  # it has just ended
         limits = session.get("limits") or {}
         rows.append({
-            "id": id, "name": name_of.get(id), "image": session["image"], "workspace": session["workspace"],
+            "id": id, "name": session["name"], "image": session["image"], "workspace": session["workspace"],
             "memory": used.get("memory", 0), "pids": used.get("pids", 0), "memory_limit": limits.get("memory", 0),
             "pids_limit": limits.get("pids", 0),
         })  # fmt: skip
