@@ -21,7 +21,7 @@ LONGEST = [
     "tests/staged/test_journal.py",
     "tests/engines/oci/test_rootless.py",
     "tests/abuse/test_input.py",
-    "tests/session/test_staged_verbs.py",
+    "tests/session/test_staged.py",
     "tests/attacks/test_hostile_image.py",
     "tests/staged/test_swap.py",
     "tests/session/test_persistent_shell.py",

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from belljar.session.background_shell import Shell
     from belljar.session.pool import Pool
     from belljar.session.result import Ended, Output, Result, Started
-    from belljar.session.session import Session
-    from belljar.session.throwaway import run
+    from belljar.session.session import Session, run
     from belljar.staged.change import Change
     from belljar.tools import ToolRegistry
 
@@ -31,8 +30,7 @@ _MODULES = {
     "session.background_shell": "Shell",
     "session.pool": "Pool",
     "session.result": "Ended Output Result Started",
-    "session.session": "Session",
-    "session.throwaway": "run",
+    "session.session": "Session run",
     "staged.change": "Change",
     "tools": "ToolRegistry",
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from belljar import engines, resources
 from belljar.errors import UsageError
@@ -28,9 +28,17 @@ if TYPE_CHECKING:
 
     from belljar.audit.writer import Audit
     from belljar.engines.base import Engine
-    from belljar.session.pool import Pool
 
 EngineName = Literal["auto", engines.Known]
+
+
+class WarmPool(Protocol):
+    """An open `belljar.Pool`, as its host knows it."""
+
+    options: Any
+    loop: Any
+
+    async def claim(self) -> Any: ...
 
 
 class Host:
@@ -56,7 +64,7 @@ class Host:
         self._lock = threading.RLock()
         self._engine: Engine | None = None
         self._portal: BlockingPortal | None = None
-        self.pools: list[Pool] = []
+        self.pools: list[WarmPool] = []
         """The open pools; each belongs to the event loop that opened it."""
         self.reaping = threading.Lock()
         """The first launch takes it and keeps it, so that the remains of dead processes are looked for only once."""

@@ -78,9 +78,8 @@ def opened(site: Site, workspace: Path, headers: bool, **options: object) -> Ses
 
 
 def led_home(box: Session) -> None:
-    assert box._door
-    assert box._door.door
-    box._door.door._resolve = Names({"site.test": ["127.0.0.1"]})
+    assert box.door.proxy
+    box.door.proxy._resolve = Names({"site.test": ["127.0.0.1"]})
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["tunnel", "header"])

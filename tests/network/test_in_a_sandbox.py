@@ -44,9 +44,8 @@ async def box(site: int, base_image: str, tmp_path_factory: pytest.TempPathFacto
     async with Session(
         tmp_path_factory.mktemp("workspace"), network=Allow(f"site.test:{site}=127.0.0.1"), policy="permissive"
     ) as session:
-        assert session._door
-        assert session._door.door
-        session._door.door._resolve = Names({"site.test": ["127.0.0.1"]})
+        assert session.door.proxy
+        session.door.proxy._resolve = Names({"site.test": ["127.0.0.1"]})
         yield session
 
 
@@ -128,9 +127,8 @@ async def test_a_secret_header_never_enters_the_sandbox(base_image: str, workspa
             f"api.test:{port}=127.0.0.1", "api.test", headers={"api.test": {"Authorization": "Bearer s3cret"}}
         )
         async with Session(workspace, network=allow, policy="permissive") as box:
-            assert box._door
-            assert box._door.door
-            box._door.door._resolve = Names({"api.test": ["127.0.0.1"]})
+            assert box.door.proxy
+            box.door.proxy._resolve = Names({"api.test": ["127.0.0.1"]})
             fetch = f"import urllib.request as u; print(u.urlopen('http://api.test:{port}/').status)"
             assert (await box.run(["python3", "-c", fetch])).stdout == "204\n"
             hunt = "import glob, os; print(os.environ, [open(f, 'rb').read() for f in glob.glob('/home/*/.*')])"
@@ -153,7 +151,7 @@ def test_a_policys_ceiling_holds(tmp_path: Path, workspace: Path) -> None:
 
 async def test_without_allow_there_is_no_door(base_image: str, workspace: Path) -> None:
     async with Session(workspace) as box:
-        assert box._door is None
+        assert box.door.proxy is None
         assert "HTTP_PROXY" not in (await box.run("env")).stdout
 
 
@@ -166,9 +164,8 @@ async def test_the_proxy_works_over_a_bridged_link(
     host = belljar.Host(engine="docker")
     allow = Allow(f"site.test:{site}=127.0.0.1")
     async with Session(workspace, network=allow, host=host, policy="permissive") as box:
-        assert box._door
-        assert box._door.door
-        box._door.door._resolve = Names({"site.test": ["127.0.0.1"]})
+        assert box.door.proxy
+        box.door.proxy._resolve = Names({"site.test": ["127.0.0.1"]})
         result = await box.run(f"curl -sSf http://site.test:{site}/hello.txt; curl -sS http://evil.test/")
         assert "hello from outside" in result.stdout
         assert {visit["verdict"] for visit in result.network} == {"allowed", "refused"}

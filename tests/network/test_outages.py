@@ -133,7 +133,7 @@ def in_force(settings):
     _asyncio._threadpool_idle_workers.get().clear()
 async def main(workspace, port, settings):
     async with Session(workspace, network=Allow("a.test", "b.test", f"127.0.0.1:{port}")) as box:
-        box._door.door._resolve = Resolver(seconds=0.5)
+        box.door.proxy._resolve = Resolver(seconds=0.5)
         in_force(settings)
         asked = " & ".join(["curl -s http://a.test/"] * (AT_ONCE + 4))
         print((await box.run(f"{asked} & wait")).stdout.splitlines()[-1])

@@ -128,7 +128,7 @@ async def test_commands_of_a_lost_sandbox_are_recorded_as_ended(workspace: Path,
 async def test_reading_a_kept_session_records_no_second_open_or_close(workspace: Path, where: Path) -> None:
     async with Session(workspace, audit=Audit(where), keep=True) as box:
         shell = await box.start("sleep 60")
-    async with await Session.attach(shell._session._ledger.session or "", audit=box.audit) as reading:
+    async with await Session.attach(shell._commands.ledger.session or "", audit=box.audit) as reading:
         assert (await reading.shell(shell.id).read()).status == "running"
         session = reading.id
     kinds = [each["kind"] for each in await records(box, where)]

@@ -28,7 +28,7 @@ async def box(place: Path, base_image: str, request: pytest.FixtureRequest) -> A
 @pytest.fixture
 async def shell(box: Session) -> AsyncIterator[PersistentShell]:
     """A new shell for each test, in the module's sandbox."""
-    shell = PersistentShell(box)
+    shell = PersistentShell(box._commands)
     yield shell
     shell.kill()
 

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.session.test_staged_verbs import Open
-from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
-from tests.session.test_staged_verbs import engine_name as engine_name
-from tests.session.test_staged_verbs import mine as mine
-from tests.session.test_staged_verbs import place as place
-from tests.session.test_staged_verbs import staged as staged
+from tests.session.test_staged import Open
+from tests.session.test_staged import _nothing_stays as _nothing_stays
+from tests.session.test_staged import engine_name as engine_name
+from tests.session.test_staged import mine as mine
+from tests.session.test_staged import place as place
+from tests.session.test_staged import staged as staged
 
 from belljar.session.files import Files, Sink, Source
 from belljar.session.scratch_copies import _pack

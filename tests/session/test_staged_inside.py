@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.session.test_copied_workspace import kinds
-from tests.session.test_staged_verbs import Open
-from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
-from tests.session.test_staged_verbs import engine_name as engine_name
-from tests.session.test_staged_verbs import place as place
-from tests.session.test_staged_verbs import staged as staged
+from tests.session.test_staged import Open
+from tests.session.test_staged import _nothing_stays as _nothing_stays
+from tests.session.test_staged import engine_name as engine_name
+from tests.session.test_staged import place as place
+from tests.session.test_staged import staged as staged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
-from tests.session.test_staged_verbs import engine_name as engine_name
-from tests.session.test_staged_verbs import mine as mine
+from tests.session.test_staged import _nothing_stays as _nothing_stays
+from tests.session.test_staged import engine_name as engine_name
+from tests.session.test_staged import mine as mine
 
 from belljar.errors import ProtectionMissing, SandboxLost, UsageError
 from belljar.session.session import Session

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.session.test_staged_verbs import Open, root
-from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
-from tests.session.test_staged_verbs import engine_name as engine_name
-from tests.session.test_staged_verbs import place as place
-from tests.session.test_staged_verbs import staged as staged
+from tests.session.test_staged import Open, root
+from tests.session.test_staged import _nothing_stays as _nothing_stays
+from tests.session.test_staged import engine_name as engine_name
+from tests.session.test_staged import place as place
+from tests.session.test_staged import staged as staged
 from tests.staged.conftest import Stage
 
 from belljar.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
+from tests.session.test_staged import _nothing_stays as _nothing_stays
 
 from belljar import Session
 

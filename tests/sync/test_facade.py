@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.session.test_verbs import FOR_TOOLS_AND_SURFACES
+from tests.session.test_box import FOR_TOOLS_AND_SURFACES
 
 import belljar
 from belljar import sync
@@ -15,8 +15,8 @@ from belljar.session import persistent_shell, watched_run
 INNER = {
     "Session": FOR_TOOLS_AND_SURFACES,
     "Pool": {"claim"},
-    "Shell": {"from_listed", "learn", "of", "take_over"},
-    "PersistentShell": {"export", "resize", "use_terminal", "workspace_moved", "write"},
+    "Shell": {"from_listed", "is_ours", "learn", "of", "take_over"},
+    "PersistentShell": {"resize", "use_terminal", "write"},
     "Run": {"follow", "over", "take"},
     "ToolRegistry": set(),
 }  # fmt: skip

@@ -290,7 +290,7 @@ async def test_many_shells_at_once_lose_nothing(tools: ToolRegistry, box: Sessio
 async def test_a_shell_of_another_process_is_found(tools: ToolRegistry, box: Session) -> None:
     id = await start(tools, "echo there")
     await ended(box, id)
-    box._shells.clear()
+    box.shells._known.clear()
     assert (await tools.call("BashOutput", {"bash_id": id})).output == "there\n"
 
 

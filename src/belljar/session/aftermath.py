@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from belljar.sandbox.cgroup import oom_kills
@@ -11,37 +12,21 @@ from belljar.workspace.host_run_files import HostRunFiles
 
 if TYPE_CHECKING:
     from belljar.sandbox.sandbox import Sandbox
-    from belljar.session.copied_run_files import CopiedRunFiles
     from belljar.session.files import Files
 
 
 class Aftermath:
-    def __init__(self, sandbox: Sandbox, upper: Folder | None = None, copied: Files | None = None) -> None:
-        """`upper`: a staged session's upper directory. `copied`: the files of a sandbox that the workspace was copied
-        into."""
+    def __init__(self, sandbox: Sandbox, run_files: HostRunFiles) -> None:
         self._pid = sandbox.launched.pid if sandbox.engine.capabilities.sees_processes else None
-        self._workspace = sandbox.workspace
-        self._copied: CopiedRunFiles | None = None
-        if copied is not None:
-            from belljar.session.copied_run_files import CopiedRunFiles
-
-            self._copied = CopiedRunFiles(self._workspace.descriptor, self._workspace.git_directories(), copied)
-        self.moved(upper)
+        self.run_files = run_files
+        """Another object once the workspace was mounted anew; what else is counted here goes on."""
         self._oom_kills = 0
         self._listening = Listening(self._pid) if self._pid is not None else None
         self._known_ports: frozenset[int] = frozenset()
 
-    def moved(self, upper: Folder | None) -> None:
-        """The workspace was mounted anew: from now on changes go to this directory. What was counted stays counted."""
-        root = self._workspace.descriptor if upper is None else upper.descriptor
-        self.run_files = self._copied or HostRunFiles(root, self._workspace.git_directories())
-        if upper is not None:
-            upper.close()
-
     async def look(self, *, again: bool = True) -> None:
         """For a copied workspace: ask the sandbox about the files that the host may run."""
-        if self._copied is not None and (again or not self._copied.has_looked):
-            await self._copied.look()
+        await self.run_files.look(again=again)
 
     def new_oom_kills(self) -> int:
         """Processes that were killed for lack of memory since the last call."""
@@ -64,3 +49,18 @@ class Aftermath:
     def __del__(self) -> None:
         if self._listening is not None:
             self._listening.close()
+
+
+def run_files_of(sandbox: Sandbox, upper: Path | None = None, copied: Files | None = None) -> HostRunFiles:
+    """The files that the host may run, where the sandbox writes them: in the workspace, in the `upper` directory of a
+    staged session, or in a workspace that was `copied` into the sandbox."""
+    workspace = sandbox.workspace
+    repositories = workspace.git_directories()
+    if copied is not None:
+        from belljar.session.copied_run_files import CopiedRunFiles
+
+        return CopiedRunFiles(workspace.descriptor, repositories, copied)
+    if upper is None:
+        return HostRunFiles(workspace.descriptor, repositories)
+    with Folder.at(upper) as folder:
+        return HostRunFiles(folder.descriptor, repositories)

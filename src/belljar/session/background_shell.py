@@ -34,9 +34,9 @@ from belljar.session.result import Result, decode, split_tail
 from belljar.session.running_command import GRACE, SAFETY_NET
 
 if TYPE_CHECKING:
+    from belljar.session.inside import Inside
     from belljar.session.ledger import Entry
     from belljar.session.running_command import RunningCommand
-    from belljar.session.session import Session
 
 # Python's own `re` cannot be stopped once it backtracks; `regex` understands the same patterns and can.
 Pattern = Any
@@ -92,7 +92,7 @@ class Shell:
     """
 
     def __init__(
-        self, session: Session, number: int, command: str, pid: int = 0, started: float | None = None,
+        self, inside: Inside, number: int, command: str, pid: int = 0, started: float | None = None,
         entry: Entry | None = None, conclusion: Conclusion | None = None,
     ) -> None:  # fmt: skip
         self.id = shell_id(number)
@@ -100,25 +100,25 @@ class Shell:
         self.started = started or time.time()
         self.exit_code: int | None = None
         self.status: Status = "running"
-        self._session, self._number = session, number
+        self._inside, self._number = inside, number
         self._new = NewOutput(), NewOutput()
         self._killed = False
         self._body: frames.EndedBody | None = None
-        self._entry, self._conclusion = entry, conclusion or Conclusion(session._surroundings, self.started)
+        self._entry, self._conclusion = entry, conclusion or Conclusion(inside.surroundings, self.started)
         self.so_far: Chunk | None = None
         """Its output until it was turned from a foreground command into a shell."""
 
     @classmethod
-    def of(cls, session: Session, running: RunningCommand) -> Shell:
+    def of(cls, inside: Inside, running: RunningCommand) -> Shell:
         command, execution = running.request.verdict.canonical, running.execution
-        return cls(session, execution.id, command, execution.pid, None, running.entry, running.conclusion)
+        return cls(inside, execution.id, command, execution.pid, None, running.entry, running.conclusion)
 
     @classmethod
-    def from_listed(cls, session: Session, listed: frames.Listed) -> Shell:
-        return cls(session, listed.id, decode(listed.tag, cut_end=True), listed.pid, listed.started_ms / 1000)
+    def from_listed(cls, inside: Inside, listed: frames.Listed) -> Shell:
+        return cls(inside, listed.id, decode(listed.tag, cut_end=True), listed.pid, listed.started_ms / 1000)
 
     @property
-    def _is_ours(self) -> bool:
+    def is_ours(self) -> bool:
         """Whether this process started it; any other is known only as long as the sandbox lists it."""
         return self._entry is not None
 
@@ -153,7 +153,7 @@ class Shell:
         return replace(chunk, stdout_bytes=out, stderr_bytes=err, next=(found[0][1], found[1][1]))
 
     async def _fetch(self, start: Position, limit: int, wait: float) -> Chunk:
-        reply = await self._session.sandbox.link.read(self._number, *start, min(limit, READ_LIMIT), wait)
+        reply = await self._inside.link.read(self._number, *start, min(limit, READ_LIMIT), wait)
         self.learn(reply.ended)
         out, err = _whole(reply.out, reply.ended), _whole(reply.err, reply.ended)
         return Chunk(
@@ -184,7 +184,7 @@ class Shell:
             raise UsageError(f"{self.id} still runs: `await shell.wait()` gives its result")
         assert self._body is not None
         out, err = await self._kept()
-        await self._session._aftermath.look()
+        await self._inside.aftermath.look()
         captures = (
             Capture.ending("stdout", out, self._body.stdout_total),
             Capture.ending("stderr", err, self._body.stderr_total),
@@ -209,15 +209,15 @@ class Shell:
         """Write to its stdin; waits while the command does not read: `await shell.write("yes\\n")`."""
         if not isinstance(data, bytes | str):
             raise UsageError(f"write takes bytes or text, not {type(data).__name__}")
-        await self._session.sandbox.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
+        await self._inside.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
 
     def close_input(self) -> None:
         """Close its stdin: `shell.close_input()`."""
-        self._session.sandbox.link.join(self._number).close_input()
+        self._inside.link.join(self._number).close_input()
 
     def resize(self, rows: int, cols: int) -> None:
         """Resize its terminal (`await box.start("vi", pty=True)`): `shell.resize(24, 80)`."""
-        self._session.sandbox.link.join(self._number).resize(rows, cols)
+        self._inside.link.join(self._number).resize(rows, cols)
 
     def signal(self, signo: int) -> None:
         """Send a signal to all its processes: `shell.signal(signal.SIGHUP)`."""
@@ -245,13 +245,14 @@ class Shell:
         self._send(To.FORGET, b"")
 
     def _send(self, kind: To, payload: bytes) -> None:
-        self._session.sandbox.link.send(frames.frame(kind, self._number, payload))
+        self._inside.link.send(frames.frame(kind, self._number, payload))
 
     def learn(self, ended: frames.EndedBody | None) -> None:
         if ended is None or self._body is not None:
             return
         self._body, self.exit_code = ended, ended.exit_code
-        self._session.sandbox.link.leave(self._number, ended)
+        self._inside.lasting.discard(self)
+        self._inside.link.leave(self._number, ended)
         cause = cause_of(ended)
         self.status = "killed" if self._killed else status_of(cause, ended.exit_code)
         if self._entry is not None:
@@ -265,10 +266,10 @@ class Shell:
         """
         execution, collector = running.execution, running.collector
         execution.background(ring)
-        reply = await self._session.sandbox.link.read(self._number, UNLIMITED, UNLIMITED, 0)
+        reply = await self._inside.link.read(self._number, UNLIMITED, UNLIMITED, 0)
         if execution.over:
             return False
-        self._session.sandbox.link.forget(execution)
+        self._inside.link.forget(execution)
         running.in_background = True
         self.learn(reply.ended)
         out, err = collector.captures

@@ -18,7 +18,8 @@ from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Cause, Result, S
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
-    from belljar.session.session import Session
+    from belljar.session.door import SessionDoor
+    from belljar.session.inside import Inside
 
 Status = Literal["running", "completed", "failed", "killed"]
 R = TypeVar("R", bound=Result)
@@ -61,14 +62,19 @@ class Conclusion:
     listening: Callable[[], tuple[int, ...]] = field(default=lambda: ())
 
     @classmethod
-    def begun(cls, session: Session, verdict: Verdict, combined: bool = False) -> Conclusion:
+    def begun(cls, inside: Inside, door: SessionDoor, verdict: Verdict, combined: bool = False) -> Conclusion:
         """Must be called before the command starts: notes which files the host may run now."""
-        run_files = session._aftermath.run_files
-        before = run_files.before(session._busy)
+        run_files = inside.aftermath.run_files
+        before = run_files.before(inside.is_busy)
         return cls(
-            session._surroundings, time.time(), verdict, combined, lambda: run_files.since(before),
-            session._visits_since, session._new_listening,
-        )  # fmt: skip
+            inside.surroundings,
+            time.time(),
+            verdict,
+            combined,
+            runs_later=lambda: run_files.since(before),
+            visits=door.visits_since,
+            listening=door.new_listening,
+        )
 
     def ended(self, captures: tuple[Capture, Capture], body: frames.EndedBody, stopped: Cause | None = None) -> Result:
         """The result of an end that the init reported."""

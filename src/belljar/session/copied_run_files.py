@@ -35,8 +35,10 @@ class CopiedRunFiles(HostRunFiles):
         self._fetched: dict[str, tuple[FileState, bytes | None]] = {}
         self.has_looked = False
 
-    async def look(self) -> None:
+    async def look(self, *, again: bool = True) -> None:
         """Ask the sandbox for the current state. If it is lost, the last state stays."""
+        if self.has_looked and not again:
+            return
         self.has_looked = True
         for _ in range(ROUNDS):
             known = len(self._places)

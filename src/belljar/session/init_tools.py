@@ -45,16 +45,17 @@ class InitTools:
         execution.on_output = on_output
         return execution
 
-    async def ask(self, argv: list[str]) -> str:
-        """The output of a program of the image, run in /; '' if there is no such program or it takes too long."""
+    async def ask(self, argv: list[str], cwd: str = "/", seconds: float = ASK_SECONDS) -> str:
+        """What a program of the image prints; '' if there is no such program or it takes too long."""
         output = bytearray()
 
-        def take(_: int, data: bytes) -> None:
-            output.extend(data[: ANSWER_MAX - len(output)])
+        def take(stream: int, data: bytes) -> None:
+            if stream == frames.STDOUT:
+                output.extend(data[: ANSWER_MAX - len(output)])
 
-        execution = self._spawn(argv, take, flags=Flag.DEFAULT_ENV, cwd=b"/", deadline=ASK_SECONDS)
+        execution = self._spawn(argv, take, flags=Flag.DEFAULT_ENV, cwd=os.fsencode(cwd), deadline=seconds)
         try:
-            await execution.ended_within(ASK_SECONDS + GRACE)
+            await execution.ended_within(seconds + GRACE)
         except BelljarError:  # no such program
             return ""
         finally:

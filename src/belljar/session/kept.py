@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anyio import to_thread
-
-from belljar import host as hosts
-from belljar.errors import EngineUnavailable, SessionNotFound, UsageError
+from belljar.errors import EngineUnavailable, SessionNotFound
 from belljar.options import SandboxOptions
 from belljar.policy import Policy
 from belljar.records import record
 from belljar.sandbox import rundir
 from belljar.sandbox.launch import engine_of
-from belljar.session.verbs import Verbs
 
 if TYPE_CHECKING:
-    from belljar.host import EngineName, Host
+    from belljar.host import Host
 
 
 @record
@@ -84,33 +80,7 @@ def policy(run_dir: Path) -> Policy:
     return Policy.load(saved) if isinstance(saved, str) else Policy.restored(saved)
 
 
-class KeptVerbs(Verbs):
-    metadata: dict[str, str]
-
-    @staticmethod
-    async def list(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
-        """The kept sessions of this host, oldest first.
-
-        for kept in await belljar.Session.list():
-            print(kept.id, kept.workspace, kept.metadata)
-        """
-        sessions = await to_thread.run_sync(facts, hosts.chosen(host, engine))
-        names = ("id", "image", "workspace", "started", "lease", "metadata")
-        return tuple(Kept(*(session[name] for name in names)) for session in sessions)
-
-    def stay(self, lease: float, **metadata: str) -> None:
-        """Make this a kept session: its sandbox outlives this process by `lease` seconds."""
-        session = self._box
-        if session.options.keep:
-            return
-        if not session.sandbox.options.keepable:
-            raise UsageError("this sandbox ends with the process that started it; keep=True makes one that stays")
-        session.extend(lease)
-        self.metadata = {**self.metadata, **metadata}
-        self._remember_options(keep=True, metadata=tuple(self.metadata.items()))
-
-    def _remember_options(self, **changed: Any) -> None:
-        """Change options, also for processes that attach to the session."""
-        options = replace(self._box.options, **changed)
-        rundir.remember(self._box.sandbox.run_dir, options)
-        self._box.options = options
+def listed(host: Host) -> tuple[Kept, ...]:
+    """The kept sessions of a host, oldest first. Blocks."""
+    names = ("id", "image", "workspace", "started", "lease", "metadata")
+    return tuple(Kept(*(session[name] for name in names)) for session in facts(host))

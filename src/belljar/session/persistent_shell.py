@@ -26,7 +26,7 @@ from belljar.records import record
 from belljar.session.bash_channel import Bash, BashState, Report
 from belljar.session.capture import Capture
 from belljar.session.collector import Listener
-from belljar.session.conclusion import Conclusion, cause_of
+from belljar.session.conclusion import cause_of
 from belljar.session.options import check, check_command
 from belljar.session.result import LOST_STATUS, Cause, Output, Result, Stream
 from belljar.session.running_command import GRACE, LAST_WORDS, SAFETY_NET
@@ -34,8 +34,9 @@ from belljar.session.shell_judging import ShellJudge
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
+    from belljar.session.commands import Commands
+    from belljar.session.conclusion import Conclusion
     from belljar.session.ledger import Entry
-    from belljar.session.session import Session
 
 INTERRUPT_SECONDS = 2.0  # a command that has not ended so long after Ctrl+C is killed
 REPORT_SECONDS = 2.0  # how long a new shell may take to report its state
@@ -66,11 +67,12 @@ class _Turn:
 
 
 class PersistentShell:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, commands: Commands) -> None:
+        self._commands, self._inside = commands, commands.inside
+        self._inside.lasting.add(self)
         self._bash: Bash | None = None
         self._bash_state: BashState | None = None
-        self._shell_judge = ShellJudge(session)
+        self._shell_judge = ShellJudge(commands.judge, self._inside)
         self._replaced = False
         """The shell ended between calls or with a cancelled one: the next result says so."""
         self._lock = anyio.Lock(fast_acquire=True)
@@ -80,8 +82,9 @@ class PersistentShell:
         self._captures = self._new_captures()
         self._terminal: Mapping[str, str] | None = None
         self._size = (24, 80)
-        self._prelude = ""
-        """Text that is run before the next command."""
+        self._env: Mapping[str, str] = {}
+        self._mount = 0
+        """What the running bash knows of the session's variables, and in which of its mounts it stands."""
 
     @property
     def cwd(self) -> str:
@@ -97,11 +100,6 @@ class PersistentShell:
     def ended(self) -> bool:
         """Whether no shell runs; the next call starts one."""
         return self._bash is None or self._bash.execution.over
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a call is under way."""
-        return self._turn is not None
 
     async def run(
         self,
@@ -119,16 +117,16 @@ class PersistentShell:
             raise UsageError("the persistent shell runs text; a list of arguments is for Session.run")
         check_command(command)
         check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
-        self._session._check_usable()
+        self._inside.link.check_loop()
         async with self._lock:
             verdict = await self._judge(command)
             self._listener = listener = Listener(on_output)
             try:
                 self._repeat_pending()
-                await self._session._standstill.passed()
+                await self._inside.standstill.passed()
                 while self._retire():  # the shell ended while its command was judged: judge again, for a new one
                     verdict = await self._judge(command)
-                    await self._session._standstill.passed()
+                    await self._inside.standstill.passed()
                 result = await self._call(verdict, timeout, grace)
                 if listener.failure is not None:
                     self._replaced = result.restarted  # the caller does not see this result
@@ -138,13 +136,15 @@ class PersistentShell:
                 self._listener = Listener(None)
 
     async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult:
-        conclusion = Conclusion.begun(self._session, verdict)
+        conclusion = self._commands.conclusion(verdict)
         bash = self._begin()
         self._turn = turn = _Turn(conclusion, verdict)
+        self._inside.in_call = True
         try:
             return await self._take_turn(bash, turn, timeout, grace)
         finally:
             self._turn = None
+            self._inside.in_call = False
             if turn.entry is not None:
                 turn.entry.end("killed", None, time.monotonic() - turn.begun)  # unless its end is recorded already
 
@@ -170,15 +170,6 @@ class PersistentShell:
         self._size = rows, cols
         if self._bash is not None and not self._bash.execution.over:
             self._bash.execution.resize(rows, cols)
-
-    def workspace_moved(self) -> None:
-        """The workspace was remounted: enter the current directory again before the next command."""
-        self._prelude += 'builtin cd -- "$PWD"\n' if self._bash is not None else ""
-
-    def export(self, variables: Mapping[str, str]) -> None:
-        """Set variables in a shell that runs already, before its next command."""
-        words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-        self._prelude += f"builtin export {words}\n" if self._bash is not None else ""
 
     def kill(self) -> None:
         """End the shell and all it runs; the next call starts a new one: `box.persistent.kill()`."""
@@ -242,11 +233,11 @@ class PersistentShell:
     def _begin(self) -> Bash:
         self._retire()
         if self._bash is None:
-            session = self._session
             terminal = self._terminal is not None
-            env = {**session.env, **(self._terminal or {})}
-            self._bash = Bash(session.sandbox.link, env, self._bash_state, self._take, terminal=terminal)
-            session._aftermath.new_oom_kills()  # earlier kills do not count for this shell
+            self._env, self._mount = self._inside.env, self._inside.mounts
+            env = {**self._env, **(self._terminal or {})}
+            self._bash = Bash(self._inside.link, env, self._bash_state, self._take, terminal=terminal)
+            self._inside.aftermath.new_oom_kills()  # earlier kills do not count for this shell
             if terminal:
                 self._bash.execution.resize(*self._size)
         return self._bash
@@ -256,7 +247,7 @@ class PersistentShell:
             report = await self._exchange(bash, turn, timeout, grace)
             if report is None:
                 body = await bash.execution.ended()
-                await self._session._aftermath.look()
+                await self._inside.aftermath.look()
                 return self._ended(bash, turn, body)
             if timeout is not None or turn.interrupted:
                 spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.begun)
@@ -271,20 +262,30 @@ class PersistentShell:
             bash.usage.stop()
 
     async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
-        prelude, self._prelude = self._prelude, ""
-        await bash.begin(prelude + turn.verdict.canonical, timeout, grace)
-        turn.entry = self._session._ledger.start(turn.verdict, self.cwd)
+        await bash.begin(self._news() + turn.verdict.canonical, timeout, grace)
+        turn.entry = self._commands.ledger.start(turn.verdict, self.cwd)
         bash.usage.begin()
         if timeout is None:
             return await bash.answer()
         with anyio.move_on_after(timeout + grace + stretched(SAFETY_NET)):
             return await bash.answer()
         # Our own event loop may have stood still: whatever had arrived by then is handled before the reply to this.
-        await self._session.sandbox.link.ping()
+        await self._inside.link.ping()
         with anyio.move_on_after(PATIENCE):
             return await bash.answer()
-        self._session.sandbox.link.close("its init missed a deadline")
+        self._inside.link.close("its init missed a deadline")
         return None
+
+    def _news(self) -> str:
+        """Text that tells a bash that runs already what has changed in the session: variables, and the mount."""
+        inside, text = self._inside, ""
+        words = [f"{name}={shlex.quote(value)}" for name, value in inside.env.items() if self._env.get(name) != value]
+        if words:
+            text += f"builtin export {' '.join(words)}\n"
+        if self._mount != inside.mounts:
+            text += 'builtin cd -- "$PWD"\n'
+        self._env, self._mount = inside.env, inside.mounts
+        return text
 
     async def _abandon(self, bash: Bash) -> None:
         """After a cancelled call: kill the shell, so that nothing of the call reaches the next one."""
@@ -303,11 +304,11 @@ class PersistentShell:
 
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
         used = bash.usage.end(await bash.look())
-        await self._session._aftermath.look()
+        await self._inside.aftermath.look()
         self._learn()
         self._shell_judge.learn(turn.verdict)
         slow = time.monotonic() - turn.begun > FILLS_NO_MEMORY
-        oom_kills = self._session._aftermath.new_oom_kills() if report.status or slow else 0
+        oom_kills = self._inside.aftermath.new_oom_kills() if report.status or slow else 0
         cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
             cause = "interrupted"
@@ -334,7 +335,8 @@ class PersistentShell:
     # Output.
 
     def _new_captures(self) -> tuple[Capture, Capture]:
-        return Capture("stdout", self._session.limits.output), Capture("stderr", self._session.limits.output)
+        limit = self._inside.options.limits.output
+        return Capture("stdout", limit), Capture("stderr", limit)
 
     def _take(self, stream: int, data: bytes) -> None:
         self._order += 1

@@ -24,7 +24,7 @@ import anyio
 
 from belljar.errors import BelljarError, SandboxLost, UsageError, WorkspaceError
 from belljar.limits import parse_size
-from belljar.options import PUBLIC, SandboxOptions, known, seconds, whole
+from belljar.options import PUBLIC, known, seconds, whole
 from belljar.patience import stretched
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session.judging import judged
@@ -33,7 +33,7 @@ from belljar.session.session import Session
 from belljar.tasks import see_through
 
 if TYPE_CHECKING:
-    from belljar.host import Host
+    pass
 
 IDLE_COST = 16 << 20  # estimated bytes of a waiting sandbox, with its container's bookkeeping on the host
 CHECK_SECONDS = 0.5  # a sandbox that takes longer to answer is not handed out
@@ -262,20 +262,6 @@ class Pool:
         assert self.loop is not None
         self._background.add(task := self.loop.create_task(work))
         task.add_done_callback(self._background.discard)
-
-
-async def claim(options: SandboxOptions, host: Host) -> Sandbox | None:
-    """A warm sandbox for these options, from a pool of this event loop; None if there is none."""
-    loop = asyncio.get_running_loop()
-    pools = [pool for pool in host.pools if pool.loop is loop]
-    if options.keep or options.id or not pools:
-        return None
-    kind = options.kind()
-    for door in (True, False) if options.door else (False,):  # without one, the commands' variables name it
-        for pool in pools:
-            if pool.options.door == door and pool.options.kind() == kind and (claimed := await pool.claim()):
-                return claimed
-    return None
 
 
 def _bytes(memory: int | str) -> int:

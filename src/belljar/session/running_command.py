@@ -18,15 +18,15 @@ from belljar.link.frames import Flag
 from belljar.patience import stretched
 from belljar.session.collector import Collector
 from belljar.session.command_input import CommandInput
-from belljar.session.conclusion import Conclusion
 from belljar.session.request import Request, encoded
 from belljar.session.result import Result
 from belljar.tasks import see_through
 
 if TYPE_CHECKING:
     from belljar.link.remote_command import Execution
-    from belljar.session.ledger import Entry
-    from belljar.session.session import Session
+    from belljar.session.conclusion import Conclusion
+    from belljar.session.inside import Inside
+    from belljar.session.ledger import Entry, Ledger
 
 GRACE = 2.0
 SAFETY_NET = 15.0  # the init enforces the deadline; so many seconds later the host treats the sandbox as lost
@@ -35,16 +35,25 @@ LAST_WORDS = 3.0  # how long to wait for the end of a cancelled command
 
 
 class RunningCommand:
-    def __init__(self, session: Session, request: Request, *, paced: bool = False, ring: int = 0) -> None:
-        self._session, self.request = session, request
+    def __init__(
+        self,
+        inside: Inside,
+        ledger: Ledger,
+        request: Request,
+        conclusion: Conclusion,
+        *,
+        paced: bool = False,
+        ring: int = 0,
+    ) -> None:
+        self._inside, self._ledger = inside, ledger
+        self.request, self.conclusion = request, conclusion
         options = request.options
-        combined = bool(options.get("combined") or options.get("pty"))
-        self.conclusion = Conclusion.begun(session, request.verdict, combined)
         self.grace, self.timeout = options.get("grace", GRACE), options.get("timeout")
         self._ring = ring
         self.execution = self._spawn(paced, ring)
         limit = options.get("output_limit")
-        cap = max(session.limits.output, 2 * (limit or 0))  # so that the first `limit` bytes all fit the head
+        # So that the first `limit` bytes all fit the head.
+        cap = max(inside.options.limits.output, 2 * (limit or 0))
         self.collector = Collector(
             self.execution, cap, grace=self.grace, limit=limit, on_output=options.get("on_output")
         )
@@ -71,7 +80,7 @@ class RunningCommand:
         """Add to the message which of our images has the program."""
         from belljar.session.hints import image_with  # most commands need none
 
-        name, image = os.path.basename(os.fsdecode(self.request.argv[0])), self._session.image
+        name, image = os.path.basename(os.fsdecode(self.request.argv[0])), self._inside.options.image
         if (better := image_with(name)) is not None and better != image:
             error.args = (f"{error}; the image {image!r} has none, {better!r} has",)
 
@@ -83,7 +92,7 @@ class RunningCommand:
         if ring or flags & Flag.PTY:  # it may be detached later
             tag = encoded(request.verdict.canonical)[:LONGEST_TAG]
         try:
-            return self._session.sandbox.link.spawn(
+            return self._inside.link.spawn(
                 request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=self.timeout,
                 grace=self.grace, ring=ring, tag=tag, paced=paced, size=request.options.get("size") or (24, 80),
             )  # fmt: skip
@@ -93,7 +102,7 @@ class RunningCommand:
     def _record(self) -> Entry:
         """Written while the command starts. With BELLJAR_AUDIT=required its verdict has been written before."""
         try:
-            return self._session._ledger.start(self.request.verdict, os.fsdecode(self.request.cwd), self.request.env)
+            return self._ledger.start(self.request.verdict, os.fsdecode(self.request.cwd), self.request.env)
         except AuditError:
             self.execution.abandon()
             raise
@@ -102,13 +111,13 @@ class RunningCommand:
         """Wait for its end; by then all its processes are gone."""
         try:
             body = await self._ended()
-            await self._session._aftermath.look()
+            await self._inside.aftermath.look()
             result = self.conclusion.ended(self.collector.captures, body, self.collector.stopped)
         except SandboxLost as lost:
             result = self.conclusion.lost(self.collector.captures, time.time(), lost)
         self.entry.concluded(result)
         if result.oom_kills:
-            self._session._aftermath.new_oom_kills()  # so that the persistent shell does not count them
+            self._inside.aftermath.new_oom_kills()  # so that the persistent shell does not count them
         if self.collector.listener.failure is not None:
             raise self.collector.listener.failure
         return result
@@ -122,7 +131,7 @@ class RunningCommand:
         with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_WORDS)):
             self.execution.abandon()
             if self._ring:  # nobody waits for a background command's end
-                self._session.sandbox.link.forget(self.execution)
+                self._inside.link.forget(self.execution)
             else:
                 await self.execution.ended()
 

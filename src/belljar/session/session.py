@@ -8,9 +8,10 @@ run("make test")
 
 from __future__ import annotations
 
+import asyncio
+import builtins
 import contextlib
-import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
@@ -26,22 +27,21 @@ from belljar.patience import stretched
 from belljar.policy import Policy
 from belljar.sandbox.cgroup import usage
 from belljar.sandbox.sandbox import Sandbox
+from belljar.session import kept
 from belljar.session import options as checks
-from belljar.session.aftermath import Aftermath
+from belljar.session.commands import Commands
+from belljar.session.door import SessionDoor, under_policy
+from belljar.session.inside import Inside
 from belljar.session.judging import Judge
-from belljar.session.kept import KeptVerbs
+from belljar.session.kept import Kept
 from belljar.session.ledger import Ledger
-from belljar.session.network_verbs import NetworkVerbs, under_policy
-from belljar.session.options import AttachOptions, Command, Options
-from belljar.session.request import Request, encoded, environment, flags_of
-from belljar.session.result import Result, Surroundings
-from belljar.session.running_command import RunningCommand
-from belljar.session.shell_verbs import ShellVerbs
-from belljar.session.staged_verbs import StagedVerbs
-from belljar.session.standstill import Standstill
+from belljar.session.options import AttachOptions, Command, Options, RunOptions
+from belljar.session.request import Request
+from belljar.session.result import Result
+from belljar.session.shells import Shells
+from belljar.session.staged import Staged
 from belljar.session.watched_run import Run
 from belljar.tasks import beside, see_through
-from belljar.workspace.cwd import inside
 from belljar.workspace.pinned import Workspace
 
 if TYPE_CHECKING:
@@ -49,18 +49,23 @@ if TYPE_CHECKING:
 
     from belljar.audit.writer import Audit
     from belljar.host import EngineName, Host
+    from belljar.network.allow import Allow
     from belljar.policy.approvals import Approvals
     from belljar.policy.verdict import Verdict
+    from belljar.session.background_shell import Shell
+    from belljar.session.files import Files
+    from belljar.session.init_tools import InitTools
     from belljar.session.options import Approver
+    from belljar.session.persistent_shell import PersistentShell
+    from belljar.staged.apply import Applied
+    from belljar.staged.area import Point
+    from belljar.staged.change import Change
+    from belljar.staged.review import Shown
 
 LAST_REFRESH_SECONDS = 1.0  # how long a closing session waits for the init to say how its shells ended
-_NOT_OPEN = (
-    "this session is not open, or was closed: use it inside `async with belljar.Session(...) as box:` "
-    "(belljar.sync: `with`), or open() it first"
-)
 
 
-class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
+class Session:
     """One sandbox and the commands that run in it.
 
     async with belljar.Session(workspace=".", limits=belljar.Limits(memory="1g")) as box:
@@ -102,24 +107,21 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self._ledger = Ledger(audit or host.audit)
         is_staged = options.changes == "staged"
         self._judge = Judge(options.policy, approve, self._ledger, staged=is_staged)
-        if is_staged:
-            self._judge.when_admitted = self._before_command
-        self.allow = under_policy(options.network, self.policy)
-        self.options = replace(
+        allow = under_policy(options.network, self.policy)
+        options = replace(
             options,
             policy=self.policy,
-            network=self.allow or options.network_mode,
+            network=allow or options.network_mode,
             reserved=(*options.reserved, *([str(audit.where)] if audit else ())),
         )
-        self.env, self.metadata = dict(options.env), dict(options.metadata)
-        self._surroundings = Surroundings(self.network, options.limits, options.image, is_staged)
-        self._sandbox: Sandbox | None = None
+        self._inside = Inside(options)
+        self.door = SessionDoor(self._inside, self._judge, self._ledger, allow)
+        self._commands = Commands(self._inside, self._judge, self._ledger, self.door)
+        self.shells = Shells(self._commands)
+        self.staged = Staged(self._inside, self._ledger, self.shells, host)
+        if is_staged:
+            self._judge.when_admitted = self.staged.before_command
         self._opening = self._attached = False
-        self._standstill = Standstill(
-            lambda: self.sandbox, lambda: self._persistent is not None and self._persistent.is_busy
-        )
-        ShellVerbs.__init__(self)
-        self._aftermath_or_none: Aftermath | None = None
 
     # Life.
 
@@ -136,7 +138,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     async def open(self) -> Self:
         """Start the sandbox, or take a warm one. Does nothing if the session is open: `await box.open()`."""
-        if self._sandbox is not None:
+        if self._inside.was_entered:
             return self
         if self._opening:
             raise UsageError("another task is opening this session; use one session per task")
@@ -147,31 +149,47 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             self._opening = False
 
     async def _open(self) -> Self:
-        from belljar.session import pool  # imports this module
+        return await self._adopt(await self._claim() or await Sandbox.launch(self.options, self.host))
 
-        claimed = await pool.claim(self.options, self.host)
-        return await self._adopt(claimed or await Sandbox.launch(self.options, self.host))
+    async def _claim(self) -> Sandbox | None:
+        """A warm sandbox for these options, from a pool of this event loop; None if there is none."""
+        loop, options = asyncio.get_running_loop(), self.options
+        pools = [pool for pool in self.host.pools if pool.loop is loop]
+        if options.keep or options.id or not pools:
+            return None
+        kind = options.kind()
+        for door in (True, False) if options.door else (False,):  # without one, the commands' variables name it
+            for pool in pools:
+                if pool.options.door == door and pool.options.kind() == kind:
+                    claimed: Sandbox | None = await pool.claim()
+                    if claimed is not None:
+                        return claimed
+        return None
 
     async def _adopt(self, sandbox: Sandbox) -> Self:
         """Make the sandbox this session's own; it is destroyed if that fails."""
         try:
             self._enter(sandbox)
-            self._ledger.record("session_open", image=self.image, workspace=self.workspace.path,
-                               network=self.network, policy=self.policy.name)  # fmt: skip
-            self._remember_options()
-            await self._copy_in()
-            await self._open_door()
+            self._ledger.record(
+                "session_open",
+                image=self.image,
+                workspace=self.workspace.path,
+                network=self.network,
+                policy=self.policy.name,
+            )
+            self._inside.remember()
+            await self.staged.copy_in()
+            await self.door.open()
         except BaseException:
-            self._close_door()
-            self._sandbox = None
+            self.door.close()
+            self._inside.leave()
             await sandbox.destroy()
             raise
         return self
 
     def _enter(self, sandbox: Sandbox) -> None:
-        self._sandbox, self._ledger.session = sandbox, sandbox.id
-        self._aftermath_or_none = Aftermath(sandbox, self._staged_upper(), self._copied_files())
-        self._remember_mount()
+        self._ledger.session = sandbox.id
+        self.staged.enter(sandbox)
 
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
@@ -191,7 +209,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             session._attached = True
             session._enter(sandbox)
             await session.refresh()
-            await session._reopen_door()
+            await session.door.reopen()
         except BaseException:
             sandbox.disconnect()
             raise
@@ -208,28 +226,37 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         return await session._adopt(sandbox)
 
     async def close(self) -> None:
-        """End the sandbox; a kept one runs on until its lease ends: `await box.close()`."""
-        sandbox = self._sandbox
-        if sandbox is None:
+        """End the sandbox; a kept one runs on until its lease ends: `await box.close()`.
+
+        Whatever happens meanwhile, the sandbox is let go of, every start in the audit trail gets its one end, and the
+        session its `session_close`: also if the sandbox has died, and if this call is cancelled.
+        """
+        if not self._inside.was_entered:
             return
-        keep = self.options.keep
+        sandbox = self.sandbox
         try:
             await self._last_refresh()
-            await self._copy_out_at_last()
+            await self.staged.copy_out_at_last()
         finally:
-            self._close_door()
-            self._sandbox = None
+            self._inside.leave()
+            await see_through(self._let_go(sandbox))
+
+    async def _let_go(self, sandbox: Sandbox) -> None:
+        keep = self.options.keep
+        try:
+            self.door.close()
             if keep:
                 sandbox.disconnect()
-            elif self._busy or self.is_staged:
+            elif self._inside.is_busy or self.is_staged:
                 await sandbox.destroy()
-                await see_through(to_thread.run_sync(self._forget_if_unchanged, sandbox.id))
+                await to_thread.run_sync(self.staged.forget_if_unchanged, sandbox.id)
             else:
                 await sandbox.retire()
-        self._ledger.close("detached" if keep else "killed")
-        if not (self._attached and keep):  # an attached session that stays kept was not closed
-            self._ledger.record("session_close", kept=keep)
-        await to_thread.run_sync(self.audit.flush)
+        finally:
+            self._ledger.close("detached" if keep else "killed")
+            if not (self._attached and keep):  # an attached session that stays kept was not closed
+                self._ledger.record("session_close", kept=keep)
+            await to_thread.run_sync(self.audit.flush)
 
     async def _last_refresh(self) -> None:
         """Record how the background shells ended."""
@@ -243,23 +270,56 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     def extend(self, lease: float) -> None:
         """Change the lease: how many seconds the sandbox runs on without a host: `box.extend(3600)`."""
-        self.options = replace(self.options, lease=lease)
-        self.sandbox.link.lease(lease)
+        self._inside.options = replace(self.options, lease=lease)
+        self._inside.link.lease(lease)
 
     async def stop(self) -> None:
         """End the sandbox, even a kept one: `await box.stop()`."""
-        self.options = replace(self.options, keep=False)
+        self._inside.options = replace(self.options, keep=False)
         await self.close()
+
+    def stay(self, lease: float, **metadata: str) -> None:
+        """Make this a kept session: its sandbox outlives this process by `lease` seconds."""
+        if self.options.keep:
+            return
+        if not self.sandbox.options.keepable:
+            raise UsageError("this sandbox ends with the process that started it; keep=True makes one that stays")
+        self.extend(lease)
+        self._inside.remember(keep=True, metadata=tuple({**self.metadata, **metadata}.items()))
+
+    @staticmethod
+    async def list(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
+        """The kept sessions of this host, oldest first.
+
+        for kept in await belljar.Session.list():
+            print(kept.id, kept.workspace, kept.metadata)
+        """
+        return await to_thread.run_sync(kept.listed, hosts.chosen(host, engine))
+
+    async def until_lost(self) -> None:
+        """Wait until the sandbox is gone: `await box.until_lost()`."""
+        gone = anyio.Event()
+        self._inside.link.when_lost(gone.set)
+        if self.is_open:
+            await gone.wait()
+
+    # What it is.
 
     @property
     def sandbox(self) -> Sandbox:
-        if self._sandbox is None:
-            raise UsageError(_NOT_OPEN)
-        return self._sandbox
+        return self._inside.sandbox
+
+    @property
+    def options(self) -> SandboxOptions:
+        return self._inside.options
 
     @property
     def id(self) -> str:
         return self.sandbox.id
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.sandbox.workspace
 
     @property
     def image(self) -> str:
@@ -275,8 +335,19 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         return self.options.network_mode
 
     @property
-    def workspace(self) -> Workspace:
-        return self.sandbox.workspace
+    def metadata(self) -> dict[str, str]:
+        """The notes that it was opened with."""
+        return dict(self.options.metadata)
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The variables of each command."""
+        return self._inside.env
+
+    @property
+    def allow(self) -> Allow | None:
+        """The hosts that can be reached, if there is a door."""
+        return self.door.allow
 
     @property
     def audit(self) -> Audit:
@@ -293,11 +364,12 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     @property
     def is_open(self) -> bool:
-        return self._sandbox is not None and self._sandbox.link.lost is None
+        return self._inside.is_open
 
-    async def ask(self, question: Verdict) -> None:
-        """Ask the approver something that is not about a command; PolicyDenied unless the answer is yes."""
-        await self._judge.ask(question)
+    @property
+    def is_staged(self) -> bool:
+        """Whether changes are kept aside until someone applies them."""
+        return self.staged.is_on
 
     def usage(self) -> dict[str, int]:
         """Memory (bytes) and processes of the whole sandbox: `box.usage()["memory"]`; empty for a remote engine."""
@@ -310,8 +382,8 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
         result = await box.run("pytest -q", timeout=60, env={"CI": "1"}, cwd="src")
         """
-        request = await self._admitted(command, options, "run", without=("stdin_open",))
-        async with RunningCommand(self, request) as running:
+        request = await self._commands.admitted(command, options, "run", without=("stdin_open",))
+        async with self._commands.begin(request) as running:
             await running.input.feed()
             return await running.conclude()
 
@@ -322,9 +394,9 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         async with box.stream("npm test") as events:
             async for event in events: ...
         """
-        request = await self._admitted(command, options, "stream")
-        async with RunningCommand(self, request, paced=True) as running:
-            run = Run(running.collector, running.input, lambda: self._take_over(running))
+        request = await self._commands.admitted(command, options, "stream")
+        async with self._commands.begin(request, paced=True) as running:
+            run = Run(running.collector, running.input, lambda: self.shells.take_over(running))
             async with beside() as tasks:
                 tasks.start_soon(running.input.feed)
                 tasks.start_soon(run.follow, running.conclude)
@@ -340,53 +412,180 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         request = await box.admit("make test", timeout=60)
         result = await box.run(request)
         """
-        return await self._admit(command, checks.check(options, "admit"), policy, question)
+        return await self._commands.admit(command, checks.check(options, "admit"), policy, question)
 
-    async def _admitted(
-        self, command: Command | Request, options: Options, where: str, without: tuple[str, ...] = ()
-    ) -> Request:
-        self._check_usable()
-        if isinstance(command, Request):
-            if command.admitted_by is not self or options:
-                raise UsageError("a Request takes no more options and runs only in the session that admitted it")
-            request = command
-        else:
-            request = await self._admit(command, checks.check(options, where, without))
-        await self._standstill.passed()
-        return request
-
-    async def _admit(
-        self, command: Command, options: Options, policy: Policy | None = None, question: str | None = None
-    ) -> Request:
-        checks.check_command(command)
-        cwd = self.resolve_cwd(options.get("cwd"))
-        env = {**self.env, **(options.get("env") or {})}
-        verdict = await self._judge.admit(command, policy=policy, question=question, cwd=cwd, env=env)
-        argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(encoded(word) for word in command)
-        raw_cwd = b"" if cwd == "/workspace" and not self.is_staged else encoded(cwd)
-        return Request(
-            verdict, argv, flags_of(command, options), raw_cwd, environment(env, options), options, admitted_by=self
-        )
+    async def ask(self, question: Verdict) -> None:
+        """Ask the approver something that is not about a command; PolicyDenied unless the answer is yes."""
+        await self._judge.ask(question)
 
     def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
         """The path of a working directory inside the sandbox; UsageError if it is outside the workspace."""
-        is_visible = self.sandbox.engine.capabilities.binds and not self.is_staged
-        root = self.workspace.descriptor if is_visible else None
-        return inside(self.workspace.path, None if cwd is None else os.fspath(cwd), root=root)
+        return self._commands.resolve_cwd(cwd)
 
-    def _check_usable(self) -> None:
-        """Raises unless the session is open and used in the event loop that opened it."""
-        self.sandbox.link.check_loop()
+    # Shells.
+
+    async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
+        """Start a background shell. It runs until it ends, is killed or the session closes.
+
+        shell = await box.start("npm run dev")
+        chunk = await shell.read()
+        """
+        return await self.shells.start(command, ring=ring, **options)
+
+    async def yielding(
+        self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
+    ) -> Result | Shell:
+        """Run a command; after `yield_after` seconds it goes on as a background shell.
+
+        result_or_shell = await box.yielding("make", yield_after=10)
+        """
+        return await self.shells.yielding(command, yield_after=yield_after, **options)
+
+    def shell(self, id: str) -> Shell:
+        """One of the background shells: `box.shell("shell_00000001")`."""
+        return self.shells.get(id)
+
+    async def refresh(self) -> builtins.list[Shell]:
+        """Ask the sandbox for all its shells, also those that other processes started.
+
+        shells = await box.refresh()
+        """
+        return await self.shells.refresh()
+
+    async def cleanup(self) -> int:
+        """Forget the shells that have ended, and return how many there were: `await box.cleanup()`."""
+        return await self.shells.cleanup()
 
     @property
-    def _aftermath(self) -> Aftermath:
-        self._check_usable()
-        assert self._aftermath_or_none is not None
-        return self._aftermath_or_none
+    def persistent(self) -> PersistentShell:
+        """One bash that keeps its state from call to call: `await box.persistent.run("cd src")`."""
+        return self.shells.persistent
 
-    def _workspace_moved(self) -> None:
-        """The workspace was remounted: open directories of the old mount are stale."""
-        if self._persistent is not None:
-            self._persistent.workspace_moved()
-        if self._aftermath_or_none is not None and self._sandbox is not None:
-            self._aftermath_or_none.moved(self._staged_upper())
+    # Files and network.
+
+    @property
+    def files(self) -> Files:
+        """The sandbox's files: `await box.files.read("src/app.py")`."""
+        return self._inside.files
+
+    @property
+    def init_tools(self) -> InitTools:
+        return self._inside.tools
+
+    async def forward(self, port: int, *, at: int = 0) -> str:
+        """Make a server in the sandbox reachable on 127.0.0.1 of this machine; the sandbox still has no network.
+
+        url = await box.forward(8000)
+        """
+        return await self.door.forward(port, at=at)
+
+    async def allow_host(self, *hosts: str) -> None:
+        """Allow more hosts from now on; opens a door if the session has none.
+
+        await box.allow_host("api.example.com")
+        """
+        await self.door.allow_host(*hosts)
+
+    async def listening(self) -> tuple[int, ...]:
+        """The ports that servers in the sandbox listen on now: `for port in await box.listening(): ...`."""
+        return await self.door.listening()
+
+    # Staged changes: only with `changes="staged"`.
+
+    async def changes(self) -> builtins.list[Change]:
+        """What differs from the host's files: `for change in await box.changes(): print(change.kind, change.path)`."""
+        return await self.staged.changes()
+
+    async def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
+        """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session.
+
+        print(await box.diff(["src"]))
+        """
+        return await self.staged.diff(paths, against=against.staged if against is not None else None)
+
+    async def apply(
+        self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
+    ) -> Applied:
+        """Write changes to the real workspace. `Conflict` if the host changed the same files meanwhile; with `merge`,
+        only if both changed the same lines of a text file, or this cannot be known.
+
+        await box.apply(["src/app.py"])
+        """
+        return await self.staged.apply(paths, force=force, merge=merge, runs_later=runs_later)
+
+    async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
+        """All changes, or those at or below some paths, for somebody who decides about them.
+
+        seen = await box.show(); print("".join(shown.text for shown in seen.values()))
+        """
+        return await self.staged.show(paths)
+
+    async def apply_shown(self, seen: Mapping[Change, Shown]) -> Applied:
+        """Apply changes exactly as `show` gave them. `Conflict` if the sandbox has changed any of them since. Files
+        that the host would run by itself are left out.
+
+        await box.apply_shown({change: shown for change, shown in seen.items() if change.path == "app.py"})
+        """
+        return await self.staged.apply_shown(seen)
+
+    async def undo_apply(self) -> builtins.list[str]:
+        """Undo the last apply; each apply can be undone once: `await box.undo_apply()`."""
+        return await self.staged.undo_apply()
+
+    async def discard(self, paths: Iterable[str] | None = None) -> builtins.list[str]:
+        """Drop changes: the sandbox sees the host's files again.
+
+        await box.discard(["build"])
+        """
+        return await self.staged.discard(paths)
+
+    async def copy_out(self) -> None:
+        """Copy changes to the host, if the engine shares no files with us: `await box.copy_out()`."""
+        await self.staged.copy_out()
+
+    async def checkpoint(self, name: str = "") -> Point:
+        """Remember the files as they are now: `point = await box.checkpoint("before refactor")`."""
+        return await self.staged.checkpoint(name)
+
+    def checkpoints(self) -> builtins.list[Point]:
+        """The checkpoints, oldest first: `names = [point.name for point in box.checkpoints()]`."""
+        return self.staged.checkpoints()
+
+    async def rollback(self, point: Point | str | None = None) -> Point:
+        """Go back to a checkpoint (by default the last one). All that runs is killed first, foreground commands too.
+
+        await box.rollback(point)
+        """
+        return await self.staged.rollback(point)
+
+    def left_out(self, point: Point) -> builtins.list[str]:
+        """The directories that a checkpoint does not contain: /tmp or home, if they were too large.
+
+        if box.left_out(point): print("your virtual environment stays as it is")
+        """
+        return self.staged.left_out(point)
+
+    async def forget_checkpoint(self, point: Point) -> None:
+        """Forget a checkpoint; the current files stay as they are: `await box.forget_checkpoint(point)`."""
+        await self.staged.forget_checkpoint(point)
+
+    async def fork(self, **options: Any) -> Session:
+        """A new session that begins with a copy of these files: `twin = await box.fork()`."""
+        await self.staged.checkpoint("fork")
+        live: Any = {"approve": self._judge.approver, "host": self.host}
+        live |= {name: options.pop(name) for name in ("approve", "audit", "host") if name in options}
+        ours: Any = {"network": self.allow or self.network, "env": self.env}
+        own = {"keep": False, "keepable": False, "id": None, "base": self.id}
+        twin = type(self).of(replace(self.options, **{**ours, **options, **own}), **live)
+        return await twin.open()
+
+
+async def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpack[RunOptions]) -> Result:
+    """Run one command in a throwaway sandbox: `result = await belljar.run("pytest -q", workspace=".", timeout=60)`."""
+    known(options, RunOptions.__annotations__.keys(), "run")
+    command_options: Any = {name: value for name, value in options.items() if name in Options.__annotations__}
+    session_options: Any = {name: value for name, value in options.items() if name not in command_options}
+    checks.check_command(command)
+    checks.check(command_options, "run")
+    async with Session(workspace, **session_options) as box:
+        return await box.run(command, **command_options)

@@ -15,7 +15,8 @@ from belljar.session.judging import judged
 if TYPE_CHECKING:
     from belljar.policy import Policy, Verdict
     from belljar.session.bash_channel import BashState
-    from belljar.session.session import Session
+    from belljar.session.inside import Inside
+    from belljar.session.judging import Judge
 
 MOST_VERDICTS = 64  # remembered
 IN_THE_SHELL = frozenset({"source", ".", "eval", "trap"})
@@ -23,8 +24,8 @@ IN_THE_SHELL = frozenset({"source", ".", "eval", "trap"})
 
 
 class ShellJudge:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, judge: Judge, inside: Inside) -> None:
+        self._judge, self._inside = judge, inside
         self._known: ShellState | None = None
         """What the policy concluded about the shell from the commands it judged."""
         self.unsure = False
@@ -41,7 +42,7 @@ class ShellJudge:
         self._known = verdict.state_after
         if any(effect.kind.startswith("exec.") and effect.program in IN_THE_SHELL for effect in verdict.effects):
             self.unsure = True
-            fresh = ShellState.fresh(WORKSPACE, self._session.env)
+            fresh = ShellState.fresh(WORKSPACE, self._inside.env)
             self._known = self._known and _with_unknown_variables(self._known, fresh)
 
     async def admit(self, command: str, reported: BashState | None) -> Verdict:
@@ -50,15 +51,15 @@ class ShellJudge:
         remembered = None if self.unsure else self._remembered(command, now)
         if self.unsure and await self._depends_on_place(command, now):
             now = replace(now, cwd=UNKNOWN)
-        verdict = await self._session._judge.admit(command, shell_state=now, known=remembered)
+        verdict = await self._judge.admit(command, shell_state=now, known=remembered)
         if len(self._verdicts) >= MOST_VERDICTS:
             self._verdicts.clear()
-        self._verdicts[command] = now, self._session.policy, verdict
+        self._verdicts[command] = now, self._judge.policy, verdict
         return verdict
 
     async def _depends_on_place(self, command: str, now: ShellState) -> bool:
         """Whether the verdict here is milder than in the workspace, where the command would do the most harm."""
-        policy = self._session.policy
+        policy = self._judge.policy
         here = await judged(policy, command, shell_state=now)
         there = await judged(policy, command, shell_state=replace(now, cwd=WORKSPACE))
         return DECISIONS.index(there.decision) > DECISIONS.index(here.decision)
@@ -67,7 +68,7 @@ class ShellJudge:
         """The state to judge with; the same object as long as nothing changes."""
         if self._merged is None or self._merged[0] is not self._known or self._merged[1] is not reported:
             cwd = reported.cwd if reported else WORKSPACE
-            known = self._known or ShellState.fresh(cwd, self._session.env)
+            known = self._known or ShellState.fresh(cwd, self._inside.env)
             variables = reported.variables if reported else {}
             self._merged = self._known, reported, replace(known, cwd=cwd, env=known.env | variables)
         return self._merged[2]
@@ -75,7 +76,7 @@ class ShellJudge:
     def _remembered(self, command: str, now: ShellState) -> Verdict | None:
         """The verdict on the same command in the same state: agents repeat themselves."""
         state, policy, verdict = self._verdicts.get(command, (None, None, None))
-        return verdict if state is not None and _equal(state, now) and policy is self._session.policy else None
+        return verdict if state is not None and _equal(state, now) and policy is self._judge.policy else None
 
 
 def _equal(state: ShellState, other: ShellState) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from belljar import host as _hosts
 from belljar.options import known as _known
-from belljar.session import throwaway as _throwaway
+from belljar.session import session as _sessions
 from belljar.session.options import AttachOptions, Command, RunOptions
 from belljar.session.result import Result
 from belljar.sync.loop import Loop as _Loop
@@ -35,7 +35,7 @@ def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpac
     """
     _known(options, RunOptions.__annotations__.keys(), "run")
     host = _hosts.chosen(options.get("host"), options.get("engine"))
-    return _Loop(host).call(_throwaway.run, command, workspace, **options)
+    return _Loop(host).call(_sessions.run, command, workspace, **options)
 
 
 def attach(id: str, **options: Unpack[AttachOptions]) -> Session:

@@ -11,12 +11,14 @@ from typing import Self, Unpack
 from belljar import host as hosts
 from belljar.host import EngineName, Host
 from belljar.limits import Limits
+from belljar.network.allow import Allow
 from belljar.options import known
 from belljar.policy import Policy
 from belljar.policy.approvals import Approvals
-from belljar.session import background_shell
+from belljar.session import background_shell, shells, staged
 from belljar.session import pool as pools
 from belljar.session import session as sessions
+from belljar.session.door import SessionDoor
 from belljar.session.kept import Kept
 from belljar.session.options import AttachOptions, ClaimOptions, Command, OpenOptions, Options, SessionOptions
 from belljar.session.request import Request
@@ -26,6 +28,62 @@ from belljar.sync.files import Files
 from belljar.sync.loop import Loop
 from belljar.sync.shells import PersistentShell, Run, Shell
 from belljar.workspace.pinned import Workspace
+
+
+class Door(Facade[SessionDoor]):
+    """`box.door` of a blocking session: `box.door.allow_host("api.example.com")`."""
+
+    allow = Same[Allow | None]("What it lets through; None: it is not open.")
+    allow_host = blocking(SessionDoor.allow_host)
+    forward = blocking(SessionDoor.forward)
+    listening = blocking(SessionDoor.listening)
+
+
+class Staged(Facade[staged.Staged]):
+    """`box.staged` of a blocking session: `box.staged.apply(["src"])`."""
+
+    is_on = Same[bool]("Whether changes are kept aside until someone applies them.")
+    changes = blocking(staged.Staged.changes)
+    apply = blocking(staged.Staged.apply)
+    show = blocking(staged.Staged.show)
+    apply_shown = blocking(staged.Staged.apply_shown)
+    undo_apply = blocking(staged.Staged.undo_apply)
+    discard = blocking(staged.Staged.discard)
+    checkpoint = blocking(staged.Staged.checkpoint)
+    checkpoints = same(staged.Staged.checkpoints)
+    left_out = same(staged.Staged.left_out)
+    forget_checkpoint = blocking(staged.Staged.forget_checkpoint)
+    rollback = blocking(staged.Staged.rollback)
+
+    def diff(self, paths: Iterable[str] | None = None, *, against: Staged | None = None) -> str:
+        """Changes as a unified diff, or the difference to another session's files: `print(box.staged.diff())`."""
+        return self._loop.call(self._of.diff, paths, against=against._of if against else None)
+
+
+class Shells(Facade[shells.Shells]):
+    """`box.shells` of a blocking session: `shell = box.shells.start("npm run dev")`."""
+
+    cleanup = blocking(shells.Shells.cleanup)
+
+    def __call__(self) -> builtins.list[Shell]:
+        return [Shell(self._loop, shell) for shell in self._of()]
+
+    def get(self, id: str) -> Shell:
+        return Shell(self._loop, self._of.get(id))
+
+    def refresh(self) -> builtins.list[Shell]:
+        return [Shell(self._loop, shell) for shell in self._loop.call(self._of.refresh)]
+
+    def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
+        return Shell(self._loop, self._loop.call(self._of.start, command, ring=ring, **options))
+
+    def yielding(self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
+        outcome = self._loop.call(self._of.yielding, command, yield_after=yield_after, **options)
+        return Shell(self._loop, outcome) if isinstance(outcome, background_shell.Shell) else outcome
+
+    @property
+    def persistent(self) -> PersistentShell:
+        return PersistentShell(self._loop, self._of.persistent)
 
 
 class Session(Facade[sessions.Session]):
@@ -76,6 +134,7 @@ class Session(Facade[sessions.Session]):
     policy = Same[Policy]()
     approvals = Same[Approvals]("Answers that hold for more than one command.")
     is_open = Same[bool]()
+    until_lost = blocking(sessions.Session.until_lost)
     is_staged = Same[bool]("Whether changes are kept aside until someone applies them.")
     metadata = Same[dict[str, str]]("The notes that it was opened with.")
     usage = same(sessions.Session.usage)
@@ -96,34 +155,34 @@ class Session(Facade[sessions.Session]):
         with self._loop.within(self._of.stream(command, **options)) as run:
             yield Run(self._loop, run)
 
+    @property
+    def shells(self) -> Shells:
+        """The shells of this session: `[shell.status for shell in box.shells()]`."""
+        return Shells(self._loop, self._of.shells)
+
     def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
         """Start a background shell: `shell = box.start("npm run dev")`."""
-        return Shell(self._loop, self._loop.call(self._of.start, command, ring=ring, **options))
+        return self.shells.start(command, ring=ring, **options)
 
     def yielding(self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
         """Run a command; after `yield_after` seconds it goes on as a background shell.
 
         outcome = box.yielding("make", yield_after=10)
         """
-        outcome = self._loop.call(self._of.yielding, command, yield_after=yield_after, **options)
-        return Shell(self._loop, outcome) if isinstance(outcome, background_shell.Shell) else outcome
-
-    def shells(self) -> builtins.list[Shell]:
-        """The background shells that are known here: `[shell.status for shell in box.shells()]`."""
-        return [Shell(self._loop, shell) for shell in self._of.shells()]
+        return self.shells.yielding(command, yield_after=yield_after, **options)
 
     def shell(self, id: str) -> Shell:
         """One of the background shells: `box.shell("shell_00000001")`."""
-        return Shell(self._loop, self._of.shell(id))
+        return self.shells.get(id)
 
     def refresh(self) -> builtins.list[Shell]:
         """Ask the sandbox for its shells, also those that other processes started: `box.refresh()`."""
-        return [Shell(self._loop, shell) for shell in self._loop.call(self._of.refresh)]
+        return self.shells.refresh()
 
     @property
     def persistent(self) -> PersistentShell:
         """The one bash whose state holds from call to call: `box.persistent.run("cd src")`."""
-        return PersistentShell(self._loop, self._of.persistent)
+        return self.shells.persistent
 
     # Staged changes.
 
@@ -152,6 +211,16 @@ class Session(Facade[sessions.Session]):
     forward = blocking(sessions.Session.forward)
     listening = blocking(sessions.Session.listening)
     allow_host = blocking(sessions.Session.allow_host)
+
+    @property
+    def staged(self) -> Staged:
+        """The changes that are kept aside: `box.staged.apply(["src"])`."""
+        return Staged(self._loop, self._of.staged)
+
+    @property
+    def door(self) -> Door:
+        """The hosts and ports that are open: `box.door.forward(8000)`."""
+        return Door(self._loop, self._of.door)
 
     @property
     def files(self) -> Files:

@@ -114,6 +114,9 @@ class HostRunFiles:
     def __del__(self) -> None:
         os.close(self._root)
 
+    async def look(self, *, again: bool = True) -> None:
+        """Ask for the current state where it is not on this machine; `again`: also if that was done before."""
+
     def before(self, busy: bool = False) -> Snapshot:
         """The current state. While other commands run (`busy`), files that were written since the last look are in the
         next result: whether a command or the user wrote them is unknown."""

@@ -12,7 +12,7 @@ import pytest
 from belljar.errors import UsageError
 from belljar.network.allow import Allow
 from belljar.policy import Policy
-from belljar.session.network_verbs import under_policy
+from belljar.session.door import under_policy
 from belljar.surfaces.cli import settings
 from belljar.surfaces.cli.parser import build
 from belljar.surfaces.cli.sandbox_options import policy_of

@@ -11,8 +11,6 @@ import shlex
 from anyio.from_thread import BlockingPortal
 
 from belljar.errors import BelljarError
-from belljar.link import frames
-from belljar.link.frames import Flag
 from belljar.patterns import lazy_pattern
 from belljar.records import record
 from belljar.session.session import Session
@@ -20,7 +18,6 @@ from belljar.surfaces.cli.own_commands import COMMANDS
 
 SECONDS = 10.0  # the user can type meanwhile
 MOST = 500
-_LONGEST_ANSWER = 256 << 10
 _SEPARATOR = lazy_pattern(r"&&|\|\||[;|&(\n]|\$\(")
 _WORD = lazy_pattern(r"""(?:\\.|"[^"]*"?|'[^']*'?|[^\s"'\\])*\Z""", re.DOTALL)
 _FILES = r"""compgen -f -- "$1" | head -n 500 |
@@ -79,18 +76,9 @@ class Completions:
         return [name for name in names if name.startswith(word)]
 
     async def _inside(self, script: str, word: str = "") -> list[str]:
-        argv = (b"bash", b"--noprofile", b"--norc", b"-c", script.encode(), b"bash", word.encode("utf-8", "replace"))
-        cwd = self._box.persistent.cwd.encode("utf-8", "surrogateescape")
-        answer = bytearray()
-
-        def take(stream: int, data: bytes) -> None:
-            if stream == frames.STDOUT and len(answer) < _LONGEST_ANSWER:
-                answer.extend(data)
-
-        execution = self._box.sandbox.link.spawn(argv, flags=Flag.DEFAULT_ENV, cwd=cwd, deadline=SECONDS, grace=0.1)
-        execution.on_output = take
-        await execution.ended()
-        return [name.decode("utf-8", "replace") for name in bytes(answer).split(b"\0") if name]
+        argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", word]
+        names = await self._box.init_tools.ask(argv, self._box.persistent.cwd, SECONDS)
+        return [name for name in names.split("\0") if name]
 
 
 def _unquoted(word: str) -> str:

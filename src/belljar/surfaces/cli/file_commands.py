@@ -100,9 +100,12 @@ async def _until_signal(box: Session) -> bool:
     """Wait for a signal or the end of the session. True for a signal."""
     signalled = False
     async with anyio.create_task_group() as waiting:
-        box.sandbox.link.when_lost(waiting.cancel_scope.cancel)
-        if box.sandbox.link.lost is not None:
-            return False
+
+        async def cancel_at_the_end() -> None:
+            await box.until_lost()
+            waiting.cancel_scope.cancel()
+
+        waiting.start_soon(cancel_at_the_end)
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 signalled = True

@@ -39,9 +39,8 @@ async def test_a_host_can_be_allowed_later_and_the_running_shell_gets_the_proxy(
         url = await box.forward(8000)
         assert not (await box.persistent.run(fetch)).ok
         await box.allow_host(f"site.test:{site}=127.0.0.1")
-        assert box._door
-        assert box._door.door
-        box._door.door._resolve = Names({"site.test": ["127.0.0.1"]})
+        assert box.door.proxy
+        box.door.proxy._resolve = Names({"site.test": ["127.0.0.1"]})
         for result in (await box.persistent.run(f"{fetch}; job; pwd"), await box.run(fetch)):
             assert result.stdout.startswith("hello from outside"), result.output
         assert (await box.persistent.run("job; pwd")).stdout == "still\n/tmp\n"
@@ -152,7 +151,7 @@ async def test_attaching_restores_the_hosts_that_were_allowed(base_image: str, w
     await box.close()
     again = await Session.attach(id)
     try:
-        assert again._door, "opened again"
+        assert again.door.proxy, "opened again"
         assert again.allow
         assert (again.allow.hosts, again.allow.presets) == (("a.example", "b.example"), ())
         assert "HTTPS_PROXY" in (await again.run("env")).stdout

@@ -148,7 +148,7 @@ async def test_git_status_rereads_no_file_because_of_its_owner(staged: Open, pla
         subprocess.run([*git, *words], check=True)
     async with staged() as box:
         assert (await box.run("git status --porcelain | wc -l")).stdout.strip() == "3"
-        assert not (box._staged_area.path / "upper" / ".git" / "index").exists()
+        assert not (box.staged.area.path / "upper" / ".git" / "index").exists()
 
 
 OTHER = """

@@ -1,89 +1,91 @@
-"""The methods of a session for staged changes: diff, apply, discard; checkpoints, rollback, fork."""
+"""`Staged`, the `box.staged` of a session with `changes="staged"`: what differs, apply, discard, and checkpoints.
+
+    print(await box.staged.diff())
+    await box.staged.apply(["src"])
+
+In other sessions its methods raise UsageError.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
-from belljar.session.verbs import Verbs
-from belljar.workspace.beneath import Folder
+from belljar.session.aftermath import run_files_of
+from belljar.workspace.host_run_files import HostRunFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from belljar.host import Host
     from belljar.policy import Verdict
+    from belljar.sandbox.sandbox import Sandbox
     from belljar.session.copied_workspace import CopiedWorkspace
     from belljar.session.files import Files
-    from belljar.session.session import Session
+    from belljar.session.inside import Inside
+    from belljar.session.ledger import Ledger
+    from belljar.session.shells import Shells
     from belljar.staged.apply import Applied
     from belljar.staged.area import Point, StagedArea
     from belljar.staged.change import Change
     from belljar.staged.review import Review, Shown
 
 
-class StagedVerbs(Verbs):
-    """For `Session(changes="staged")`; in other sessions they raise UsageError."""
+class Staged:
+    def __init__(self, inside: Inside, ledger: Ledger, shells: Shells, host: Host) -> None:
+        self._inside, self._ledger, self._shells, self._host = inside, ledger, shells, host
+        self._mounted = ""
+        """Which overlay the sandbox has, by its work directory: another process may exchange it."""
 
     @property
-    def is_staged(self) -> bool:
+    def is_on(self) -> bool:
         """Whether changes are kept aside until someone applies them."""
-        return self._box.options.changes == "staged"
+        return self._inside.is_staged
 
     @property
-    def _staged_area(self) -> StagedArea:
-        box = self._box
-        if not self.is_staged:
+    def area(self) -> StagedArea:
+        if not self.is_on:
             raise UsageError('this session writes straight into its workspace; open it with changes="staged"')
-        return _area(box.host.staged_root, box.id)
+        return _area(self._host.staged_root, self._inside.sandbox.id)
 
     @property
     def _review(self) -> Review:
         from belljar.staged.review import Review
 
-        return Review(self._staged_area, self._box._ledger.record)
+        return Review(self.area, self._ledger.record)
 
     async def changes(self) -> list[Change]:
-        """What differs from the host's files: `for change in await box.changes(): print(change.kind, change.path)`."""
+        """What differs from the host's files."""
         await self.copy_out()
         return await to_thread.run_sync(self._review.changes)
 
-    async def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
-        """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session.
-
-        print(await box.diff(["src"]))
-        """
+    async def diff(self, paths: Iterable[str] | None = None, *, against: Staged | None = None) -> str:
+        """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session."""
         await self.copy_out()
         review = self._review
         if against is not None:
             from belljar.staged.compare import compared
 
             await against.copy_out()
-            return await to_thread.run_sync(compared, review.area, against._staged_area)
+            return await to_thread.run_sync(compared, review.area, against.area)
         return await to_thread.run_sync(lambda: review.diff(paths))
 
     async def apply(
         self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
     ) -> Applied:
         """Write changes to the real workspace. `Conflict` if the host changed the same files meanwhile; with `merge`,
-        only if both changed the same lines of a text file, or this cannot be known.
-
-        await box.apply(["src/app.py"])
-        """
+        only if both changed the same lines of a text file, or this cannot be known."""
         await self.copy_out()
         review = self._review
         return await to_thread.run_sync(lambda: review.apply(paths, force=force, merge=merge, runs_later=runs_later))
 
     async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
-        """All changes, or those at or below some paths, for somebody who decides about them.
-
-        seen = await box.show(); print("".join(shown.text for shown in seen.values()))
-        """
+        """All changes, or those at or below some paths, for somebody who decides about them."""
         from belljar.staged.change import select
 
         await self.copy_out()
@@ -94,75 +96,65 @@ class StagedVerbs(Verbs):
 
     async def apply_shown(self, seen: Mapping[Change, Shown]) -> Applied:
         """Apply changes exactly as `show` gave them. `Conflict` if the sandbox has changed any of them since. Files
-        that the host would run by itself are left out.
-
-        await box.apply_shown({change: shown for change, shown in seen.items() if change.path == "app.py"})
-        """
+        that the host would run by itself are left out."""
         safe = {change: shown for change, shown in seen.items() if not change.runs_later}
         held = [change.path for change in seen if change.runs_later]
         review = self._review
         return await to_thread.run_sync(lambda: review.apply_chosen(safe, {}, held))
 
     async def undo_apply(self) -> list[str]:
-        """Undo the last apply; each apply can be undone once: `await box.undo_apply()`."""
+        """Undo the last apply; each apply can be undone once."""
         return await to_thread.run_sync(self._review.undo)
 
     async def discard(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Drop changes: the sandbox sees the host's files again.
-
-        await box.discard(["build"])
-        """
+        """Drop changes: the sandbox sees the host's files again."""
         from belljar.session.staged_inside import reset
         from belljar.staged.change import select
 
         await self.copy_out()
-        box = self._box
         async with AsyncExitStack() as opened:
-            layers = await to_thread.run_sync(opened.enter_context, self._staged_area.layers())
+            layers = await to_thread.run_sync(opened.enter_context, self.area.layers())
             chosen = select(await to_thread.run_sync(layers.changes), paths, parents=False)
-            await reset(box.files, layers, chosen, self._staged_area.path / "upper")
+            await reset(self._inside.files, layers, chosen, self.area.path / "upper")
         await self.copy_out()
         gone = [change.path for change in chosen]
-        box._ledger.record("discard", paths=gone[:1000])
+        self._ledger.record("discard", paths=gone[:1000])
         return gone
 
     # Checkpoints.
 
     async def checkpoint(self, name: str = "") -> Point:
-        """Remember the files as they are now: `point = await box.checkpoint("before refactor")`."""
+        """Remember the files as they are now."""
         from belljar.session import scratch_copies
 
-        area = self._staged_area
-        async with self._box._standstill.quiet("a checkpoint"):
+        area, inside = self.area, self._inside
+        async with inside.standstill.quiet("a checkpoint"):
             name = name or f"checkpoint {len(area.points) + 1}"
-            if staging.can_remount(self._box.sandbox.engine):
+            if staging.can_remount(inside.sandbox.engine):
                 point = await to_thread.run_sync(area.freeze, name)
                 await self._remount(area)
             else:
                 await self.copy_out()
                 point = await to_thread.run_sync(area.snapshot, name)
-            await scratch_copies.keep(self._box.files, self._box.options, area.beside(point))
+            await scratch_copies.keep(inside.files, inside.options, area.beside(point))
         return point
 
     async def rollback(self, point: Point | str | None = None) -> Point:
-        """Go back to a checkpoint (by default the last one). All that runs is killed first, foreground commands too.
-
-        await box.rollback(point)
-        """
+        """Go back to a checkpoint (by default the last one). All that runs is killed first, foreground commands too."""
         from belljar.session import scratch_copies
 
-        box, area = self._box, self._staged_area
+        area, inside = self.area, self._inside
         target = _point(area, point)
-        async with box._standstill.empty():
-            if staging.can_remount(self._box.sandbox.engine):
+        async with inside.standstill.empty():
+            if staging.can_remount(inside.sandbox.engine):
                 await to_thread.run_sync(area.go_back, target)
                 await self._remount(area)
             else:
                 await self.discard()
                 await self._put(area, target)
                 await to_thread.run_sync(area.forget_after, target)
-            await scratch_copies.bring_back(box.files, box.options, area.beside(target))
-        await box.refresh()
+            await scratch_copies.bring_back(inside.files, inside.options, area.beside(target))
+        await self._shells.refresh()
         return target
 
     async def _put(self, area: StagedArea, point: Point) -> None:
@@ -171,41 +163,26 @@ class StagedVerbs(Verbs):
 
         async with AsyncExitStack() as opened:
             layers = await to_thread.run_sync(opened.enter_context, area.layers(at=point))
-            upper = self._staged_area.path / "upper"
-            await put(self._box.files, layers, await to_thread.run_sync(layers.changes), upper)
+            upper = self.area.path / "upper"
+            await put(self._inside.files, layers, await to_thread.run_sync(layers.changes), upper)
         await self.copy_out()
 
-    async def fork(self, **options: Any) -> Session:
-        """A new session that begins with a copy of these files: `twin = await box.fork()`."""
-        box = self._box
-        await self.checkpoint("fork")
-        live: Any = {"approve": box._judge.approver, "host": box.host}
-        live |= {name: options.pop(name) for name in ("approve", "audit", "host") if name in options}
-        ours: Any = {"network": box.allow or box.network, "env": box.env, "metadata": box.metadata}
-        own = {"keep": False, "keepable": False, "id": None, "base": box.id}
-        twin = type(box).of(replace(box.options, **{**ours, **options, **own}), **live)
-        return await twin.open()
-
     def checkpoints(self) -> list[Point]:
-        """The checkpoints, oldest first: `names = [point.name for point in box.checkpoints()]`."""
-        return self._staged_area.points
+        """The checkpoints, oldest first."""
+        return self.area.points
 
     def left_out(self, point: Point) -> list[str]:
-        """The directories that a checkpoint does not contain: /tmp or home, if they were too large.
-
-        if box.left_out(point): print("your virtual environment stays as it is")
-        """
+        """The directories that a checkpoint does not contain: /tmp or home, if they were too large."""
         from belljar.session import scratch_copies
 
-        return scratch_copies.left_out(self._box.options, self._staged_area.beside(point))
+        return scratch_copies.left_out(self._inside.options, self.area.beside(point))
 
     async def forget_checkpoint(self, point: Point) -> None:
-        """Forget a checkpoint; the current files stay as they are: `await box.forget_checkpoint(point)`."""
-        await to_thread.run_sync(self._staged_area.forget, point)
+        """Forget a checkpoint; the current files stay as they are."""
+        await to_thread.run_sync(self.area.forget, point)
 
     async def _remount(self, area: StagedArea) -> None:
-        box = self._box
-        sandbox = box.sandbox
+        sandbox = self._inside.sandbox
         try:
             await to_thread.run_sync(staging.remount, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
         except BaseException as error:  # whatever is mounted now is not what the area says: nothing may run on
@@ -213,79 +190,84 @@ class StagedVerbs(Verbs):
             sandbox.link.close(f"the sandbox was ended: {error}; its changes are kept")
             raise
         self._remember_mount()
-        box._workspace_moved()
+        self._moved()
 
     # For an engine that shares no files with us.
 
     @property
     def _copied(self) -> CopiedWorkspace | None:
-        box, files = self._box, self._copied_files()
+        files, limits = self._copied_files(self._inside.sandbox), self._inside.options.limits
         if files is None:
             return None
         from belljar.session.copied_workspace import CopiedWorkspace
 
-        return CopiedWorkspace(self._staged_area, files, box.limits.memory // 4, box.limits.inodes // 2)
+        return CopiedWorkspace(self.area, files, limits.memory // 4, limits.inodes // 2)
 
-    async def _copy_in(self) -> None:
+    async def copy_in(self) -> None:
         """Copy the workspace into a new sandbox; in a fork, also restore /tmp and home of the original."""
-        box, copied = self._box, self._copied
+        inside, copied = self._inside, self._copied
         if copied is not None:
             await copied.copy_in()
-            await self._box._aftermath.look()
-        if base := box.options.base:
+            await inside.aftermath.look()
+        options = inside.options
+        if options.base:
             from belljar.session import scratch_copies
 
-            area = await to_thread.run_sync(_area, box.host.staged_root, base)
+            area = await to_thread.run_sync(_area, self._host.staged_root, options.base)
             if copied is not None:
                 await self._put(area, area.points[-1])
-            await scratch_copies.bring_back(box.files, box.options, area.beside(area.points[-1]))
+            await scratch_copies.bring_back(inside.files, options, area.beside(area.points[-1]))
 
     async def copy_out(self) -> None:
-        """Copy changes to the host, if the engine shares no files with us: `await box.copy_out()`."""
+        """Copy changes to the host, if the engine shares no files with us."""
         if (copied := self._copied) is not None:
             await copied.copy_out()
-            await self._box._aftermath.look()
+            await self._inside.aftermath.look()
 
-    async def _copy_out_at_last(self) -> None:
+    async def copy_out_at_last(self) -> None:
         """At the end of a session. If the sandbox is lost, only changes that were copied out before are kept."""
         try:
             await self.copy_out()
         except BelljarError as error:
             with suppress(BelljarError, OSError):  # everything was discarded meanwhile
-                await to_thread.run_sync(self._staged_area.note_incomplete, str(error))
-
-    _mounted = ""
+                await to_thread.run_sync(self.area.note_incomplete, str(error))
 
     def _remember_mount(self) -> None:
         """Note which overlay the sandbox has now, by its work directory."""
-        self._mounted = str(self._staged_area.meta["work"]) if self.is_staged else ""
+        self._mounted = str(self.area.meta["work"]) if self.is_on else ""
 
-    async def _before_command(self, verdict: Verdict) -> None:
+    async def before_command(self, verdict: Verdict) -> None:
         """Notice a checkpoint or rollback by another process; make a checkpoint before a risky command."""
         before = self._mounted
         await to_thread.run_sync(self._remember_mount)
         if before != self._mounted:
-            self._box._workspace_moved()
-        await self._box._aftermath.look(again=False)
-        if self._box.options.checkpoints == "auto" and verdict.risk in ("high", "critical"):
+            self._moved()
+        await self._inside.aftermath.look(again=False)
+        if self._inside.options.checkpoints == "auto" and verdict.risk in ("high", "critical"):
             with suppress(UsageError):  # not while background shells run
                 await self.checkpoint(f"before {verdict.canonical[:60]}")
 
-    def _staged_upper(self) -> Folder | None:
-        """The directory that changes go to, to find files there that the host may run."""
-        if not self.is_staged or self._copied_files() is not None:
-            return None
-        return Folder.at(self._staged_area.path / "upper")
+    def _moved(self) -> None:
+        self._inside.moved(self._run_files(self._inside.sandbox))
 
-    def _copied_files(self) -> Files | None:
+    def enter(self, sandbox: Sandbox) -> None:
+        self._inside.enter(sandbox, self._run_files(sandbox))
+        self._remember_mount()
+
+    def _run_files(self, sandbox: Sandbox) -> HostRunFiles:
+        copied = self._copied_files(sandbox)
+        upper = _area(self._host.staged_root, sandbox.id).path / "upper" if self.is_on and copied is None else None
+        return run_files_of(sandbox, upper, copied)
+
+    def _copied_files(self, sandbox: Sandbox) -> Files | None:
         """The sandbox's files, if the staged workspace was copied into it."""
-        return self._box.files if self.is_staged and not self._box.sandbox.engine.capabilities.overlays else None
+        return self._inside.files if self.is_on and not sandbox.engine.capabilities.overlays else None
 
-    def _forget_if_unchanged(self, id: str) -> None:
+    def forget_if_unchanged(self, id: str) -> None:
         """Remove the area of a session that changed nothing."""
-        if self.is_staged:
+        if self.is_on:
             with suppress(BelljarError, OSError):
-                area = _area(self._box.host.staged_root, id)
+                area = _area(self._host.staged_root, id)
                 if not area.changes() and not area.can_undo:
                     area.remove()
 

@@ -1,0 +1,117 @@
+"""`Shells`, the `box.shells` of a session: its background shells, by their ids, and its persistent shell.
+
+shell = await box.shells.start("npm run dev")
+running = [shell for shell in box.shells() if shell.status == "running"]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
+
+import anyio
+
+from belljar.errors import ShellNotFound
+from belljar.link.frames import Flag
+from belljar.options import seconds, whole
+from belljar.session.options import Command, Options
+from belljar.session.request import Request
+from belljar.session.result import Result
+from belljar.session.running_command import RunningCommand
+
+if TYPE_CHECKING:
+    from belljar.session.background_shell import Shell
+    from belljar.session.commands import Commands
+    from belljar.session.persistent_shell import PersistentShell
+
+
+class Shells:
+    def __init__(self, commands: Commands) -> None:
+        self._commands, self._inside = commands, commands.inside
+        self._known: dict[str, Shell] = {}
+        self._persistent: PersistentShell | None = None
+
+    def __call__(self) -> list[Shell]:
+        """Those that this object knows; `refresh` also finds those of other processes."""
+        return list(self._known.values())
+
+    def get(self, id: str) -> Shell:
+        if id not in self._known:
+            raise ShellNotFound(f"Shell not found: {id}")
+        return self._known[id]
+
+    @property
+    def persistent(self) -> PersistentShell:
+        if self._persistent is None:
+            from belljar.session.persistent_shell import PersistentShell
+
+            self._persistent = PersistentShell(self._commands)
+        return self._persistent
+
+    async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
+        """Start a background shell. It runs until it ends, is killed or the session closes."""
+        from belljar.session.background_shell import Shell  # few sessions have one
+
+        if ring is not None:
+            whole("ring", ring, 4096, 64 << 20)
+        without = ("stdin", "stdin_open", "on_output", "output_limit")
+        request = await self._commands.admitted(command, options, "start", without)
+        request = replace(request, flags=request.flags | Flag.STDIN)
+        async with self._commands.begin(request, ring=ring or self._default_ring) as running:
+            await running.execution.started()
+            self._inside.link.forget(running.execution)
+            running.in_background = True
+            return self._keep(Shell.of(self._inside, running))
+
+    async def yielding(
+        self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
+    ) -> Result | Shell:
+        """Run a command; after `yield_after` seconds it goes on as a background shell."""
+        seconds("yield_after", yield_after, optional=False, zero=True)
+        request = await self._commands.admitted(command, options, "yielding", without=("pty",))
+        async with self._commands.begin(request) as running:
+            await running.input.feed()
+            with anyio.move_on_after(yield_after):
+                return await running.conclude()
+            return await self.take_over(running) or await running.conclude()
+
+    async def take_over(self, running: RunningCommand) -> Shell | None:
+        """Turn a foreground command into a background shell; None if it has just ended."""
+        from belljar.session.background_shell import Shell
+
+        shell = Shell.of(self._inside, running)
+        taken = await shell.take_over(running, self._default_ring)
+        return self._keep(shell) if taken else None
+
+    @property
+    def _default_ring(self) -> int:
+        return self._inside.options.limits.shell_output
+
+    def _keep(self, shell: Shell) -> Shell:
+        self._known[shell.id] = shell
+        if shell.status == "running":
+            self._inside.lasting.add(shell)
+        return shell
+
+    async def refresh(self) -> list[Shell]:
+        """Ask the sandbox for all its shells, also those that other processes started."""
+        from belljar.session.background_shell import Shell
+
+        listing, known = await self._inside.link.list(), self._known
+        self._known = {id: shell for id, shell in known.items() if shell.is_ours}
+        for listed in listing:
+            if listed.flags & Flag.BACKGROUND:
+                shell = Shell.from_listed(self._inside, listed)
+                shell = known.get(shell.id, shell)
+                shell.learn(listed.ended)
+                self._keep(shell)
+        self._inside.lasting -= set(known.values()) - set(self._known.values())
+        return self()
+
+    async def cleanup(self) -> int:
+        """Forget the shells that have ended, and return how many there were."""
+        ended = [shell for shell in await self.refresh() if shell.status != "running"]
+        for shell in ended:
+            shell.forget()
+            del self._known[shell.id]
+        return len(ended)
