@@ -7,8 +7,8 @@ from pathlib import Path
 from belljar import Session, sync
 
 FOR_TOOLS_AND_SURFACES = {
-    "adopt", "allow", "ask", "audit", "copy_out", "env", "image", "init_tools", "network", "of", "options", "resolve_cwd", "sandbox",
-    "stay",
+    "adopt", "allow", "ask", "audit", "copy_out", "env", "image", "init_tools", "network", "of", "options", "resolve_cwd",
+    "sandbox", "stay",
 }  # fmt: skip
 """Used only by Belljar's own tools and surfaces. All other public names are in `belljar.sync` too."""
 
