@@ -35,7 +35,7 @@ NOT_CACHED = 3  # exit status of --cached if the binary would have to be compile
 FLAGS = [
     "-std=gnu11", "-Os", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes",
     "-static", "-fPIE", "-pie", "-fstack-protector-strong", "-fno-delete-null-pointer-checks",
-    "-ftrivial-auto-var-init=zero", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables",
+    "-ftrivial-auto-var-init=zero", "-flto", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables",
     "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections",
     "-Wl,-z,relro,-z,now,-z,noexecstack",
 ]  # fmt: skip

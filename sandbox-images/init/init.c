@@ -12,6 +12,8 @@
  * All processes have the same uid, so PID 1 protects itself. It is not dumpable. The kernel drops signals from inside the namespace
  * unless PID 1 asks for them; it asks for SIGCHLD and SIGTERM, and obeys SIGTERM only from outside. It never signals -1 or a group:
  * when it exits, the kernel kills the whole namespace. It refuses to run as anything but PID 1.
+ *
+ * Where the engine cannot set limits for its processes, it sets them on itself (--limit), and every command inherits them.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -200,8 +202,65 @@ static void prepare_loop(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: belljar-init (--dial DIRECTORY | --listen) --lease MILLISECONDS | --bridge | --version\n");
+    fprintf(stderr, "usage: belljar-init (--dial DIRECTORY | --listen [--same-user]) --lease MILLISECONDS [--limit NAME=NUMBER]…\n"
+                    "     | --bridge | --install FILE | --version\n");
     return USAGE;
+}
+
+/* Copies this program, for an image that has no other (a Pod's init container). Whoever does not own the copy may run it, but not read
+ * it: such a process cannot be looked into by others of its user, from its first instruction on. */
+static int install(const char *path)
+{
+    ssize_t n = -1;
+    int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0711);
+    while (from >= 0 && to >= 0 && (n = read(from, scratch, sizeof scratch)) > 0)
+        if (write(to, scratch, (size_t)n) != n)
+            return 1;
+    return n != 0 || fchmod(to, 0711) != 0;
+}
+
+static bool limit(const char *text)
+{
+    static const struct {
+        const char *name;
+        int resource;
+    } limits[] = {
+        {"core", RLIMIT_CORE}, {"nofile", RLIMIT_NOFILE}, {"fsize", RLIMIT_FSIZE}, {"memlock", RLIMIT_MEMLOCK}, {"nproc", RLIMIT_NPROC},
+    };
+    const char *value = strchr(text, '=');
+    for (size_t i = 0; value && i < sizeof limits / sizeof *limits; i++)
+        if (strlen(limits[i].name) == (size_t)(value - text) && !strncmp(limits[i].name, text, (size_t)(value - text))) {
+            rlim_t most = strtoull(value + 1, NULL, 10);
+            struct rlimit now_set, wanted = {most, most};
+            if (getrlimit(limits[i].resource, &now_set) == 0 && now_set.rlim_max < most)
+                wanted.rlim_cur = wanted.rlim_max = now_set.rlim_max; /* a lower one stays */
+            return setrlimit(limits[i].resource, &wanted) == 0;
+        }
+    return false;
+}
+
+struct options {
+    const char *directory, *lease;
+    bool listen, same_user;
+};
+
+static bool parse(char **word, struct options *options)
+{
+    for (; *word; word++) {
+        if (!strcmp(*word, "--listen"))
+            options->listen = true;
+        else if (!strcmp(*word, "--same-user"))
+            options->same_user = true;
+        else if (!word[1])
+            return false;
+        else if (!strcmp(*word, "--dial"))
+            options->directory = *++word;
+        else if (!strcmp(*word, "--lease"))
+            options->lease = *++word;
+        else if (strcmp(*word, "--limit") || !limit(*++word))
+            return false;
+    }
+    return options->lease && options->listen == !options->directory;
 }
 
 int main(int argc, char **argv)
@@ -210,23 +269,25 @@ int main(int argc, char **argv)
         return printf("belljar-init %d\n", PROTOCOL_VERSION) < 0;
     if (argc == 2 && !strcmp(argv[1], "--bridge"))
         return bridge_run();
+    if (argc == 3 && !strcmp(argv[1], "--install"))
+        return install(argv[2]);
     if (argc > 2 && !strcmp(argv[1], "--tool"))
         return tools_main(argc - 2, argv + 2);
     if (getpid() != 1) {
         fprintf(stderr, "belljar-init: refusing to run: not PID 1 of a sandbox\n");
         return USAGE;
     }
-    bool dial = argc == 5 && !strcmp(argv[1], "--dial"), listen = argc == 4 && !strcmp(argv[1], "--listen");
+    struct options options = {0};
     char *token = getenv("BELLJAR_TOKEN");
-    if ((!dial && !listen) || strcmp(argv[argc - 2], "--lease") != 0 || (listen && (!token || strlen(token) != WIRE_TOKEN)))
+    if (!parse(argv + 1, &options) || (options.listen && (!token || strlen(token) != WIRE_TOKEN)))
         return usage();
     prepare();
     prepare_loop();
-    lease_set((uint32_t)strtoul(argv[argc - 1], NULL, 10));
-    if (dial)
-        listener_dial(argv[2]);
+    lease_set((uint32_t)strtoul(options.lease, NULL, 10));
+    if (options.directory)
+        listener_dial(options.directory);
     else
-        listener_listen(token);
+        listener_listen(token, options.same_user);
     if (token) /* gVisor shows /proc/1/environ to everybody */
         memset(token, 0, strlen(token));
     unsetenv("BELLJAR_TOKEN");

@@ -141,7 +141,7 @@ void lease_set(uint32_t milliseconds);
 
 /* listener.c */
 void listener_dial(const char *directory);
-void listener_listen(const char *token);
+void listener_listen(const char *token, bool same_user);
 void listener_event(void);
 void listener_tend(uint64_t *next);
 bool token_matches(const uint8_t *token, size_t length);
@@ -193,6 +193,9 @@ void answer_list(struct connection *connection);
 void answer_error(struct connection *connection, uint64_t id, uint32_t error, const char *text);
 void answer_ended(struct command *command);
 void answer_state(struct connection *connection, const struct command *command);
+
+/* testimony.c */
+void answer_testimony(struct connection *connection, const struct frame *frame);
 
 /* spawn.c */
 bool spawn_request(struct connection *connection, const struct frame *frame);

@@ -2,8 +2,8 @@
  * How hosts connect. There are two ways, and no command inside can use either:
  *  - dial: sockets appear in a directory that the host owns and mounts read-only. We connect, and go on only if the process that
  *    listens is outside our PID namespace (SO_PEERCRED shows pid 0 for it);
- *  - listen: an abstract socket that every process inside can reach. So we hang up on callers with our own uid, and the first frame
- *    must carry the token.
+ *  - listen: an abstract socket that every process inside can reach. So the first frame must carry the token, and we hang up on callers
+ *    with our own uid, unless the engine cannot run the bridge as another user.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -27,6 +27,7 @@ static struct source listener = {.kind = AT_LISTENER};
 static int listener_fd = -1;
 static const char *directory;
 static char token[WIRE_TOKEN];
+static bool bridge_is_same_user;
 static uint64_t next_scan = NEVER;
 static bool unwatched; /* inotify failed: a user has few instances, and all sandboxes may share one user */
 
@@ -96,11 +97,12 @@ void listener_dial(const char *where)
     scan_directory();
 }
 
-void listener_listen(const char *expected)
+void listener_listen(const char *expected, bool same_user)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "\0belljar"};
     socklen_t length = offsetof(struct sockaddr_un, sun_path) + sizeof "\0belljar" - 1;
     memcpy(token, expected, sizeof token);
+    bridge_is_same_user = same_user;
     listener_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener_fd < 0 || bind(listener_fd, (struct sockaddr *)&address, length) != 0 || listen(listener_fd, 64) != 0)
         leave("cannot listen");
@@ -111,7 +113,7 @@ void listener_event(void)
 {
     if (!directory) {
         int fd = accept4(listener_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0 && is_command(fd))
+        if (fd >= 0 && !bridge_is_same_user && is_command(fd))
             close(fd);
         else if (fd >= 0)
             connection_admit(fd, 0);

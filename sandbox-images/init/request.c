@@ -140,6 +140,9 @@ bool request_handle(struct connection *connection, const struct frame *frame)
     case PING:
         pong(connection, frame);
         return true;
+    case TESTIFY:
+        answer_testimony(connection, frame);
+        return true;
     case HEARTBEAT:
         return true;
     case LEASE:

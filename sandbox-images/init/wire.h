@@ -3,7 +3,7 @@
 #ifndef BELLJAR_WIRE_H
 #define BELLJAR_WIRE_H
 
-#define PROTOCOL_VERSION 5
+#define PROTOCOL_VERSION 6
 #define WIRE_HEADER 16u
 #define WIRE_TO_INIT_MAX 8388608u
 #define WIRE_FROM_INIT_MAX 2097152u
@@ -77,6 +77,7 @@ enum {
     BACKGROUND = 15,
     HEARTBEAT = 16,
     STATE = 17,
+    TESTIFY = 18,
 };
 
 enum {
@@ -92,6 +93,7 @@ enum {
     ERROR = 74,
     PIPE = 75,
     STATE_REPLY = 76,
+    TESTIMONY = 77,
 };
 
 /* The bounds of each payload that the host may send, by kind. */
@@ -113,5 +115,6 @@ enum {
     [BACKGROUND] = {20, 20}, \
     [HEARTBEAT] = {0, 0}, \
     [STATE] = {0, 0}, \
+    [TESTIFY] = {0, 8192}, \
 
 #endif

@@ -28,14 +28,14 @@ def _codes(table: str, *names: str) -> tuple[int, ...]:
 HELLO, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL = _codes(
     "to", "hello", "spawn", "input", "credit", "signal", "resize", "deadline", "kill"
 )
-READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND, HEARTBEAT, STATE = _codes(
-    "to", "read", "list", "forget", "ping", "lease", "shutdown", "background", "heartbeat", "state"
+READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND, HEARTBEAT, STATE, TESTIFY = _codes(
+    "to", "read", "list", "forget", "ping", "lease", "shutdown", "background", "heartbeat", "state", "testify"
 )
 WELCOME, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK = _codes(
     "from", "welcome", "started", "spawn_error", "output", "ended", "input_ack"
 )
-READ_REPLY, LIST_REPLY, PONG, ERROR, PIPE, STATE_REPLY = _codes(
-    "from", "read_reply", "list_reply", "pong", "error", "pipe", "state_reply"
+READ_REPLY, LIST_REPLY, PONG, ERROR, PIPE, STATE_REPLY, TESTIMONY = _codes(
+    "from", "read_reply", "list_reply", "pong", "error", "pipe", "state_reply", "testimony"
 )
 SHELL, PTY, COMBINED, STDIN, CONTROL, IN_BACKGROUND, DEFAULT_ENV, DIRECT = _codes(
     "flags", "shell", "pty", "combined", "stdin", "control", "background", "default_env", "direct"
@@ -147,7 +147,7 @@ class Connection:
         length, kind, stream, zero, id = HEADER.unpack_from(self._buffer)
         assert zero == 0
         assert length <= 2 << 20
-        assert WELCOME <= kind <= STATE_REPLY
+        assert WELCOME <= kind <= TESTIMONY
         self._fill(HEADER.size + length)
         payload = bytes(self._buffer[HEADER.size : HEADER.size + length])
         del self._buffer[: HEADER.size + length]
@@ -261,6 +261,18 @@ class Connection:
         self.send(frame(PING, 0, nonce))
         assert self.wait_for(PONG)[3] == nonce
 
+    def testify(self, *paths: str) -> tuple[dict[str, str], bytes]:
+        """What the init reads of its sandbox, and a byte for each path."""
+        self.send(frame(TESTIFY, 0, b"".join(path.encode() + b"\0" for path in paths)))
+        payload, entries, at = self.wait_for(TESTIMONY)[3], {}, 0
+        while at < len(payload):
+            name, content = struct.unpack_from("<II", payload, at)
+            middle = at + 8 + name
+            entries[payload[at + 8 : middle].decode()] = payload[middle : middle + content]
+            at = middle + content
+        there = entries.pop("")
+        return {name: content.decode() for name, content in entries.items()}, there
+
     def list(self) -> list[Listed]:
         self.send(frame(LIST))
         return list(Listed.parse(self.wait_for(LIST_REPLY)[3]))
@@ -346,6 +358,7 @@ class Box:
         lease: int = 10_000,
         bridged: bool = False,
         options: tuple[str, ...] = (),
+        arguments: tuple[str, ...] = (),
     ) -> None:
         self.link, self.workspace = directory / "link", directory / "workspace"
         for made in (self.link, self.workspace):
@@ -361,7 +374,7 @@ class Box:
             "-v", f"{init}:/.belljar/init:ro", "-v", f"{self.workspace}:/workspace",
             "-v", f"{self.link}:/.belljar/link:ro",
             *(("-e", f"BELLJAR_TOKEN={self.token}") if bridged else ()), "--entrypoint", "/.belljar/init", image,
-            *(("--listen",) if bridged else ("--dial", "/.belljar/link")), "--lease", str(lease),
+            *(("--listen",) if bridged else ("--dial", "/.belljar/link")), "--lease", str(lease), *arguments,
         )  # fmt: skip
 
     def memory(self) -> int:
@@ -391,9 +404,9 @@ class Box:
         connection.hello()
         return connection
 
-    def bridge(self) -> Connection:
+    def bridge(self, user: str = BRIDGE_USER) -> Connection:
         process = subprocess.Popen(
-            ["docker", "exec", "-i", "-u", BRIDGE_USER, self.name, "/.belljar/init", "--bridge"],
+            ["docker", "exec", "-i", "-u", user, self.name, "/.belljar/init", "--bridge"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -48,6 +48,35 @@ def test_a_read_reply_that_does_not_add_up_is_refused(raw: bytes) -> None:
         frames.parse_read_reply(raw)
 
 
+def entry(name: bytes, content: bytes) -> bytes:
+    return frames.u32(len(name), len(content)) + name + content
+
+
+def test_a_testimony_is_parsed() -> None:
+    parsed = frames.parse_testimony(entry(b"/proc/self/status", b"Uid:\t1\n\xff") + entry(b"", b"\1\0"))
+    assert parsed.files == {"/proc/self/status": "Uid:\t1\n\udcff"}
+    assert parsed.there == (True, False)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        entry(b"/a", b"b"),
+        entry(b"/a", b"b") + entry(b"/a", b"c") + entry(b"", b""),
+        entry(b"", b"") + b"more",
+        entry(b"", b"\2"),
+        frames.u32(5, 1 << 31) + b"/a",
+        frames.u32(1 << 31, 0),
+        b"".join(entry(b"/%d" % number, b"") for number in range(40)) + entry(b"", b""),
+    ],
+    ids=["empty", "no end", "twice", "extra bytes", "neither", "length", "name", "too many"],
+)
+def test_a_testimony_that_does_not_add_up_is_refused(raw: bytes) -> None:
+    with pytest.raises(FrameError):
+        frames.parse_testimony(raw)
+
+
 def listed(tag: bytes, tag_len: int | None = None) -> bytes:
     head = struct.pack("<QIIIQQQ", 5, 1, int(Flag.BACKGROUND), 12, 1000, 3, 4)
     return head + ENDED + frames.u32(len(tag) if tag_len is None else tag_len) + tag

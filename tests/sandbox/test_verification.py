@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from belljar.engines import kernel_facts
 from belljar.engines.kernel_facts import KernelFacts, MountFact, gather
 from belljar.engines.spec import IdMap, Protections, SandboxSpec, User
 from belljar.errors import ProtectionMissing
 from belljar.limits import Limits
+from belljar.link import frames
 from belljar.sandbox import verification
 from belljar.sandbox.spec import LinkPlan, build_spec
-from belljar.sandbox.verification import Evidence, missing, verify
+from belljar.sandbox.verification import Evidence, asked_inside, missing, verify, verify_inside
 from belljar.workspace.pinned import Workspace
 
 NONE = "0000000000000000"
@@ -129,10 +132,116 @@ def test_an_unmasked_or_writable_place_is_named(
     ]
 
 
+@pytest.fixture
+def testimony(spec: SandboxSpec, facts: KernelFacts) -> frames.Testimony:
+    """Of an init in a sandbox that is as it was asked for."""
+    rows = [f"{name:26}{most:21}{most:21}units" for name, most in {**LIMITS, "Max processes": "unlimited"}.items()]
+    mounts = [f"1 0 0:1 / {path} ro - tmpfs x ro" for path in facts.mounts]
+    first = "/sys/fs/cgroup/{}/{}".format
+    files = {
+        "/proc/self/status": "".join(f"{name}:\t{value}\n" for name, value in facts.status.items()),
+        "/proc/self/limits": "\n".join(["head", *rows]) + "\n",
+        "/proc/self/mountinfo": "\n".join(mounts) + "\n",
+        "/proc/net/route": "Iface\tDestination\n",
+        "/proc/net/ipv6_route": f"{NONE} 80 {NONE} lo\n",
+        first("memory", "memory.limit_in_bytes"): f"{512 << 20}\n",
+        first("memory", "memory.memsw.limit_in_bytes"): f"{512 << 20}\n",
+        first("pids", "pids.max"): "256\n",
+        first("cpu", "cpu.cfs_quota_us"): "100000\n",
+        first("cpu", "cpu.cfs_period_us"): "100000\n",
+    }
+    return frames.Testimony(files, (True,) * len(asked_inside(spec)))
+
+
+def changed(testimony: frames.Testimony, path: str, old: str, new: str) -> frames.Testimony:
+    assert old in testimony.files[path]
+    return dataclasses.replace(testimony, files={**testimony.files, path: testimony.files[path].replace(old, new)})
+
+
+def test_a_testimony_of_what_was_asked_for_passes_and_says_whose_word_it_is(
+    spec: SandboxSpec, testimony: frames.Testimony
+) -> None:
+    words = verify_inside(spec, spec.protections, testimony)
+    assert words["memory"] == words["network"] == words["capabilities"] == "init, engine"
+    assert words["extras"] == words["removes_itself"] == "engine"
+    silent = verify_inside(spec, dataclasses.replace(spec.protections, memory=None, pids=None), testimony)
+    assert silent["memory"] == silent["pids"] == "init"
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "named"),
+    [
+        ("/proc/self/status", "Seccomp:\t2", "Seccomp:\t0", "seccomp filter"),
+        ("/proc/self/status", "NoNewPrivs:\t1", "NoNewPrivs:\t0", "no-new-privileges"),
+        ("/proc/self/status", f"CapBnd:\t{NONE}", "CapBnd:\t00000000a80425fb", "CapBnd"),
+        ("/proc/self/limits", "4096", "1048", "ulimit nofile"),
+        ("/proc/self/mountinfo", " / / ro - tmpfs x ro", " / / rw - tmpfs x rw", "read-only root"),
+        ("/proc/self/mountinfo", " /proc/keys ", " /elsewhere ", "/proc/keys masked"),
+        ("/proc/net/route", "Destination\n", "Destination\neth0\t0\n", "there are routes"),
+        ("/proc/net/ipv6_route", " lo", " eth0", "there are routes"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", str(512 << 20), "9223372036854771712", "memory limit"),
+        ("/sys/fs/cgroup/pids/pids.max", "256", "max", "process limit"),
+        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000", "-1", "cpu limit"),
+    ],
+)
+def test_a_protection_that_the_init_does_not_find_is_named(
+    spec: SandboxSpec, testimony: frames.Testimony, path: str, old: str, new: str, named: str
+) -> None:
+    new = "9999" if named.startswith("ulimit") else new
+    with pytest.raises(ProtectionMissing, match=named):
+        verify_inside(spec, spec.protections, changed(testimony, path, old, new))
+
+
+def test_an_engine_may_not_contradict_the_init(spec: SandboxSpec, testimony: frames.Testimony) -> None:
+    with pytest.raises(ProtectionMissing, match="the engine has 1024"):
+        verify_inside(spec, dataclasses.replace(spec.protections, memory=1024), testimony)
+
+
+def test_what_the_init_cannot_see_the_engine_must_claim(spec: SandboxSpec, testimony: frames.Testimony) -> None:
+    files = {path: text for path, text in testimony.files.items() if "pids" not in path}
+    without = dataclasses.replace(testimony, files=files)
+    assert verify_inside(spec, spec.protections, without)["pids"] == "engine"
+    with pytest.raises(ProtectionMissing, match="pids"):
+        verify_inside(spec, dataclasses.replace(spec.protections, pids=None), without)
+
+
+def test_the_limit_of_a_user_counts_only_where_the_init_sets_it(spec: SandboxSpec, testimony: frames.Testimony) -> None:
+    claims = dataclasses.replace(spec.protections, pids=None)
+    bounded = changed(testimony, "/proc/self/limits", "unlimited", "256      ")
+    unbounded = changed(bounded, "/sys/fs/cgroup/pids/pids.max", "256", "max")
+    assert verify_inside(dataclasses.replace(spec, init_limits=True), claims, unbounded)["pids"] == "init"
+    with pytest.raises(ProtectionMissing, match="process limit"):
+        verify_inside(spec, claims, unbounded)
+
+
+def test_root_inside_needs_a_map_that_makes_it_somebody_else(spec: SandboxSpec, testimony: frames.Testimony) -> None:
+    inside = dataclasses.replace(spec, user=User(0, 0, (IdMap(0, 1000),), (IdMap(0, 1000),), root_inside=True))
+    uid, gid = spec.user.outside
+    as_root = changed(testimony, "/proc/self/status", "\t".join([str(uid)] * 4), "\t".join("0000"))
+    as_root = changed(as_root, "/proc/self/status", f"Groups:\t{gid}", "Groups:\t0")
+    for text, fine in (("0 1000 1\n", True), ("0 0 4294967295\n", False), ("", False)):
+        mapped = dataclasses.replace(as_root, files={**as_root.files, "/proc/self/uid_map": text})
+        found = missing(inside, Evidence(inside.protections, inside=kernel_facts.testified(mapped.files, {})))
+        assert ("a user id other than 0" not in found) == fine
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/self/mountinfo", "/proc/self/status", "/proc/self/limits", "/proc/net/ipv6_route"]
+)
+@pytest.mark.parametrize("text", ["", "\n", "garbage", "a b c d e f - g", "\0\0", "CapBnd:\tzz\nUid:\t", "x " * 9000])
+def test_a_testimony_of_garbage_is_refused_and_nothing_worse(
+    spec: SandboxSpec, testimony: frames.Testimony, path: str, text: str
+) -> None:
+    garbled = dataclasses.replace(testimony, files={**testimony.files, path: text})
+    with contextlib.suppress(ProtectionMissing):
+        words = verify_inside(spec, spec.protections, garbled)
+        assert "engine" in "".join(words.values())
+
+
 def test_a_path_that_the_kernel_lacks_need_not_be_masked(
     spec: SandboxSpec, facts: KernelFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verification, "_is_there", lambda path: path != "/proc/cmdline")
+    monkeypatch.setattr(verification, "_is_there", lambda path, facts: path != "/proc/cmdline")
     mounts = {path: fact for path, fact in facts.mounts.items() if path != "/proc/cmdline"}
     assert judged(spec, dataclasses.replace(facts, mounts=mounts)) == []
 

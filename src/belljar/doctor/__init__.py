@@ -7,6 +7,7 @@ a sandbox that is launched, verified against the kernel and removed.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 
 import anyio
 
@@ -18,6 +19,7 @@ from belljar.errors import BelljarError
 from belljar.host import Host
 from belljar.options import SandboxOptions
 from belljar.sandbox.sandbox import Sandbox
+from belljar.sandbox.verification import Witnesses
 
 __all__ = ["Check", "examine"]
 
@@ -52,12 +54,16 @@ def _probe(host: Host) -> Check:
     name = "a real sandbox"
     with tempfile.TemporaryDirectory(prefix="belljar-doctor-") as workspace:
         try:
-            anyio.run(_launch_and_destroy, workspace, host)
+            witnesses = anyio.run(_launch_and_destroy, workspace, host)
         except BelljarError as error:
             return Check(name, False, str(error), engine_items.remedy(error))
-    return Check(name, True, "launched; user, capabilities, seccomp, limits, network and root file system verified")
+    shown = Counter(word.replace(", ", " and the ") for word in witnesses.values())
+    by = ", ".join(f"{count} by the {word}" for word, count in shown.most_common())
+    detail = "launched; user, capabilities, seccomp, limits, network and root file system verified"
+    return Check(name, True, f"{detail} (protections shown: {by})")
 
 
-async def _launch_and_destroy(workspace: str, host: Host) -> None:
+async def _launch_and_destroy(workspace: str, host: Host) -> Witnesses:
     sandbox = await Sandbox.launch(SandboxOptions(workspace), host)
     await sandbox.destroy()
+    return sandbox.witnesses

@@ -1,6 +1,8 @@
 """What the kernel reports about a sandbox's PID 1, whichever engine made it, from /proc and its cgroups.
 
-A file that cannot be read (a remote engine, a caller who is not root) leaves its fact empty.
+This machine's kernel is asked (`gather`); where it does not run the sandbox, the init inside reads the same files and
+reports them (`testified`), and what it sends is parsed as hostile text. A file that cannot be read (a remote engine, a
+caller who is not root) leaves its fact empty.
 """
 
 from __future__ import annotations
@@ -58,6 +60,54 @@ class KernelFacts:
     executable: tuple[int, int] | None = None
     """Device and inode of the program."""
     host_swap: bool = True
+    inside: bool = False
+    """Reported by the init: ids and paths are the sandbox's, and nothing is said of this machine."""
+    own_kernel: bool = False
+    """Reported by the init in a kernel of its runtime's: limits and masked paths there are not this machine's."""
+    uid_map: str = ""
+    """Reported by the init: its user namespace."""
+    present: Mapping[str, bool] | None = None
+    """Reported by the init: whether something is at a path. None: ask this machine."""
+
+
+def testified(files: Mapping[str, str], present: Mapping[str, bool]) -> KernelFacts:
+    """What an init has read. ValueError if a file has not the kernel's form."""
+    try:
+        return _testified(files, present)
+    except IndexError as error:
+        raise ValueError(str(error)) from error
+
+
+def _testified(files: Mapping[str, str], present: Mapping[str, bool]) -> KernelFacts:
+    cgroup, unified = _inner_cgroup(files)
+    routes = None
+    if "/proc/net/route" in files:
+        beyond = [line for line in files.get("/proc/net/ipv6_route", "").splitlines() if line.split()[-1] != "lo"]
+        routes = max(0, len(files["/proc/net/route"].splitlines()) - 1) + len(beyond)
+    swaps = files.get("/proc/swaps", "")
+    return KernelFacts(
+        status=parse_status(files.get("/proc/self/status", "")),
+        limits=parse_limits(files.get("/proc/self/limits", "")),
+        cgroup=cgroup,
+        unified=unified,
+        routes=routes,
+        mounts=parse_mounts(files.get("/proc/self/mountinfo", "")),
+        host_swap=len(swaps.splitlines()) != 1,  # a head without rows; empty: it is masked
+        inside=True,
+        uid_map=files.get("/proc/self/uid_map", ""),
+        present=present,
+    )
+
+
+def _inner_cgroup(files: Mapping[str, str]) -> tuple[dict[str, str], bool]:
+    """As the sandbox sees its own group: at the top of each hierarchy."""
+    unified = "/sys/fs/cgroup/memory.max" in files
+    found = {}
+    for name, (controller, first, second) in _CGROUP_FILES.items():
+        text = files.get(f"/sys/fs/cgroup/{second}" if unified else f"/sys/fs/cgroup/{controller}/{first}", "").split()
+        if text:
+            found[name] = text[-1 if name == "period" else 0]
+    return found, unified
 
 
 def gather(pid: int) -> KernelFacts | None:

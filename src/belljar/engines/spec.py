@@ -189,6 +189,8 @@ class SandboxSpec:
     """For SELinux: the process label (`type:container_t`), or `disable`."""
     own_namespaces: frozenset[str] = OWN_NAMESPACES
     """Besides the mount and network namespaces, which every sandbox has."""
+    init_limits: bool = False
+    """The engine cannot set limits of processes: the init sets them on itself, and all commands inherit them."""
     brings_hosts: bool = False
     """/etc/hosts and /etc/hostname are mounted, so the engine need not set up a network to write them."""
     workspace: str = ""

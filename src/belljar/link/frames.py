@@ -20,6 +20,7 @@ __all__ = ["CONTROL", "STDERR", "STDIN", "STDOUT", "VERSION", "EndCause", "Flag"
 HEADER = struct.Struct("<IBBHQ")
 MAX_TO_INIT = wire.TO_INIT_MAX
 LISTED_MAX = wire.LIVE_MAX + wire.RETAINED_MAX
+TESTIMONY_FILES = 32
 
 
 class FrameError(Exception):
@@ -107,6 +108,16 @@ class ReadReply:
     ended: EndedBody | None
     out: bytes
     err: bytes
+
+
+@record
+class Testimony:
+    """What the init read of the kernel's files about its own sandbox. Text from inside, so it is not trusted."""
+
+    files: Mapping[str, str]
+    """Path → content; one that could not be read is absent."""
+    there: tuple[bool, ...]
+    """Of the paths that were asked about, in their order."""
 
 
 @record
@@ -208,6 +219,31 @@ def parse_state(payload: bytes) -> CommandState:
     cwd = payload[_STATE.size :].decode("utf-8", "surrogateescape")
     where = cwd if cwd.startswith("/") else None
     return CommandState(cpu_us, peak, where, does == Doing.WAITS, does == Doing.STOPPED)
+
+
+def testify(paths: Sequence[str]) -> bytes:
+    """The question's payload."""
+    return b"".join(path.encode() + b"\0" for path in paths)
+
+
+def parse_testimony(payload: bytes) -> Testimony:
+    files: dict[str, str] = {}
+    rest = memoryview(payload)
+    while True:
+        name_length, length = _unpack(_ERROR, rest)
+        if len(rest) < _ERROR.size + name_length + length:
+            raise FrameError("a testimony that is too short")
+        name = bytes(rest[_ERROR.size : _ERROR.size + name_length]).decode("ascii", "replace")
+        content = bytes(rest[_ERROR.size + name_length : _ERROR.size + name_length + length])
+        rest = rest[_ERROR.size + name_length + length :]
+        if not name:
+            break
+        if name in files or len(files) >= TESTIMONY_FILES:
+            raise FrameError("a testimony with too many files")
+        files[name] = content.decode("utf-8", "surrogateescape")
+    if rest or not set(content) <= {0, 1}:
+        raise FrameError("a testimony with extra bytes after it")
+    return Testimony(files, tuple(map(bool, content)))
 
 
 def parse_welcome(payload: bytes) -> Welcome:

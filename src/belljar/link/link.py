@@ -141,6 +141,13 @@ class Link:
         listed: list[frames.Listed] = await self._ask(To.LIST, From.LIST_REPLY)
         return listed
 
+    async def testify(self, paths: Sequence[str]) -> frames.Testimony:
+        """What the init reads of its own sandbox, and whether something is at these paths."""
+        testimony: frames.Testimony = await self._ask(To.TESTIFY, From.TESTIMONY, payload=frames.testify(paths))
+        if len(testimony.there) != len(paths):
+            raise SandboxLost("the sandbox's init did not answer what it was asked")
+        return testimony
+
     async def ping(self) -> None:
         await self._ask(To.PING, From.PONG, payload=bytes(8))
 
@@ -383,6 +390,7 @@ HANDLERS: dict[int, Handler] = {
     From.READ_REPLY: Link._take_read,
     From.LIST_REPLY: _to_question(From.LIST_REPLY, frames.parse_list),
     From.STATE_REPLY: _to_question(From.STATE_REPLY, frames.parse_state),
+    From.TESTIMONY: _to_question(From.TESTIMONY, frames.parse_testimony),
     From.PONG: _to_question(From.PONG, lambda payload: None),
     From.ERROR: Link._take_error,
     From.PIPE: Link._take_pipe,

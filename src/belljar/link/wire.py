@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-VERSION = 5
+VERSION = 6
 HEADER = 16
 TO_INIT_MAX = 8388608
 FROM_INIT_MAX = 2097152
@@ -39,6 +39,7 @@ class To(IntEnum):
     BACKGROUND = 15
     HEARTBEAT = 16
     STATE = 17
+    TESTIFY = 18
 
 
 class From(IntEnum):
@@ -54,6 +55,7 @@ class From(IntEnum):
     ERROR = 74
     PIPE = 75
     STATE_REPLY = 76
+    TESTIMONY = 77
 
 
 class Stage(IntEnum):
@@ -104,5 +106,6 @@ FROM_INIT_BOUNDS = {
     74: (4, 260),
     75: (8, 8),
     76: (24, 4120),
+    77: (8, 262144),
 }
 """Least and most bytes of each payload that an init may send, by kind."""

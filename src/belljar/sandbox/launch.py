@@ -70,6 +70,10 @@ class Launch:
     """Its environment names the network door's proxy, also for shells that wait for a command."""
     init: str = ""
     """The path of the init in the sandbox; it is also the program of the small tools."""
+    witnesses: verification.Witnesses = field(default_factory=dict)
+    """By whose word each protection is in force."""
+    unproven: SandboxSpec | None = None
+    """This machine cannot look into the sandbox: its init must still testify that this spec is in force."""
 
     def discard(self) -> None:
         """Undo a launch that is not needed."""
@@ -116,14 +120,14 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
         bridge = [spec.argv[0], "--bridge"]
         transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id, bridge)
         undo.append(transport.close)
-        verification.verify(spec, launched.claims, pid, Path(link.init) if listener else None)
+        proved = verification.verify(spec, launched.claims, pid, Path(link.init) if listener else None) if pid else {}
         rundir.write_session(run_dir.path, {"token": link.token, "bridge": bridge}, "link")
         rundir.write_session(run_dir.path, _facts(id, options, engine, workspace, launched))
     _reap_once(host)
-    token = link.token.encode()
     return Launch(
-        id, options, engine, workspace, launched, run_dir.path, transport, run_dir, token, options.door, spec.argv[0]
-    )
+        id, options, engine, workspace, launched, run_dir.path, transport, run_dir, link.token.encode(), options.door,
+        spec.argv[0], proved, None if pid else spec,
+    )  # fmt: skip
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from belljar.errors import BelljarError, EngineError, SandboxLost
 from belljar.link.link import Link
 from belljar.options import SandboxOptions, check_session_id
 from belljar.patience import stretched
-from belljar.sandbox import rundir
+from belljar.sandbox import rundir, verification
 from belljar.sandbox.launch import DIAL_SECONDS, Launch, attach, launch
 from belljar.tasks import made_in_thread, see_through
 
@@ -40,6 +40,9 @@ class Sandbox:
         self.workspace, self.launched, self.run_dir = start.workspace, start.launched, start.run_dir
         self.held, self.door = start.held, start.door
         self._transport, self._token, self.init = start.transport, start.token, start.init
+        self._unproven = start.unproven
+        self.witnesses = start.witnesses
+        """By whose word each protection is in force: kernel, init, engine (verification.py)."""
         self.link: Link
         self.when_idle: Callable[[Sandbox], bool] | None = None
         """Called with a sandbox in which nothing runs; True: the callee will destroy it later."""
@@ -79,9 +82,16 @@ class Sandbox:
         self.link = Link(self._transport, self._still_alive)
         with anyio.move_on_after(stretched(DIAL_SECONDS)):
             await self.link.hello(self._token)
+            await self._prove()
             return
         self.link.close("its init did not answer")
         raise SandboxLost("the sandbox started, but its init did not answer")
+
+    async def _prove(self) -> None:
+        """Where this machine cannot look into the sandbox, the init testifies before any command runs."""
+        if self._unproven is not None:
+            testimony = await self.link.testify(verification.asked_inside(self._unproven))
+            self.witnesses = verification.verify_inside(self._unproven, self.launched.claims, testimony)
 
     async def _still_alive(self) -> bool:
         """Whether a silent sandbox still runs, according to the engine."""

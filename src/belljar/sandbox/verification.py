@@ -1,10 +1,14 @@
-"""Checks that every protection of the spec is in force: with the kernel where possible, else with the engine's claims.
+"""Checks that every protection of the spec is in force, and says by whose word.
 
 Call it only once the init has connected: until its exec the process is still the engine's, and the seccomp filter is
-applied last. `missing` compares and is pure; `verify` gathers the evidence and raises.
+applied last. `missing` compares and is pure; `verify` and `verify_inside` gather the evidence and raise.
 
-For each item of `Protections` the kernel is checked, if /proc and the cgroups can be read. For the others the engine
-must claim exactly what the spec says. A missing claim counts as a missing protection.
+Three witnesses, for each item of `Protections`:
+ - the kernel of this machine, if the sandbox's processes are its own: /proc and the control groups decide;
+ - else the init, which reads the same files inside, before any command runs (`Link.testify`). The engine must not
+   contradict it;
+ - for what neither shows, the engine: it must claim exactly what the spec says. A missing claim counts as a missing
+   protection.
 """
 
 from __future__ import annotations
@@ -12,16 +16,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from belljar.engines.kernel_facts import KernelFacts, executable, gather, place_of
-from belljar.engines.spec import ROOT_CAPABILITIES, Protections, SandboxSpec
+from belljar.engines.kernel_facts import KernelFacts, executable, gather, place_of, testified
+from belljar.engines.spec import ROOT_CAPABILITIES, Protections, SandboxSpec, has_own_kernel
 from belljar.errors import ProtectionMissing
 from belljar.layout import WORKSPACE
 from belljar.patience import stretched
 from belljar.records import record
+
+if TYPE_CHECKING:
+    from belljar.link.frames import Testimony
 
 EXEC_SECONDS = 5.0  # from the engine's answer to the exec of the init; takes about a millisecond
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
@@ -38,22 +45,48 @@ class Evidence:
     claims: Protections
     """By the engine."""
     kernel: KernelFacts | None = None
-    """None if the kernel cannot be asked."""
+    """None if this machine's kernel cannot be asked."""
     init: tuple[int, int] | None = None
     """Device and inode of our init's file, if its process can be seen."""
     places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """What must be mounted: target → device and path in its file system."""
+    inside: KernelFacts | None = None
+    """Reported by the init."""
 
 
-def verify(spec: SandboxSpec, claims: Protections, pid: int | None, init: Path | None = None) -> None:
+Witnesses = Mapping[str, str]
+"""Item of `Protections` → whose word stands for it: kernel, init, engine, or both of the latter."""
+
+
+def verify(spec: SandboxSpec, claims: Protections, pid: int | None, init: Path | None = None) -> Witnesses:
     """ProtectionMissing names each protection that is not in force. `init`: the init's file on this host."""
     identity = _identity(init) if init is not None and pid else None
     if pid and identity:
         _await_exec(pid, identity)
     kernel = gather(pid) if pid else None
     places = _places(spec, init) if init is not None and pid else {}
-    if lacking := missing(spec, Evidence(claims, kernel, identity, places)):
+    return _required(spec, Evidence(claims, kernel, init=identity, places=places))
+
+
+def asked_inside(spec: SandboxSpec) -> list[str]:
+    """The paths of which the init must say whether something is there."""
+    return [*spec.masked_paths, *spec.readonly_paths]
+
+
+def verify_inside(spec: SandboxSpec, claims: Protections, testimony: Testimony) -> Witnesses:
+    """Like `verify`, for a sandbox that this machine cannot look into."""
+    try:
+        facts = testified(testimony.files, dict(zip(asked_inside(spec), testimony.there, strict=True)))
+        facts = replace(facts, cgroup={}, own_kernel=True) if has_own_kernel(spec.runtime) else facts
+        return _required(spec, Evidence(claims, inside=facts))
+    except ValueError as error:
+        raise ProtectionMissing("the init's report has not the kernel's form, so nothing was run") from error
+
+
+def _required(spec: SandboxSpec, evidence: Evidence) -> Witnesses:
+    if lacking := missing(spec, evidence):
         raise ProtectionMissing("not in force, so nothing was run: " + "; ".join(lacking))
+    return witnesses(spec, evidence)
 
 
 def verify_workspace(path: str, pid: int | None) -> None:
@@ -86,16 +119,33 @@ def _await_exec(pid: int, init: tuple[int, int]) -> None:
 
 
 def missing(spec: SandboxSpec, evidence: Evidence) -> list[str]:
-    kernel = evidence.kernel
+    kernel, inside = evidence.kernel, evidence.inside
     lacking = [*_processes(kernel, evidence.init), *_mounted(kernel, evidence.places)] if kernel is not None else []
+    lacking += _processes_inside(inside) if inside is not None else []
     for item in fields(Protections):
-        check = _CHECKS.get(item.name)
-        result = check(spec, kernel) if check and kernel is not None else None
-        if result is None:
-            required, claimed = getattr(spec.protections, item.name), getattr(evidence.claims, item.name)
-            result = _compared(item.name, required, claimed)
-        lacking += result
+        shown = _shown(spec, item.name, evidence)
+        claimed = getattr(evidence.claims, item.name)
+        lacking += shown or []
+        if shown is None or (inside is not None and claimed is not None):
+            lacking += _compared(item.name, getattr(spec.protections, item.name), claimed)
     return lacking
+
+
+def witnesses(spec: SandboxSpec, evidence: Evidence) -> Witnesses:
+    found = {}
+    for item in fields(Protections):
+        shown = _shown(spec, item.name, evidence) is not None
+        claimed = getattr(evidence.claims, item.name) is not None
+        inner = "init, engine" if claimed else "init"
+        found[item.name] = "engine" if not shown else "kernel" if evidence.kernel is not None else inner
+    return found
+
+
+def _shown(spec: SandboxSpec, name: str, evidence: Evidence) -> list[str] | None:
+    """What the kernel, this machine's or the one inside, shows to be missing. None: it does not show this item."""
+    facts = evidence.kernel or evidence.inside
+    check = _CHECKS.get(name)
+    return check(spec, facts) if check and facts is not None else None
 
 
 def _compared(name: str, required: Any, claimed: Any) -> list[str]:
@@ -113,16 +163,25 @@ def _user(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     status = facts.status
     if "Uid" not in status:
         return None
-    uid, gid = (str(id) for id in spec.user.outside)
+    if facts.inside:
+        uid, gid = str(spec.user.uid), str(spec.user.gid)
+    else:
+        uid, gid = (str(id) for id in spec.user.outside)
     groups = set((status.get("Gid", "") + " " + status.get("Groups", "")).split())
     lacking = []
     if set(status["Uid"].split()) != {uid}:
         lacking.append(f"user id (asked {uid}, the kernel has {status['Uid']})")
-    if "0" in status["Uid"].split():
+    if "0" in status["Uid"].split() and not (spec.user.root_inside and _root_is_mapped(facts)):
         lacking.append("a user id other than 0")
     if not groups <= {gid}:
         lacking.append(f"group id (asked {gid}, the kernel has {status.get('Gid')} and {status.get('Groups')})")
     return lacking
+
+
+def _root_is_mapped(facts: KernelFacts) -> bool:
+    """Whether root inside is shown to be somebody else outside: `inside outside count`, by line."""
+    rows = [line.split() for line in facts.uid_map.splitlines()]
+    return any(len(row) == 3 and row[0] == "0" and row[1] not in ("0", "") for row in rows)
 
 
 def _capabilities(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
@@ -136,7 +195,8 @@ def _capabilities(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     return [
         f"{wanted} ({name} is {facts.status.get(name)})"
         for name in CAPABILITY_SETS
-        if int(facts.status.get(name, "1"), 16) & ~allowed
+        if not (facts.own_kernel and name not in facts.status)  # gVisor shows no ambient set
+        and int(facts.status.get(name, "1"), 16) & ~allowed
     ]
 
 
@@ -171,6 +231,9 @@ def _swap(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 
 
 def _pids(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    """The control group's; or, where the init sets limits on a user id that no other sandbox has, that user's."""
+    if spec.init_limits and _at_most(facts.limits.get("Max processes", ""), spec.limits.pids):
+        return []
     return _bounded("process limit", facts.cgroup.get("pids"), spec.limits.pids)
 
 
@@ -184,9 +247,9 @@ def _cpus(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 
 
 def _network(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
-    if facts.shared is None or facts.routes is None:
+    if facts.routes is None or (facts.shared is None and not (facts.inside and spec.network == "none")):
         return None
-    lacking = ["a net namespace of its own"] if "net" in facts.shared else []
+    lacking = ["a net namespace of its own"] if "net" in (facts.shared or ()) else []
     if spec.network == "none" and facts.routes:
         lacking.append("no network (there are routes)")
     return lacking
@@ -207,18 +270,18 @@ def _read_only_root(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 
 def _masked_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     """Every masked path that this kernel has must have something mounted over it."""
-    if not facts.mounts:
+    if not facts.mounts or facts.own_kernel:
         return None
-    return [f"{path} masked" for path in spec.masked_paths if path not in facts.mounts and _is_there(path)]
+    return [f"{path} masked" for path in spec.masked_paths if path not in facts.mounts and _is_there(path, facts)]
 
 
 def _readonly_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
-    if not facts.mounts:
+    if not facts.mounts or facts.own_kernel:
         return None
     return [
         f"{path} read-only"
         for path in spec.readonly_paths
-        if _is_there(path) and not (path in facts.mounts and facts.mounts[path].read_only)
+        if _is_there(path, facts) and not (path in facts.mounts and facts.mounts[path].read_only)
     ]
 
 
@@ -241,6 +304,12 @@ def _processes(facts: KernelFacts, init: tuple[int, int] | None) -> Iterator[str
         yield "Belljar's init as PID 1 (another program runs)"
 
 
+def _processes_inside(facts: KernelFacts) -> Iterator[str]:
+    """That PID 1 is our init is proved by the token of its greeting. gVisor's kernel shows no seccomp mode."""
+    if facts.status.get("Seccomp", "2") != "2":
+        yield "the seccomp filter"
+
+
 def _mounted(facts: KernelFacts, places: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     for target, place in places.items() if facts.mounts else ():
         mount = facts.mounts.get(target)
@@ -248,8 +317,8 @@ def _mounted(facts: KernelFacts, places: Mapping[str, tuple[str, str]]) -> Itera
             yield f"{place[1]} at {target} (something else is mounted there)"
 
 
-def _is_there(path: str) -> bool:
-    return os.path.lexists(path)
+def _is_there(path: str, facts: KernelFacts) -> bool:
+    return os.path.lexists(path) if facts.present is None else facts.present.get(path, True)
 
 
 def _bounded(name: str, actual: str | None, asked: int) -> list[str] | None:
