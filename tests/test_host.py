@@ -55,6 +55,32 @@ def test_two_hosts_with_different_engines_and_state_live_in_one_process(
         assert not [*host.run_root.glob("bj-*")]
 
 
+@pytest.mark.oci
+@pytest.mark.root
+def test_two_hosts_leave_nothing_in_each_other_s_directories(workspace: Path, tmp_path: Path) -> None:
+    """Nor in the user's own, but for the store of images, which all share."""
+    user_s = resources.state_dir()
+    before = {path for path in user_s.rglob("*") if path.is_file()}
+    one, two = (
+        Host(engine="oci", run=hosts.default().run_root / name, state=tmp_path / name) for name in ("one", "two")
+    )
+
+    async def both() -> None:
+        async with Session(workspace, host=one) as first, Session(workspace, host=two) as second:
+            assert (await first.run("echo a; df /tmp >&2")).stdout + (await second.run("echo b")).stdout == "a\nb\n"
+            for host, box, other in ((one, first, second), (two, second, first)):
+                boxes = [path.name for path in (host.state_root / "oci" / "boxes").iterdir()]
+                assert boxes == [f"belljar-{box.id}"]
+                assert other.id not in "".join(map(str, host.state_root.rglob("*")))
+                assert str(host.state_root) in str(host.connect().identity)
+
+    anyio.run(both)
+    assert {path for path in user_s.rglob("*") if path.is_file()} - before == set()
+    for host in (one, two):
+        assert not [*(host.state_root / "oci" / "boxes").iterdir()]
+        host.close()
+
+
 async def test_a_pool_serves_sessions_of_its_own_host_only(workspace: Path, tmp_path: Path) -> None:
     other = Host(state=tmp_path / "state")
     async with Pool(workspace, size=1, host=other) as pool:

@@ -77,7 +77,8 @@ class Host:
         """The engine, looked for at the first call. Blocking: call it from a thread."""
         with self._lock:
             if self._engine is None:
-                self._engine = engines.connect(self.engine_name)
+                state = self.state_root if self._state else None
+                self._engine = engines.connect(self.engine_name, state=state)
             return self._engine
 
     def forget(self) -> None:
@@ -94,7 +95,8 @@ class Host:
 
     @property
     def state_root(self) -> Path:
-        """Where the audit trail, staged changes and caches are."""
+        """Where the audit trail, staged changes, caches, volumes and the engine's own records are. Not the images:
+        all hosts of a user share one store (BELLJAR_IMAGES)."""
         return resources.own_directory(self._state) if self._state else resources.state_dir()
 
     @property

@@ -31,7 +31,7 @@ def test_a_forbidden_engine_is_the_only_one_that_the_error_names(monkeypatch: py
             raise PermissionError(13, "Permission denied")
         raise FileNotFoundError(2, "No such file or directory")
 
-    def absent(runtime: str) -> None:
+    def absent(runtime: str, state: object = None) -> None:
         raise EngineUnavailable("a page about control groups")
 
     for name in (engines.VARIABLE, "DOCKER_HOST", "DOCKER_CONTEXT"):

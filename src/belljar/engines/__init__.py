@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from belljar.errors import EngineRefused, EngineUnavailable, NamedEngineUnavailable, UsageError
@@ -17,27 +18,28 @@ KNOWN: tuple[Known, ...] = get_args(Known)
 VARIABLE, RUNTIME = "BELLJAR_ENGINE", "BELLJAR_RUNTIME"
 
 
-def connect(name: str = "auto", runtime: str | None = None) -> Engine:
+def connect(name: str = "auto", runtime: str | None = None, state: Path | None = None) -> Engine:
     """Connect to the engine of that name; nothing is cached here. Blocking: call it from a thread.
 
     `auto`: the one that BELLJAR_ENGINE names, else the first that answers. `runtime`: which of its runtimes, empty for
-    the one that it takes by itself; else the one that BELLJAR_RUNTIME names.
+    the one that it takes by itself; else the one that BELLJAR_RUNTIME names. `state`: the directory for what the engine
+    keeps of its own, else the user's; images are in a store that all share.
     """
     chosen = os.environ.get(VARIABLE) or "auto" if name == "auto" else name
     if chosen == "auto":
-        return _first_that_answers()
+        return _first_that_answers(state)
     if chosen not in KNOWN:
         raise UsageError(f"there is no engine {chosen!r}; choose from auto, {', '.join(KNOWN)}")
     asked = os.environ.get(RUNTIME, "") if runtime is None else runtime
-    engine: Engine = import_module(f"belljar.engines.{chosen}").find(asked)
+    engine: Engine = import_module(f"belljar.engines.{chosen}").find(asked, state)
     return engine
 
 
-def _first_that_answers() -> Engine:
+def _first_that_answers(state: Path | None) -> Engine:
     errors: list[EngineUnavailable] = []
     for name in KNOWN:
         try:
-            return connect(name)
+            return connect(name, state=state)
         except NamedEngineUnavailable:
             raise
         except EngineUnavailable as error:

@@ -143,6 +143,11 @@ def _owned(path: Path, owner: tuple[int, int]) -> Iterator[Workspace]:
         yield cache
 
 
+def _state_of(image: Path) -> Path:
+    """<state>/caches/<owner>/<name>.ext4"""
+    return image.parents[2]
+
+
 def _device(image: Path, most: int, mount_point: Path) -> int:
     """The open loop device of the file. Never a second one: two mounts of one file would corrupt it."""
     if (used := _in_use(image)) is not None:
@@ -185,7 +190,7 @@ def _make(image: Path, most: int, mount_point: Path) -> None:
 
     descriptor, temporary = tempfile.mkstemp(dir=image.parent)
     try:
-        with closing(descriptor), scratch.room(mount_point.parent.parent, most):
+        with closing(descriptor), scratch.room(mount_point.parent.parent, most, _state_of(image)):
             os.ftruncate(descriptor, most)
             scratch.make_file_system(temporary, _MKFS)
             os.rename(temporary, image)

@@ -99,7 +99,7 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
         link = _link(host, engine, image, run_dir)
         with (
             _placed(options, id, host, engine, workspace, run_dir.path) as place,
-            _scratch(options, engine, run_dir) as disk,
+            _scratch(options, host, engine, run_dir) as disk,
             _extras(options, host, engine, workspace, run_dir) as more,
         ):
             if place.area is not None:
@@ -236,13 +236,15 @@ def _spec(
     )  # fmt: skip
 
 
-def _scratch(options: SandboxOptions, engine: Engine, run_dir: RunDir) -> AbstractContextManager[Scratch | None]:
+def _scratch(
+    options: SandboxOptions, host: Host, engine: Engine, run_dir: RunDir
+) -> AbstractContextManager[Scratch | None]:
     size = options.limits.disk
     if size == 0 or (size is None and not engine.capabilities.binds):
         return nullcontext()
     if not engine.capabilities.binds:
         raise UsageError("--disk needs an engine that shares this machine's files")
-    return scratch.mounted(run_dir.path, size)
+    return scratch.mounted(run_dir.path, size, host.state_root)
 
 
 def _facts(
@@ -293,7 +295,7 @@ def engine_of(facts: dict[str, Any], host: Host) -> Engine:
     if name == engine.name and has_own_kernel(runtime) == engine.capabilities.own_kernel:
         return engine
     if name in engines.KNOWN and (name == engine.name or host.engine_name == "auto"):
-        return engines.connect(name, runtime)
+        return engines.connect(name, runtime, host.state_root)
     return engine
 
 

@@ -64,11 +64,12 @@ class Scratch:
 
 
 @contextmanager
-def mounted(run_dir: Path, size: int | None) -> Iterator[Scratch | None]:
-    """A new volume, mounted while this is open. Without a `size` it is None if there can be none."""
+def mounted(run_dir: Path, size: int | None, state: Path | None = None) -> Iterator[Scratch | None]:
+    """A new volume, mounted while this is open. Without a `size` it is None if there can be none. `state`: its owner's
+    state directory, else the user's."""
     target = run_dir / MOUNT_NAME
     try:
-        _mount_new(run_dir, target, size or DEFAULT_BYTES)
+        _mount_new(run_dir, target, size or DEFAULT_BYTES, state or resources.state_dir())
     except NoScratch:
         if size is not None:
             raise
@@ -97,12 +98,12 @@ def possible() -> str | None:
     return None
 
 
-def _mount_new(run_dir: Path, target: Path, size: int) -> None:
+def _mount_new(run_dir: Path, target: Path, size: int, state: Path) -> None:
     if reason := possible():
         raise NoScratch(f"no scratch volume on disk: {reason}; use --tmp and --home, which are in memory")
-    where = resources.state_dir() / "scratch"
+    where = state / "scratch"
     try:
-        with room(run_dir.parent, size):
+        with room(run_dir.parent, size, state):
             (run_dir / PROMISE).write_text(str(size))
         with closing(_copy(_template(where, size), where)) as file:
             target.mkdir(mode=0o711, exist_ok=True)
@@ -113,9 +114,8 @@ def _mount_new(run_dir: Path, target: Path, size: int) -> None:
 
 
 @contextmanager
-def room(run_root: Path, size: int) -> Iterator[None]:
+def room(run_root: Path, size: int, state: Path) -> Iterator[None]:
     """Holds a lock while this is open. NoScratch if so much does not fit beside all that was promised."""
-    state = resources.state_dir()
     (state / "scratch").mkdir(mode=0o700, exist_ok=True)
     with resources.locked(state / "scratch" / "lock"):
         caches = [path.stat() for path in state.glob("caches/*/*.ext4")]

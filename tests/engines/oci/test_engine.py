@@ -217,7 +217,7 @@ def test_oci_is_chosen_where_neither_docker_nor_podman_answers(monkeypatch: pyte
     from belljar import engines
     from belljar.engines import docker, podman
 
-    def nobody(runtime: str) -> OciEngine:
+    def nobody(runtime: str, state: object = None) -> OciEngine:
         raise EngineUnavailable("nobody answers")
 
     monkeypatch.delenv("BELLJAR_ENGINE", raising=False)

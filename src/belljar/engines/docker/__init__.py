@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from belljar.engines.docker import hosts
 from belljar.engines.docker.client import ADVICE
 from belljar.engines.docker.dialect import Dialect
@@ -9,7 +11,8 @@ from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import EngineError, EngineRefused, EngineUnavailable, NamedEngineUnavailable
 
 
-def find(runtime: str = "") -> DockerEngine:
+def find(runtime: str = "", state: Path | None = None) -> DockerEngine:
+    """`state` is not needed: the daemon keeps everything."""
     sockets = (hosts.DEFAULT, f"unix://{hosts.runtime_directory()}/docker.sock")
     return first_that_answers(sockets, Dialect(), runtime)
 

@@ -46,8 +46,8 @@ OWN_KERNEL = Capabilities(
 )  # fmt: skip
 
 
-def find(runtime: str = "") -> OciEngine:
-    return OciEngine(resources.state_dir() / "oci", runtime)
+def find(runtime: str = "", state: Path | None = None) -> OciEngine:
+    return OciEngine((state or resources.state_dir()) / "oci", runtime)
 
 
 def _translated(verb: F) -> F:
