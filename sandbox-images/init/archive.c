@@ -97,9 +97,9 @@ static bool pack_one(int parent, const char *name, const char *path, int depth)
     return good;
 }
 
-int tool_pack(int root, const char *path)
+int tool_pack(const char *path)
 {
-    int directory = open_beneath(root, path, O_RDONLY | O_DIRECTORY, 0);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0 || !pack_all(directory, "", TOOL_DEPTH) || !put_head('e', 0, 0, ""))
         return tool_failed();
     return 0;
@@ -155,9 +155,9 @@ static bool take_directory(int parent, const char *name, mode_t mode)
     return true;
 }
 
-int tool_unpack(int root, const char *path)
+int tool_unpack(const char *path)
 {
-    int directory = open_beneath(root, path, O_PATH | O_DIRECTORY, 0);
+    int directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return tool_failed();
     for (;;) {

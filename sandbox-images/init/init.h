@@ -204,7 +204,7 @@ const char *bash_path(void);
 /* What a keeper starts. The pointers point into the SPAWN frame. */
 struct plan {
     char **argv, **envp;
-    const char *program, *cwd;
+    const char *program, *cwd, *user; /* user: "uid:gid:group…", or NULL for our own */
     int in, out, err, control_in, control_out, memory; /* -1: none */
     int jobs; /* the socket over which the keeper gets its next job; -1: it serves once */
     bool pty;

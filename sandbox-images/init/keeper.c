@@ -30,6 +30,7 @@
 
 #define CHILD_STACK (64 << 10)
 #define PATIENT_PASSES 200
+#define GROUPS_MAX 32
 
 static struct plan plan;
 static struct slot *slot;
@@ -87,6 +88,23 @@ static void exec_along_path(const char *name)
         errno = EACCES;
 }
 
+/* Raw system calls, since a C library would do it for all threads of the keeper, whose memory we share. */
+static void become_user(void)
+{
+    uint32_t ids[2 + GROUPS_MAX]; /* user, group, further groups */
+    size_t count = 0;
+    char *end = NULL;
+    for (const char *at = plan.user; count < 2 + GROUPS_MAX; at = end + 1) {
+        ids[count++] = (uint32_t)strtoul(at, &end, 10);
+        if (*end != ':')
+            break;
+    }
+    errno = EINVAL;
+    if (count < 2 || *end || (plan.pty && fchown(0, ids[0], (gid_t)-1) != 0) || syscall(SYS_setgroups, count - 2, ids + 2) != 0 ||
+        syscall(SYS_setresgid, ids[1], ids[1], ids[1]) != 0 || syscall(SYS_setresuid, ids[0], ids[0], ids[0]) != 0)
+        child_fail(STAGE_USER);
+}
+
 /* Shares the keeper's memory until it execs (like vfork), so errors can be stored in the slot. */
 static int child(void *unused)
 {
@@ -100,9 +118,11 @@ static int child(void *unused)
     duplicate_to(plan.control_in, 9);
     if (plan.pty && ioctl(0, TIOCSCTTY, 0) != 0)
         child_fail(STAGE_RESOURCES);
-    enter_cwd();
     if (!isolation_enter())
         child_fail(STAGE_RESOURCES);
+    if (plan.user)
+        become_user();
+    enter_cwd();
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -80,14 +80,14 @@ static void search_all(int directory, const char *prefix, int depth)
         closedir(entries);
 }
 
-int tool_search(int root, const char *path, const char *pattern, long most)
+int tool_search(const char *path, const char *pattern, long most)
 {
     if (regcomp(&expression, pattern, REG_EXTENDED | REG_NOSUB)) {
         errno = EINVAL;
         return tool_failed();
     }
     struct stat status;
-    int fd = open_beneath(root, path, O_RDONLY | O_NONBLOCK, 0);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &status) < 0)
         return tool_failed();
     left = most;

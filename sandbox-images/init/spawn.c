@@ -135,8 +135,14 @@ static void add_variable(char **env, char *variable)
    defaults. */
 static void add_base_environment(char **env, char *pwd, bool pty)
 {
+    bool root = getuid() == 0;
     char *always[] = {
-        "HOME=/home/sandbox", "USER=sandbox", "LOGNAME=sandbox", "SHELL=/bin/bash", pty ? "TERM=xterm-256color" : "TERM=dumb", pwd,
+        root ? "HOME=/root" : "HOME=/home/sandbox",
+        root ? "USER=root" : "USER=sandbox",
+        root ? "LOGNAME=root" : "LOGNAME=sandbox",
+        "SHELL=/bin/bash",
+        pty ? "TERM=xterm-256color" : "TERM=dumb",
+        pwd,
     };
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         add_variable(env, always[i]);
@@ -242,13 +248,15 @@ static void spawn_on_demand(struct command *command, const struct spawn_request 
     struct plan plan = {.cwd = request->cwd, .in = -1, .out = -1, .err = -1, .control_in = -1, .control_out = -1, .memory = -1};
     char pwd[PATH_MAX + 32];
     int error = 0;
-    plan.argv = string_vector(request, &plan.envp);
-    if (!plan.argv)
+    char **strings = plan.argv = string_vector(request, &plan.envp);
+    if (!strings)
         return command_refused(command, ENOMEM, STAGE_RESOURCES);
     snprintf(pwd, sizeof pwd, "PWD=%s%s%.4096s", *request->cwd == '/' ? "" : WORKSPACE,
              *request->cwd && *request->cwd != '/' ? "/" : "", request->cwd);
     if (command->flags & FLAG_DEFAULT_ENV)
         add_base_environment(plan.envp, pwd, command->flags & FLAG_PTY);
+    if (command->flags & FLAG_USER)
+        plan.user = *plan.argv++;
     plan.program = plan.argv[0];
     if (command->flags & FLAG_SHELL)
         error = plan_shell(&plan, command->flags & FLAG_CONTROL);
@@ -258,7 +266,7 @@ static void spawn_on_demand(struct command *command, const struct spawn_request 
     else if (!open_streams(command, &plan, size) || !keeper_start(command, &plan))
         command_refused(command, (uint32_t)errno, STAGE_RESOURCES);
     close_plan(&plan);
-    free(plan.argv);
+    free(strings);
 }
 
 static bool fits_waiting_shell(const struct spawn_request *request)
@@ -270,7 +278,8 @@ static bool fits_waiting_shell(const struct spawn_request *request)
 static bool check_request(struct connection *connection, uint64_t id, const struct spawn_request *request)
 {
     bool shell = request->flags & FLAG_SHELL;
-    if (!id || request->flags & ~(uint32_t)FLAGS_KNOWN || !request->argc || (shell && request->argc != 1))
+    uint32_t words = request->argc - !!(request->flags & FLAG_USER);
+    if (!id || request->flags & ~(uint32_t)FLAGS_KNOWN || !request->argc || !words || (shell && words != 1))
         refuse(connection, id, EINVAL, STAGE_REQUEST, "not a command that can be run");
     else if (command_known(id))
         refuse(connection, id, EEXIST, STAGE_DUPLICATE, "this id was used before");

@@ -1,4 +1,4 @@
-/* File tools that need nothing from the image. Files are opened beneath a root, and written completely or not at all. */
+/* File tools that need nothing from the image. They run as the sandbox's user, in /workspace; files are written completely or not at all. */
 #define _GNU_SOURCE
 #include "tools.h"
 
@@ -17,8 +17,6 @@
 
 #define BUFFER (256u << 10)
 
-static const char *root_path;
-
 int tool_failed(void)
 {
     int error = errno;
@@ -26,119 +24,20 @@ int tool_failed(void)
     return 1;
 }
 
-/* Resolves a path without leaving its root: a stack of open directories, with links followed by hand. openat2 could do it, but seccomp
- * refuses it in a sandbox, because a filter cannot see its flags. */
-struct walk {
-    int stack[TOOL_DEPTH + 1], depth, links;
-    char rest[2 * PATH_MAX];
-};
-
-static bool walk_to(struct walk *walk, const char *target)
-{
-    char old[2 * PATH_MAX];
-    size_t under = strlen(root_path);
-    memcpy(old, walk->rest, sizeof old);
-    errno = ELOOP;
-    if (++walk->links > 40)
-        return false;
-    if (*target == '/') { /* an absolute link into the root is common and harmless */
-        errno = EXDEV;
-        if (strncmp(target, root_path, under) || (target[under] && target[under] != '/'))
-            return false;
-        target += under;
-        while (walk->depth)
-            close(walk->stack[walk->depth--]);
-    }
-    errno = ENAMETOOLONG;
-    return snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, old) < (int)sizeof walk->rest;
-}
-
-/* Resolves one component. -1: go on; -2: failed; otherwise the descriptor of the file. */
-static int walk_on(struct walk *walk, const char *name, bool last, int flags, mode_t mode)
-{
-    struct stat status;
-    char target[PATH_MAX];
-    int here = walk->stack[walk->depth];
-    if (!strcmp(name, "..")) {
-        errno = EXDEV;
-        if (!walk->depth)
-            return -2;
-        close(walk->stack[walk->depth--]);
-        return last ? openat(walk->stack[walk->depth], ".", flags & ~O_CREAT) : -1;
-    }
-    if (fstatat(here, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode)) {
-        ssize_t length = readlinkat(here, name, target, sizeof target - 1);
-        if (length < 0)
-            return -2;
-        target[length] = 0;
-        return walk_to(walk, target) ? -1 : -2;
-    }
-    if (last) {
-        int fd = openat(here, name, flags | O_NOFOLLOW, mode);
-        return fd < 0 ? -2 : fd;
-    }
-    errno = ENAMETOOLONG;
-    int below = walk->depth < TOOL_DEPTH ? openat(here, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    if (below < 0)
-        return -2;
-    walk->stack[++walk->depth] = below;
-    return -1;
-}
-
-/* Links are followed as long as they stay beneath the root. */
-int open_beneath(int root, const char *path, int flags, mode_t mode)
-{
-    struct walk walk = {.stack = {root}};
-    int found = -1;
-    flags |= O_CLOEXEC;
-    if (snprintf(walk.rest, sizeof walk.rest, "%s", path) >= (int)sizeof walk.rest || *path == '/') {
-        errno = *path == '/' ? EXDEV : ENAMETOOLONG;
-        return -1;
-    }
-    while (found == -1) {
-        char name[NAME_MAX + 2];
-        char *at = walk.rest + strspn(walk.rest, "/");
-        size_t length = strcspn(at, "/");
-        if (!length) { /* the path is empty or ends here, in a directory */
-            found = openat(walk.stack[walk.depth], ".", flags & ~O_CREAT);
-            found = found < 0 ? -2 : found;
-            break;
-        }
-        if (length > NAME_MAX) {
-            errno = ENAMETOOLONG;
-            found = -2;
-            break;
-        }
-        memcpy(name, at, length);
-        name[length] = 0;
-        bool last = !at[length + strspn(at + length, "/")];
-        memmove(walk.rest, at + length, strlen(at + length) + 1);
-        if (strcmp(name, "."))
-            found = walk_on(&walk, name, last, flags, mode);
-    }
-    int error = errno;
-    while (walk.depth)
-        close(walk.stack[walk.depth--]);
-    errno = error;
-    return found < 0 ? -1 : found;
-}
-
 /* Opens the directory that holds the last component, which is not followed. */
-int open_parent(int root, const char *path, const char **name)
+int open_parent(int from, const char *path, const char **name)
 {
     const char *slash = strrchr(path, '/');
     *name = slash ? slash + 1 : path;
     if (!**name || !strcmp(*name, ".") || !strcmp(*name, "..")) {
-        errno = EINVAL;
+        errno = EISDIR;
         return -1;
     }
-    if (!slash)
-        return open_beneath(root, ".", O_PATH | O_DIRECTORY, 0);
-    char *parent = strndup(path, (size_t)(slash - path));
-    if (!parent)
-        return -1;
-    int fd = open_beneath(root, parent, O_PATH | O_DIRECTORY, 0);
+    char *parent = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    int fd = parent ? openat(from, parent, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    int error = errno;
     free(parent);
+    errno = error;
     return fd;
 }
 
@@ -174,10 +73,10 @@ bool read_in(int fd, void *data, size_t length)
     return true;
 }
 
-static int get(int root, const char *path, off_t offset, uint64_t length)
+static int get(const char *path, off_t offset, uint64_t length)
 {
     struct stat status;
-    int fd = open_beneath(root, path, O_RDONLY | O_NONBLOCK, 0);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &status) < 0)
         return tool_failed();
     if (!S_ISREG(status.st_mode)) {
@@ -234,12 +133,45 @@ static bool ends_in(int fd, const char *mark)
     return false;
 }
 
-static int put(int root, const char *path, mode_t mode, const char *mark)
+static bool make_directories(char *path)
+{
+    for (char *at = path;; at++) {
+        at += strspn(at, "/");
+        at += strcspn(at, "/");
+        char rest = *at;
+        *at = 0;
+        int error = mkdir(path, 0755) < 0 ? errno : 0;
+        if (error && access(path, F_OK) < 0) {
+            errno = error;
+            return false;
+        }
+        if (!rest)
+            return true;
+        *at = rest;
+    }
+}
+
+/* Opens the directory that a file is to be in, and makes it first if it is not there. */
+static int parent_to_write(char *path, const char **name)
+{
+    int parent = open_parent(AT_FDCWD, path, name);
+    char *slash = strrchr(path, '/');
+    if (parent >= 0 || errno != ENOENT || !slash || slash == path)
+        return parent;
+    *slash = 0;
+    bool made = make_directories(path);
+    *slash = '/';
+    return made ? open_parent(AT_FDCWD, path, name) : -1;
+}
+
+static int put(char *path, mode_t mode, const char *mark)
 {
     const char *name;
     uint64_t number;
     char temporary[48], self[32];
-    int parent = open_parent(root, path, &name);
+    int parent = parent_to_write(path, &name);
+    if (parent >= 0 && faccessat(parent, name, W_OK, 0) < 0 && errno != ENOENT)
+        return tool_failed(); /* a rename would replace it all the same */
     if (parent < 0 || getrandom(&number, sizeof number, 0) != sizeof number)
         return tool_failed();
     snprintf(temporary, sizeof temporary, ".%016llx.belljar", (unsigned long long)number);
@@ -259,9 +191,13 @@ static int put(int root, const char *path, mode_t mode, const char *mark)
     return status;
 }
 
-static int append(int root, const char *path)
+static int append(char *path)
 {
-    int fd = open_beneath(root, path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK, 0644);
+    const char *name;
+    int parent = parent_to_write(path, &name);
+    if (parent >= 0)
+        close(parent);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0644);
     return fd >= 0 && pour(fd) ? 0 : tool_failed();
 }
 
@@ -320,18 +256,18 @@ static bool list(int directory, const char *prefix, int depth)
     return good;
 }
 
-static int list_in(int root, const char *path, int depth)
+static int list_in(const char *path, int depth)
 {
-    int directory = open_beneath(root, path, O_RDONLY | O_DIRECTORY, 0);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0 || !list(directory, "", depth < TOOL_DEPTH ? depth : TOOL_DEPTH) || fflush(stdout))
         return tool_failed();
     return 0;
 }
 
-static int stat_of(int root, const char *path)
+static int stat_of(const char *path)
 {
     struct stat status;
-    int fd = open_beneath(root, path, O_PATH, 0);
+    int fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &status) < 0 || !put_record(path, &status, "") || fflush(stdout))
         return tool_failed();
     return 0;
@@ -357,32 +293,17 @@ static bool remove_at(int parent, const char *name, int depth)
     return good && unlinkat(parent, name, AT_REMOVEDIR) == 0;
 }
 
-static int remove_path(int root, const char *path)
+static int remove_path(const char *path)
 {
     const char *name;
-    int parent = open_parent(root, path, &name);
+    int parent = open_parent(AT_FDCWD, path, &name);
     return parent < 0 || !remove_at(parent, name, TOOL_DEPTH) ? tool_failed() : 0;
 }
 
-static int make_directories(int root, const char *path)
+static int make_directory(char *path)
 {
-    char *part = strdup(path);
-    for (char *at = part; part && *at; at++) {
-        char *slash = strchr(at, '/');
-        const char *name;
-        if (slash)
-            *slash = 0;
-        int parent = open_parent(root, part, &name);
-        if (parent < 0 || (mkdirat(parent, name, 0755) < 0 && errno != EEXIST))
-            return tool_failed();
-        close(parent);
-        if (!slash)
-            break;
-        *slash = '/';
-        at = slash;
-    }
-    int made = open_beneath(root, path, O_PATH | O_DIRECTORY, 0);
-    return part && made >= 0 ? 0 : tool_failed();
+    int made = make_directories(path) ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    return made >= 0 ? 0 : tool_failed();
 }
 
 int tools_main(int argc, char **argv)
@@ -390,35 +311,31 @@ int tools_main(int argc, char **argv)
     const char *name = argc > 0 ? argv[0] : "";
     if (!strcmp(name, "relay"))
         return relay_main(argc, argv);
-    if (argc < 3) {
+    if (argc < 2) {
         errno = EINVAL;
         return tool_failed();
     }
-    int root = open(argv[1], O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const char *path = argv[2];
-    root_path = argv[1];
-    if (root < 0)
-        return tool_failed();
+    char *path = argv[1];
     if (!strcmp(name, "get"))
-        return get(root, path, argc > 4 ? atoll(argv[3]) : 0, argc > 4 ? strtoull(argv[4], NULL, 10) : UINT64_MAX);
-    if (!strcmp(name, "put") && argc > 4)
-        return put(root, path, (mode_t)strtoul(argv[3], NULL, 8), argv[4]);
+        return get(path, argc > 3 ? atoll(argv[2]) : 0, argc > 3 ? strtoull(argv[3], NULL, 10) : UINT64_MAX);
+    if (!strcmp(name, "put") && argc > 3)
+        return put(path, (mode_t)strtoul(argv[2], NULL, 8), argv[3]);
     if (!strcmp(name, "append"))
-        return append(root, path);
-    if (!strcmp(name, "list") && argc > 3)
-        return list_in(root, path, atoi(argv[3]));
+        return append(path);
+    if (!strcmp(name, "list") && argc > 2)
+        return list_in(path, atoi(argv[2]));
     if (!strcmp(name, "stat"))
-        return stat_of(root, path);
+        return stat_of(path);
     if (!strcmp(name, "remove"))
-        return remove_path(root, path);
+        return remove_path(path);
     if (!strcmp(name, "mkdir"))
-        return make_directories(root, path);
+        return make_directory(path);
     if (!strcmp(name, "pack"))
-        return tool_pack(root, path);
+        return tool_pack(path);
     if (!strcmp(name, "unpack"))
-        return tool_unpack(root, path);
-    if (!strcmp(name, "search") && argc > 4)
-        return tool_search(root, path, argv[3], atol(argv[4]));
+        return tool_unpack(path);
+    if (!strcmp(name, "search") && argc > 3)
+        return tool_search(path, argv[2], atol(argv[3]));
     errno = ENOSYS;
     return tool_failed();
 }

@@ -33,6 +33,7 @@ enum {
     FLAG_BACKGROUND = 32,
     FLAG_DEFAULT_ENV = 64,
     FLAG_DIRECT = 128,
+    FLAG_USER = 256,
 };
 
 enum stage {
@@ -41,6 +42,7 @@ enum stage {
     STAGE_EXEC = 3,
     STAGE_RESOURCES = 4,
     STAGE_DUPLICATE = 5,
+    STAGE_USER = 6,
 };
 
 enum cause {
@@ -57,7 +59,7 @@ enum {
     DOES_STOPPED = 2,
 };
 
-#define FLAGS_KNOWN 255u
+#define FLAGS_KNOWN 511u
 
 enum {
     HELLO = 1,

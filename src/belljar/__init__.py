@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from belljar.errors import BelljarError, Conflict, PolicyDenied, SandboxLost
+    from belljar.errors import BelljarError, Conflict, FileFailed, PolicyDenied, SandboxLost, Unsupported
     from belljar.host import Host
     from belljar.limits import Limits
     from belljar.network.allow import Allow
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 # Loaded on first use, so that `belljar --help` does not import the engine's client.
 _MODULES = {
-    "errors": "BelljarError Conflict PolicyDenied SandboxLost",
+    "errors": "BelljarError Conflict FileFailed PolicyDenied SandboxLost Unsupported",
     "host": "Host",
     "limits": "Limits",
     "network.allow": "Allow",
@@ -36,8 +36,9 @@ _MODULES = {
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = [
-    "Allow", "BelljarError", "Change", "Conflict", "Ended", "Host", "Limits", "Output", "Policy", "PolicyDenied",
-    "Pool", "Result", "SandboxLost", "Session", "Shell", "Started", "ToolRegistry", "Verdict", "errors", "run", "sync",
+    "Allow", "BelljarError", "Change", "Conflict", "Ended", "FileFailed", "Host", "Limits", "Output", "Policy",
+    "PolicyDenied", "Pool", "Result", "SandboxLost", "Session", "Shell", "Started", "ToolRegistry", "Unsupported",
+    "Verdict", "errors", "run", "sync",
 ]  # fmt: skip
 
 

@@ -6,17 +6,18 @@
     │   ├── PolicyError                 2   a policy file with a mistake (file, line, reason)
     │   ├── ImageInvalid                2   an archive that is damaged, hostile or too large; nothing was imported
     │   ├── SessionNotFound             2
-    │   └── ShellNotFound               2
+    │   ├── ShellNotFound               2
+    │   └── Unsupported                 2   this sandbox or engine cannot do it, another one could
     ├── PolicyDenied                  126   judged and refused; nothing ran
     ├── CommandError                  125   the command could not be started
-    │   ├── CommandNotFound           127
-    │   ├── CommandNotExecutable      126
+    │   ├── CommandNotFound           127   also a FileNotFoundError
+    │   ├── CommandNotExecutable      126   also a PermissionError
     │   └── WorkingDirectoryError       2
     ├── EngineError                   125
     │   ├── EngineUnavailable         125   no engine answers
     │   ├── ImageMissing              125
     │   └── ProtectionMissing         125   a protection could not be applied, so the run was stopped
-    ├── FileFailed                      1   a file of the sandbox could not be read or written
+    ├── FileFailed                      1   a file of the sandbox could not be read or written; also an OSError
     ├── Conflict                        1   files with staged changes have changed on the host too; nothing was applied
     ├── AuditError                    125   the audit trail cannot be written, so nothing runs
     └── SandboxLost                   125   the sandbox went away under a command
@@ -27,8 +28,9 @@ command line.
 
 from __future__ import annotations
 
+import errno as numbers
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
@@ -90,6 +92,12 @@ class ShellNotFound(UsageError):
     code = "shell_not_found"
 
 
+class Unsupported(UsageError):
+    """This sandbox or engine cannot do what was asked; another one could."""
+
+    code = "unsupported"
+
+
 UNANSWERED = " It needs an approval, which nobody gave (Session(approve=…); --yes)."
 
 
@@ -120,14 +128,16 @@ class CommandError(BelljarError):
     code = "command_failed_to_start"
 
 
-class CommandNotFound(CommandError):
+class CommandNotFound(CommandError, FileNotFoundError):
     code = "command_not_found"
     exit_status = 127
+    errno = numbers.ENOENT
 
 
-class CommandNotExecutable(CommandError):
+class CommandNotExecutable(CommandError, PermissionError):
     code = "command_not_executable"
     exit_status = 126
+    errno = numbers.EACCES
 
 
 class WorkingDirectoryError(CommandError):
@@ -162,15 +172,57 @@ class ProtectionMissing(EngineError):
     code = "protection_missing"
 
 
-class FileFailed(BelljarError):
-    """A file of the sandbox could not be read or written; `errno` is the kernel's error number, or 0."""
+class FileFailed(BelljarError, OSError):
+    """A file of the sandbox could not be read or written; `errno` is the kernel's error number, or 0.
+
+    It is also the error that Python's `open` would raise for this number:
+
+    try:
+        await box.files.read("notes.txt")
+    except FileNotFoundError: ...
+    """
 
     code = "file_failed"
     exit_status = 1
 
+    def __new__(cls, message: str, *, errno: int = 0) -> Self:
+        return OSError.__new__(_FILE_ERRORS.get(errno, cls), message)  # type: ignore[return-value]
+
     def __init__(self, message: str, *, errno: int = 0) -> None:
         super().__init__(message)
         self.errno = errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _file_failed, (str(self), self.errno)
+
+
+def _file_failed(message: str, errno: int) -> FileFailed:
+    return FileFailed(message, errno=errno)
+
+
+class FileMissing(FileFailed, FileNotFoundError): ...
+
+
+class FileIsDirectory(FileFailed, IsADirectoryError): ...
+
+
+class FileIsNoDirectory(FileFailed, NotADirectoryError): ...
+
+
+class FileForbidden(FileFailed, PermissionError): ...
+
+
+class FileThere(FileFailed, FileExistsError): ...
+
+
+_FILE_ERRORS: dict[int, type[FileFailed]] = {
+    numbers.ENOENT: FileMissing,
+    numbers.EISDIR: FileIsDirectory,
+    numbers.ENOTDIR: FileIsNoDirectory,
+    numbers.EACCES: FileForbidden,
+    numbers.EPERM: FileForbidden,
+    numbers.EEXIST: FileThere,
+}
 
 
 class Conflict(BelljarError):

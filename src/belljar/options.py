@@ -281,8 +281,8 @@ class SandboxOptions:
     workspace: str = option(".", _workspace, "mounted at /workspace (default: here)", metavar="DIR")
     image: str = option("base", text, "base, python, node, dev or any local image")
     policy: str | Policy = option(
-        "default", _policy, "default, strict, ci, permissive, literal or a file", metavar="P", restore=_restored_policy,
-        of_session=True,
+        "default", _policy, "default, strict, ci, permissive, literal, none or a file", metavar="P",
+        restore=_restored_policy, of_session=True,
     )  # fmt: skip
     network: Network | Allow = option(
         "none", _network, "none (the default) or full", choices=get_args(Network), restore=_restored_network,

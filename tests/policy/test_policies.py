@@ -133,3 +133,35 @@ def test_the_policys_import_leaves_out_what_only_a_parse_or_a_digest_needs() -> 
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}  # it imports some
     command = [sys.executable, "-c", script]
     assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["touch /usr/bin/x", "echo a >> /etc/passwd", "echo x > /etc/cron.d/x", "rm -rf /opt"]
+)
+def test_in_a_sandbox_with_its_own_root_the_system_is_scratch(command: str) -> None:
+    policy = Policy.load("default")
+    assert policy.judge(command).decision == "deny"
+    verdict = policy.judge(command, root=True)
+    assert verdict.decision == "allow"
+    assert "system" not in {effect.path_class for effect in verdict.effects}
+
+
+@pytest.mark.parametrize("command", ["rm -rf /", "cat /etc/shadow", "echo x > /workspace/.git/hooks/pre-commit"])
+def test_a_root_of_its_own_changes_nothing_else(command: str) -> None:
+    assert Policy.load("default").judge(command, root=True).decision == "deny"
+
+
+def test_the_policy_none_looks_at_no_command_and_says_so() -> None:
+    none = Policy.load("none")
+    for command in ("rm -rf /", ["sudo", "x"], "if", "x" * 3_000_000):
+        verdict = none.judge(command)
+        assert (verdict.decision, verdict.policy.split("@")[0]) == ("allow", "none")
+        assert verdict.reason.startswith("Not judged")
+    assert none.judge("a\0b").decision == "deny"  # the kernel takes no such text
+
+
+def test_a_layer_over_the_policy_none_judges() -> None:
+    none = Policy.load("none")
+    assert Policy.restored(none.as_dict()).judge("rm -rf /").decision == "allow"
+    assert none.tighten("default").judge("rm -rf /").decision == "deny"
+    assert Policy.load("default").tighten("none").judge("rm -rf /").decision == "deny"

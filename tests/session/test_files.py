@@ -21,11 +21,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path) -> Path:
     place = tmp_path / "workspace"
     place.mkdir()
-    monkeypatch.setattr(module, "WORKSPACE", str(place))
-    monkeypatch.setattr(module, "ROOTS", (str(place),))
     return place
 
 
@@ -33,7 +31,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def files(program: Path, root: Path) -> Files:
     async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(str(program), *argv, stdin=pipe, stdout=pipe, stderr=pipe)
+        process = await asyncio.create_subprocess_exec(
+            str(program), *argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd=root
+        )
         data = b""
         if isinstance(source, AsyncIterator):
             async for part in source:
@@ -66,15 +66,51 @@ async def test_a_file_is_written_read_and_removed(files: Files, root: Path) -> N
 
 
 async def test_a_failed_read_says_why(files: Files, root: Path) -> None:
-    with pytest.raises(FileFailed, match="No such file") as caught:
+    with pytest.raises(FileFailed, match="nosuch: No such file") as caught:
         await files.read("nosuch")
     assert caught.value.errno == 2
+    with pytest.raises(UsageError):
+        await files.read("a\0b")
+
+
+async def test_an_error_is_also_the_one_that_open_would_raise(files: Files, root: Path) -> None:
+    (root / "file").write_text("")
+    with pytest.raises(FileNotFoundError, match="nosuch"):
+        await files.read("nosuch")
+    with pytest.raises(IsADirectoryError, match="directory"):
+        await files.read(".")
+    with pytest.raises(IsADirectoryError):
+        await files.write(".", "x")
+    with pytest.raises(NotADirectoryError):
+        await files.read("file/below")
+    with pytest.raises(NotADirectoryError):
+        await files.write("file/below", "x")
+    assert issubclass(FileFailed, OSError)
+
+
+async def test_any_path_of_the_sandbox_is_reached(files: Files, root: Path, tmp_path: Path) -> None:
     (root / "out").symlink_to("/etc/passwd")
-    with pytest.raises(FileFailed, match="out: "):
-        await files.read("out")
-    for path in ("/etc/passwd", "../x", "/workspace/../etc", "a\0b"):
-        with pytest.raises(UsageError):
-            await files.read(path)
+    (root / "up").symlink_to("../beside")
+    passwd = Path("/etc/passwd").read_bytes()
+    assert [await files.read(path) for path in ("/etc/passwd", "out", "/../etc/passwd")] == [passwd] * 3
+    await files.write(str(tmp_path / "beside/deep/file"), "far")
+    assert await files.read("../beside/deep/file") == await files.read("up/deep/file") == b"far"
+    assert [each.path for each in await files.list(str(tmp_path / "beside"))] == ["deep"]
+
+
+async def test_writing_makes_the_directory(files: Files, root: Path) -> None:
+    await files.write("a/b/c", "1")
+    await files.append("a/d/log", "2")
+    assert await files.read("a/b/c") == b"1"
+    assert await files.read("a/d/log") == b"2"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write any file")
+async def test_a_read_only_file_is_not_replaced(files: Files, root: Path) -> None:
+    (root / "file").write_text("old")
+    (root / "file").chmod(0o444)
+    with pytest.raises(PermissionError):
+        await files.write("file", "new")
 
 
 async def test_more_names_than_the_host_should_keep_are_refused(

@@ -15,7 +15,7 @@ import pytest
 from tests.images.archives import member, tar
 
 from belljar import Session, host
-from belljar.errors import BelljarError, FileFailed
+from belljar.errors import BelljarError
 
 
 @pytest.fixture
@@ -35,12 +35,29 @@ async def test_a_file_goes_in_and_comes_back_the_same(session: Session, tmp_path
     assert back.read_bytes() == there.read_bytes()
 
 
-async def test_an_upload_into_a_missing_directory_fails_at_once(session: Session, tmp_path: Path) -> None:
-    (tmp_path / "big").write_bytes(bytes(5_000_000))
-    with pytest.raises(FileFailed, match=r"no directory nowhere; make it first: await box.files.mkdir\('nowhere'\)"):
-        await session.files.upload(tmp_path / "big", "nowhere/big")
-    await session.files.mkdir("nowhere")
-    await session.files.write("nowhere/small", "x")
+async def test_files_are_read_and_written_wherever_the_user_may(session: Session, tmp_path: Path) -> None:
+    files = session.files
+    await files.write("/tmp/deep/er/file", "far")
+    await files.write("new/file", "near")
+    assert await files.read("/tmp/deep/er/file") == b"far"
+    assert (await files.read("/etc/os-release")).startswith(b"PRETTY_NAME")
+    assert any(info.path == "env" for info in await files.list("/usr/bin"))
+    await session.run("ln -s /tmp/deep out; echo locked > locked; chmod 0 locked; echo kept > kept; chmod 400 kept")
+    assert await files.read("out/er/file") == b"far"
+    with pytest.raises(PermissionError, match="locked"):
+        await files.read("locked")
+    with pytest.raises(PermissionError, match="kept"):
+        await files.write("kept", "lost")
+    with pytest.raises(OSError, match="Read-only file system"):
+        await files.write("/usr/new", "x")
+    assert (await session.run("cat kept")).stdout == "kept\n"
+
+
+async def test_commands_run_in_any_directory_of_the_sandbox(session: Session) -> None:
+    await session.files.mkdir("/tmp/sub")
+    for cwd in ("/usr/bin", "/tmp/sub", "/"):
+        assert (await session.run("pwd", cwd=cwd)).stdout == f"{cwd}\n"
+    assert (await session.run("rm -rf deep; pwd", cwd="/tmp")).stdout == "/tmp\n"  # judged as a deletion in /tmp
 
 
 async def test_an_upload_that_is_given_up_leaves_neither_file_nor_descriptor(session: Session, tmp_path: Path) -> None:

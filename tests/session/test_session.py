@@ -200,7 +200,7 @@ async def test_bash_reports_a_missing_command_itself(box: Session) -> None:
     assert result.stderr == "bash: line 1: no-such-program: command not found\n"
 
 
-@pytest.mark.parametrize("cwd", ["missing", "..", "/etc", "a\0b"])
+@pytest.mark.parametrize("cwd", ["missing", "..", "/missing", "a\0b"])
 async def test_an_invalid_working_directory_is_refused(box: Session, cwd: str) -> None:
     with pytest.raises(WorkingDirectoryError, match="Invalid working directory"):
         await box.run("pwd", cwd=cwd)

@@ -54,7 +54,10 @@ def spawn(
     rows: int = 24,
     cols: int = 80,
     tag: bytes = b"",
+    user: bytes = b"",
 ) -> bytes:
+    if user:
+        flags, argv = flags | Flag.USER, [user, *argv]
     pairs = [key + b"=" + value for key, value in (env or {}).items()]
     fixed = _SPAWN.pack(flags, deadline_ms, grace_ms, ring, credit, rows, cols, len(argv), len(pairs), len(tag))
     return frame(To.SPAWN, id, b"".join((fixed, tag, *(text + b"\0" for text in (cwd, *argv, *pairs)))))

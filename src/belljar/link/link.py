@@ -110,6 +110,7 @@ class Link:
         tag: bytes = b"",
         paced: bool = False,
         size: tuple[int, int] = (24, 80),
+        user: bytes = b"",
     ) -> Execution:
         self.check_loop()
         if self.lost is not None:
@@ -119,6 +120,7 @@ class Link:
             id, argv, flags=flags, cwd=cwd, env=env,
             deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace), ring=ring,
             credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag, rows=size[0], cols=size[1],
+            user=user,
         ))  # fmt: skip
         # The command starts while we prepare the rest: its frames are not read before the loop runs again.
         program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])

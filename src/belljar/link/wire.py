@@ -64,6 +64,7 @@ class Stage(IntEnum):
     EXEC = 3
     RESOURCES = 4
     DUPLICATE = 5
+    USER = 6
 
 
 class EndCause(IntEnum):
@@ -91,6 +92,7 @@ class Flag:
     BACKGROUND = 32
     DEFAULT_ENV = 64
     DIRECT = 128
+    USER = 256
 
 
 FROM_INIT_BOUNDS = {

@@ -1,8 +1,10 @@
 """The policy: canonical text → parse → effects → rules → verdict."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,9 @@ from .rules import Rule, RuleFile, check_ids, narrowed, parse_rules, read_rules
 from .shellstate import Feed, ShellState
 from .verdict import Effect, Finding, Verdict
 
-BUILT_IN = ("default", "strict", "ci", "permissive", "literal")
+BUILT_IN = ("default", "strict", "ci", "permissive", "literal", "none")
+SYSTEM = ("/etc/", "/lib", "/opt/", "/usr/", "/var/")
+UNJUDGED = "Not judged: the policy 'none' looks at no command."
 MAX_REMEMBERED = 500  # verdicts on plain commands; agents often repeat them
 MAX_REMEMBERED_LENGTH = 500  # characters of such a command, so that all of them take little memory
 _BIDI = frozenset("\u200b\u200c\u200e\u200f\u2060\u00ad\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -72,6 +76,7 @@ class Policy:
         self.version = tables.digest("\0".join([*(file.text for file in files), *texts]))[:12]
         self.ask_at = min((file.ask_at for file in files), key=lambda risk: RISK.get(risk, 9))
         self.ask = "deny" if any(file.ask == "deny" for file in files) else "ask"
+        self.judges = any(file.judge for file in files)
         self.default_risk = max((file.default_risk for file in files), key=RISK.__getitem__)
         allowlists = [file.allow_programs for file in files if file.allow_programs]
         self.allow_programs = frozenset.intersection(*allowlists) if allowlists else None
@@ -79,7 +84,7 @@ class Policy:
         self.network_ceiling = reduce(narrowed, (file.network_ceiling for file in files), None)
         self.network_allow = self._network_allow()
         self._decider = Decider(self)
-        self._plain: dict[tuple[str, str, bool], Verdict] = {}
+        self._plain: dict[tuple[str, str, bool, bool], Verdict] = {}
 
     def _load_knowledge(self) -> tuple[Knowledge, list[str]]:
         paths = [(path, at < self.trusted) for at, file in enumerate(self.files) for path in file.knowledge]
@@ -142,15 +147,19 @@ class Policy:
         return f"{self.name}@{self.version}"
 
     def judge(
-        self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None, staged: bool = False
-    ) -> Verdict:
+        self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None,
+        staged: bool = False, root: bool = False,
+    ) -> Verdict:  # fmt: skip
         """The verdict on a bash text (str) or an argument vector (list). Bad input is denied and raises nothing.
 
         `staged`: changes of this session can be discarded, so those of the workspace are allowed.
+        `root`: the system directories are the sandbox's own, as good as scratch.
         """
+        if not self.judges:
+            return self._unjudged(command, _state(cwd, env, shell_state))
         state, (text, words) = _state(cwd, env, shell_state), _prepared(command)
         try:
-            return self._judged(text, words, state, True, staged)
+            return self._judged(text, words, state, True, staged, root)
         except (ParseError, TooComplex, RecursionError) as error:
             reason = str(error) if not isinstance(error, RecursionError) else "it is nested too deeply to judge"
         except Exception as error:  # a bug must never let a command through
@@ -159,21 +168,24 @@ class Policy:
         return self._refused(Canonical(text.text, reason), state)
 
     def judge_plain(
-        self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None, staged: bool = False
-    ) -> Verdict | None:
+        self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None,
+        staged: bool = False, root: bool = False,
+    ) -> Verdict | None:  # fmt: skip
         """The same verdict if no parser is needed, else None. For callers that must not wait for a process."""
-        key = (command, cwd, staged) if isinstance(command, str) and not env and shell_state is None else None
+        if not self.judges:
+            return self.judge(command, cwd=cwd, env=env, shell_state=shell_state)
+        key = (command, cwd, staged, root) if isinstance(command, str) and not env and shell_state is None else None
         if key in self._plain:
             return self._logged(self._plain[key])
         state, (text, words) = _state(cwd, env, shell_state), _prepared(command)
         if words is None and not text.problem:
             return None
         try:
-            verdict = self._judged(text, words, state, False, staged)
+            verdict = self._judged(text, words, state, False, staged, root)
         except NeedsParser:
             return None
         except Exception:
-            return self.judge(command, cwd=cwd, env=env, shell_state=shell_state, staged=staged)
+            return self.judge(command, cwd=cwd, env=env, shell_state=shell_state, staged=staged, root=root)
         if key is not None and len(key[0]) < MAX_REMEMBERED_LENGTH:
             if len(self._plain) >= MAX_REMEMBERED:
                 self._plain.clear()
@@ -181,18 +193,29 @@ class Policy:
         return verdict
 
     def _judged(
-        self, text: Canonical, words: list[str] | None, state: ShellState, parsing: bool, staged: bool
-    ) -> Verdict:
+        self, text: Canonical, words: list[str] | None, state: ShellState, parsing: bool, staged: bool,
+        root: bool,
+    ) -> Verdict:  # fmt: skip
         if text.problem:
             return self._refused(text, state)
         effects, after, readings = observe(text.text, words, state, self.knowledge, parsing)
         if text.invisible:
             kind = "text.bidi" if _BIDI & set(text.text) else "text.invisible"
             effects = (*effects, Effect(kind, show(text.text[:80])))
+        if root:
+            effects = tuple(_in_own_system(effect) for effect in effects)
         decision, risk, reason, findings = self._decider.decide(text.text, effects, staged)
         digest = self._digest(text.text, after)
         verdict = Verdict(decision, risk, reason, findings, text.text, digest, str(self), effects, readings, after)
         return self._logged(verdict)
+
+    def _unjudged(self, command: object, state: ShellState) -> Verdict:
+        """Allowed as it stands. Its risk is unknown, so it counts as high."""
+        text = command if isinstance(command, str) else shlex.join(command) if isinstance(command, list | tuple) else ""
+        if not text or "\0" in text:
+            return self._refused(Canonical(text, "it holds a NUL byte" if text else "it is no command"), state)
+        digest = self._digest(text, state)
+        return self._logged(Verdict("allow", "high", UNJUDGED, (), text, digest, str(self), (), (), state))
 
     def _refused(self, text: Canonical, state: ShellState) -> Verdict:
         reason = f"This cannot be judged: {text.problem}."
@@ -210,6 +233,12 @@ class Policy:
             extra["rules"] = [rule.id for rule in verdict.rules]
             log.info("%s %s %s", verdict.decision, verdict.risk, verdict.canonical[:200], extra=extra)
         return verdict
+
+
+def _in_own_system(effect: Effect) -> Effect:
+    """In a sandbox with a root of its own a change of the system ends with the sandbox, also one that plants a hook."""
+    planted = effect.path_class == "exec_hook" and effect.target.startswith(SYSTEM)
+    return replace(effect, path_class="scratch") if planted or effect.path_class == "system" else effect
 
 
 def _log() -> Any:

@@ -86,6 +86,8 @@ class RuleFile:
     description: str = ""
     ask_at: str = "critical"
     ask: str = "ask"
+    judge: bool = True
+    """False: commands run without being looked at, unless another file of the policy judges."""
     extends: str = ""
     allow_programs: frozenset[str] = frozenset()
     default_risk: str = "low"
@@ -168,7 +170,7 @@ def check_ids(files: Sequence[RuleFile]) -> None:
 
 def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
     head, network = data["policy"], data.get("network", {})
-    keys = ("name", "description", "ask_at", "ask", "extends", "default_risk")
+    keys = ("name", "description", "ask_at", "ask", "judge", "extends", "default_risk")
     plain = {key: head[key] for key in keys if key in head}
     hosts = {key: tuple(host.lower() for host in network[key]) for key in network}
     return RuleFile(

@@ -211,9 +211,11 @@ class Shell:
             raise UsageError(f"write takes bytes or text, not {type(data).__name__}")
         await self._inside.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
 
-    def close_input(self) -> None:
-        """Close its stdin: `shell.close_input()`."""
+    def close_stdin(self) -> None:
+        """Close its stdin: `shell.close_stdin()`, or by its older name `shell.close_input()`."""
         self._inside.link.join(self._number).close_input()
+
+    close_input = close_stdin
 
     def resize(self, rows: int, cols: int) -> None:
         """Resize its terminal (`await box.start("vi", pty=True)`): `shell.resize(24, 80)`."""

@@ -74,6 +74,11 @@ class Collector:
         self.stopped = self.stopped or cause
         self.execution.kill(self._grace)
 
+    def fail(self, failure: Exception) -> None:
+        """Kill the command; the caller will get this exception."""
+        self.listener.failure = self.listener.failure or failure
+        self.stop("killed")
+
     def interrupt(self) -> None:
         self.stopped = self.stopped or "interrupted"
         self.execution.signal(signal.SIGINT)

@@ -15,6 +15,9 @@ from belljar.session.conclusion import Conclusion
 from belljar.session.options import Command, Options
 from belljar.session.request import Request, encoded, environment, flags_of
 from belljar.session.running_command import RunningCommand
+from belljar.session.users import Identity, identity
+from belljar.workspace import accounts
+from belljar.workspace.cwd import in_sandbox
 from belljar.workspace.cwd import inside as inside_workspace
 
 if TYPE_CHECKING:
@@ -48,22 +51,32 @@ class Commands:
         self, command: Command, options: Options, policy: Policy | None = None, question: str | None = None
     ) -> Request:
         checks.check_command(command)
-        cwd = self.resolve_cwd(options.get("cwd"))
-        env = {**self.inside.env, **(options.get("env") or {})}
+        cwd = self.resolve_cwd(options.get("cwd"), anywhere=True)
+        user = await self._identity(options.get("user"))
+        env = {**self.inside.env, **(user.environment if user else {}), **(options.get("env") or {})}
         verdict = await self.judge.admit(command, policy=policy, question=question, cwd=cwd, env=env)
         argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(map(encoded, command))
         # The init stands in the workspace that it started with; a staged one may be mounted anew.
         raw_cwd = b"" if cwd == WORKSPACE and not self.inside.is_staged else encoded(cwd)
         return Request(
-            verdict, argv, flags_of(command, options), raw_cwd, environment(env, options), options, admitted_by=self
-        )
+            verdict, argv, flags_of(command, options), raw_cwd, environment(env, options), options, admitted_by=self,
+            user=user.words if user else b"",
+        )  # fmt: skip
 
-    def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
-        """The path of a working directory inside the sandbox; UsageError if it is outside the workspace."""
+    async def _identity(self, user: str | int | None) -> Identity | None:
+        if user is None:
+            return None
+        is_root = self.inside.options.root
+        own = ("root", 0) if is_root else (accounts.NAME, self.inside.sandbox.workspace.identity.uid)
+        return await identity(user, own, self.inside.files)
+
+    def resolve_cwd(self, cwd: str | PathLike[str] | None, *, anywhere: bool = False) -> str:
+        """The path of a working directory in the sandbox. Outside the workspace it is refused, unless `anywhere`."""
         sandbox = self.inside.sandbox
         is_visible = sandbox.engine.capabilities.binds and not self.inside.is_staged
         root = sandbox.workspace.descriptor if is_visible else None
-        return inside_workspace(sandbox.workspace.path, None if cwd is None else os.fspath(cwd), root=root)
+        resolve = in_sandbox if anywhere else inside_workspace
+        return resolve(sandbox.workspace.path, None if cwd is None else os.fspath(cwd), root=root)
 
     def begin(self, request: Request, *, paced: bool = False, ring: int = 0) -> RunningCommand:
         """Start it: `async with commands.begin(request) as running`. With a `ring` it runs in the background."""

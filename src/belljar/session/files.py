@@ -4,7 +4,8 @@
     text = (await box.files.read("src/app.py")).decode()
     await box.files.download("dist", "/tmp/dist")
 
-Paths are relative to the workspace, or below /workspace, the sandbox's home or /tmp. Links out of there are refused.
+Paths are the sandbox's: relative to the workspace, or absolute. What may be read and written there is up to the
+sandbox's user. An error is also the OSError that Python's own `open` would raise: FileNotFoundError, PermissionError…
 """
 
 from __future__ import annotations
@@ -19,19 +20,16 @@ from typing import Literal, Protocol, runtime_checkable
 from anyio import to_thread
 
 from belljar.errors import FileFailed, UsageError
-from belljar.layout import HOME, WORKSPACE
 from belljar.records import record
 from belljar.session.archive import CHUNK, Unpacker, packed, whole
 from belljar.session.host_paths import HostPath
 
-ROOTS = (WORKSPACE, HOME, "/tmp")
 READ_MAX = 256 << 20  # bytes that `read` keeps in memory; `download` has no such limit
 ANSWER_MAX = 16 << 20  # bytes of listed names or matching lines; as objects they take ten times as much
 STAT_MAX = 16 << 10  # two paths and a few numbers
 NUMBER_MAX = 20  # digits; the kernel has no larger ones
 Kind = Literal["file", "directory", "link", "fifo", "socket", "device"]
 _MESSAGES = {
-    errno.EXDEV: "leads out of what can be reached: a link to another place",
     errno.EINVAL: "neither a file nor a directory",
 }
 """Where the kernel's own message would not help."""
@@ -103,7 +101,7 @@ class Files:
         return bytes(content)
 
     async def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
-        """Write a whole file: readers see the old one or the new one. Its directory must be there.
+        """Write a whole file, and make its directory: readers see the old file or the new one.
 
         await box.files.write("app.py", "print(1)\\n")
         """
@@ -111,7 +109,7 @@ class Files:
         await self._put(path, mode, _pieces(content))
 
     async def append(self, path: str, data: bytes | str) -> None:
-        """Append to a file, or create it: `await box.files.append("log.txt", "one more line\\n")`."""
+        """Append to a file, or create it and its directory: `await box.files.append("log.txt", "one more line\\n")`."""
         content = data.encode() if isinstance(data, str) else bytes(data)
         await self._do("append", path, source=_pieces(content))
 
@@ -136,10 +134,8 @@ class Files:
         """Whether a path exists: `await box.files.exists("setup.py")`."""
         try:
             await self.stat(path)
-        except FileFailed as error:
-            if error.errno == errno.ENOENT:
-                return False
-            raise
+        except FileNotFoundError:
+            return False
         return True
 
     async def remove(self, path: str) -> None:
@@ -233,26 +229,18 @@ class Files:
         source: Source | None = None,
         sink: Sink = lambda data: None,
     ) -> None:
-        root, below = rooted(path)
-        status, stderr = await self._run([tool, root, below, *more], source, sink)
+        status, stderr = await self._run([tool, _checked(path), *more], source, sink)
         if status:
             code, _, rest = stderr.strip().partition(b" ")
             number, text = _number(code), rest.decode("utf-8", "replace")
-            if number == errno.ENOENT and tool in ("put", "append") and (parent := posixpath.dirname(path)):
-                first = f"make it first: await box.files.mkdir({parent!r})"
-                raise FileFailed(f"{path}: there is no directory {parent}; {first}", errno=number)
             raise FileFailed(f"{path}: {_MESSAGES.get(number) or text[:200] or 'failed'}", errno=number)
 
 
-def rooted(path: str) -> tuple[str, str]:
-    """The root that a path is below, and the rest of the path."""
+def _checked(path: str) -> str:
+    """The path for a tool, which runs in /workspace."""
     if not isinstance(path, str) or "\0" in path:
         raise UsageError(f"{path!r} is not a path")
-    full = posixpath.normpath(posixpath.join(WORKSPACE, path))
-    for root in ROOTS:
-        if full == root or full.startswith(f"{root}/"):
-            return root, full[len(root) + 1 :]
-    raise UsageError(f"only files below {', '.join(ROOTS)} can be reached, not {path}")
+    return (path.rstrip("/") or path[:1]) or "."
 
 
 def _records(data: bytes) -> Iterator[FileInfo]:

@@ -29,11 +29,20 @@ class Judge:
     when_admitted: Callable[[Verdict], Awaitable[None]] | None = None
     """Called before an admitted command runs."""
 
-    def __init__(self, policy: str | Policy, approve: Approver | None, ledger: Ledger, *, staged: bool = False) -> None:
+    def __init__(
+        self,
+        policy: str | Policy,
+        approve: Approver | None,
+        ledger: Ledger,
+        *,
+        staged: bool = False,
+        root: bool = False,
+    ) -> None:
         self.policy = load(policy)
         self.approvals = Approvals()
         self.approver, self._ledger = approve, ledger
-        self._staged = {"staged": True} if staged else {}
+        self._facts = {"staged": staged, "root": root}
+        """Of the sandbox."""
 
     async def admit(
         self, command: Command, *, policy: Policy | None = None, known: Verdict | None = None,
@@ -41,7 +50,7 @@ class Judge:
     ) -> Verdict:  # fmt: skip
         """The verdict, if the command may run; PolicyDenied if not. `question`: shown to the approver instead of the
         command, when a file tool is judged like the command that would do the same."""
-        verdict = known or await judged(policy or self.policy, command, **facts, **self._staged)
+        verdict = known or await judged(policy or self.policy, command, **facts, **self._facts)
         if verdict.decision == "ask":
             await self.ask(verdict, None if question is None else _about_a_file(verdict, question))
         else:
@@ -99,7 +108,7 @@ async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
     """A policy's verdict, made in a thread unless the command is a few plain words."""
     if policy in _unproved:
         await to_thread.run_sync(_prove, policy)
-    verdict = policy.judge_plain(command, **facts) if _is_plain(command) else None
+    verdict = policy.judge_plain(command, **facts) if _is_plain(command) or not policy.judges else None
     if verdict is None:
         verdict = await to_thread.run_sync(lambda: policy.judge(command, **facts))
     return verdict

@@ -6,7 +6,7 @@ A `UsageError` names the option, its value and what would be right.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from belljar.errors import UsageError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Command = str | Sequence[str]
 """Text for bash, or an argument vector."""
+InputPiece = bytes | str
+Stdin = InputPiece | AsyncIterable[InputPiece] | Iterator[InputPiece]
 
 
 class Options(TypedDict, total=False):
@@ -35,11 +37,14 @@ class Options(TypedDict, total=False):
     env: Mapping[str, str] | None
     """Variables on top of the session's."""
     cwd: str | os.PathLike[str] | None
-    """Where it runs, within the workspace."""
-    stdin: bytes | str | None
-    """Its input, and then its end. None: the command has none (/dev/null)."""
+    """Where it runs: in the workspace, or an absolute path in the sandbox."""
+    user: str | int | None
+    """Whom it runs as; None: the sandbox's own user. Only a sandbox with root inside (`root=True`) has others."""
+    stdin: Stdin | None
+    """Its input, and then its end: bytes, text, or an iterator of pieces (also an asynchronous one, or an open file).
+    None: the command has none (/dev/null)."""
     stdin_open: bool
-    """stdin does not end after `stdin`, but with `close_input`; until then `write` adds to it."""
+    """stdin does not end after `stdin`, but with `close_stdin`; until then `write` adds to it."""
     combined: bool
     """One pipe for stdout and stderr, so that their order is exact."""
     pty: bool
@@ -109,7 +114,13 @@ def _path(name: str, value: Any) -> None:
 
 
 def _input(name: str, value: Any) -> None:
-    must(value is None or isinstance(value, bytes | str), name, type(value).__name__, "bytes or text")
+    is_input = value is None or isinstance(value, bytes | str | AsyncIterable | Iterator)
+    must(is_input, name, type(value).__name__, "bytes, text or an iterator of them")
+
+
+def _user(name: str, value: Any) -> None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    must(value is None or is_number or (isinstance(value, str) and bool(value)), name, value, "a name or a number")
 
 
 def _size(name: str, value: Any) -> None:
@@ -126,7 +137,7 @@ def _output_limit(name: str, value: Any) -> None:
 
 
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
-    "timeout": seconds, "env": _env, "cwd": _path, "stdin": _input, "stdin_open": flag,
+    "timeout": seconds, "env": _env, "cwd": _path, "user": _user, "stdin": _input, "stdin_open": flag,
     "combined": flag, "pty": flag,
     "size": _size, "clean_env": flag, "grace": lambda name, value: seconds(name, value, optional=False, zero=True),
     "output_limit": _output_limit, "on_output": callable_or_none,

@@ -26,6 +26,8 @@ class Request:
     env: Mapping[bytes, bytes] = field(repr=False)
     options: Options = field(repr=False)
     admitted_by: object = field(repr=False)
+    user: bytes = b""
+    """Whom it runs as, in the init's words; empty: the sandbox's own user."""
 
 
 def flags_of(command: Command, options: Options) -> int:

@@ -20,7 +20,7 @@ from belljar.session.collector import Collector
 from belljar.session.command_input import CommandInput
 from belljar.session.request import Request, encoded
 from belljar.session.result import Result
-from belljar.tasks import see_through
+from belljar.tasks import beside, see_through
 
 if TYPE_CHECKING:
     from belljar.link.remote_command import Execution
@@ -95,6 +95,7 @@ class RunningCommand:
             return self._inside.link.spawn(
                 request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=self.timeout,
                 grace=self.grace, ring=ring, tag=tag, paced=paced, size=request.options.get("size") or (24, 80),
+                user=request.user,
             )  # fmt: skip
         except frames.FrameError as error:
             raise UsageError(f"the command and its environment are too large: {error}") from error
@@ -106,6 +107,15 @@ class RunningCommand:
         except AuditError:
             self.execution.abandon()
             raise
+
+    async def concluded(self) -> Result:
+        """Feed it, and wait for its end."""
+        if self.input.is_whole:
+            await self.input.feed()
+            return await self.conclude()
+        async with beside() as tasks:  # the input may have no end
+            tasks.start_soon(self.input.feed, self.collector.fail)
+            return await self.conclude()
 
     async def conclude(self) -> Result:
         """Wait for its end; by then all its processes are gone."""

@@ -106,7 +106,7 @@ class Session:
         self.host = host
         self._ledger = Ledger(audit or host.audit)
         is_staged = options.changes == "staged"
-        self._judge = Judge(options.policy, approve, self._ledger, staged=is_staged)
+        self._judge = Judge(options.policy, approve, self._ledger, staged=is_staged, root=options.root)
         allow = under_policy(options.network, self.policy)
         options = replace(
             options,
@@ -384,8 +384,7 @@ class Session:
         """
         request = await self._commands.admitted(command, options, "run", without=("stdin_open",))
         async with self._commands.begin(request) as running:
-            await running.input.feed()
-            return await running.conclude()
+            return await running.concluded()
 
     @contextlib.asynccontextmanager
     async def stream(self, command: Command | Request, **options: Unpack[Options]) -> AsyncIterator[Run]:
@@ -398,7 +397,7 @@ class Session:
         async with self._commands.begin(request, paced=True) as running:
             run = Run(running.collector, running.input, lambda: self.shells.take_over(running))
             async with beside() as tasks:
-                tasks.start_soon(running.input.feed)
+                tasks.start_soon(running.input.feed, running.collector.fail)
                 tasks.start_soon(run.follow, running.conclude)
                 yield run
                 if running.execution.over:

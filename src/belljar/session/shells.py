@@ -70,9 +70,10 @@ class Shells:
         seconds("yield_after", yield_after, optional=False, zero=True)
         request = await self._commands.admitted(command, options, "yielding", without=("pty",))
         async with self._commands.begin(request) as running:
-            await running.input.feed()
+            if running.input.is_whole:
+                await running.input.feed()
             with anyio.move_on_after(yield_after):
-                return await running.conclude()
+                return await running.concluded()
             return await self.take_over(running) or await running.conclude()
 
     async def take_over(self, running: RunningCommand) -> Shell | None:

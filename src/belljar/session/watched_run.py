@@ -135,10 +135,12 @@ class Run:
         """Resize its terminal (`pty=True`): `events.resize(24, 80)`."""
         self._execution.resize(rows, cols)
 
-    async def write(self, data: bytes) -> None:
-        """Write to its stdin (`stdin_open=True` keeps it open): `await events.write(b"y\\n")`."""
-        await self._input.write(data)
+    async def write(self, data: bytes | str) -> None:
+        """Write to its stdin (`stdin_open=True` keeps it open): `await events.write("y\\n")`."""
+        await self._input.write(data.encode() if isinstance(data, str) else data)
 
-    def close_input(self) -> None:
-        """Close its stdin: `events.close_input()`."""
+    def close_stdin(self) -> None:
+        """Close its stdin: `events.close_stdin()`, or by its older name `events.close_input()`."""
         self._input.close()
+
+    close_input = close_stdin

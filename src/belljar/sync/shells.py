@@ -31,7 +31,7 @@ class Shell(Facade[background_shell.Shell]):
     wait = blocking(background_shell.Shell.wait)
     result = blocking(background_shell.Shell.result)
     write = blocking(background_shell.Shell.write)
-    close_input = in_loop(background_shell.Shell.close_input)
+    close_stdin = close_input = in_loop(background_shell.Shell.close_stdin)
     resize = in_loop(background_shell.Shell.resize)
     signal = in_loop(background_shell.Shell.signal)
     kill = blocking(background_shell.Shell.kill)
@@ -68,7 +68,7 @@ class Run(Facade[watched_run.Run]):
     signal = in_loop(watched_run.Run.signal)
     resize = in_loop(watched_run.Run.resize)
     write = blocking(watched_run.Run.write)
-    close_input = in_loop(watched_run.Run.close_input)
+    close_stdin = close_input = in_loop(watched_run.Run.close_stdin)
 
     def detach(self) -> Shell | None:
         """Go on as a background shell, also when the block is left; None if it has just ended: `events.detach()`."""

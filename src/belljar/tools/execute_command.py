@@ -96,7 +96,8 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     async def execute(self, params: ExecuteCommandParams, call: Call) -> ToolResult:
         log.debug("Validating command: %s", params.command)
         request = await self.box.admit(
-            self.command(params), policy=await self.loaded_policy(), cwd=params.cwd, on_output=call.on_output,
+            self.command(params), policy=await self.loaded_policy(), cwd=self.box.resolve_cwd(params.cwd),
+            on_output=call.on_output,
             timeout=(params.timeout or self.config.timeout) / 1000, grace=self.config.kill_timeout / 1000,
             output_limit=self.config.max_output_bytes,
         )  # fmt: skip

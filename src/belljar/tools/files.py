@@ -1,7 +1,7 @@
 """Family `files`: read, write, edit, list and search, in any image. Off by default (`--tools files`).
 
-The policy judges each call like the command that does the same (`cat`, `tee`, `ls`, `grep -r`). Only the workspace, the
-sandbox's home and /tmp can be reached; links that lead elsewhere are refused.
+The policy judges each call like the command that does the same (`cat`, `tee`, `ls`, `grep -r`), and it can reach what
+the sandbox's user can.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BINARY_BYTES = 8000  # a NUL among these first bytes means a binary file, as for
 
 
 class FileParams(Params):
-    path: Text = Field(description="Path relative to the workspace, or below /workspace, the home directory or /tmp")
+    path: Text = Field(description="Path relative to the workspace, or absolute")
 
 
 class ReadParams(FileParams):

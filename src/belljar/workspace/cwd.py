@@ -1,7 +1,12 @@
-"""Working directories: turns a caller's `cwd` into a path in the sandbox, and refuses one outside the workspace."""
+"""Working directories: turns a caller's `cwd` into a path in the sandbox.
+
+An absolute path is one of the sandbox's, except that a host path below the workspace means the same place inside. A
+relative one stays in the workspace: neither `..` nor a link leads out of it.
+"""
 
 from __future__ import annotations
 
+import posixpath
 from pathlib import PurePosixPath
 
 from belljar.errors import WorkingDirectoryError
@@ -11,8 +16,17 @@ from belljar.workspace.beneath import Folder
 _LINKS = 40  # as many as the kernel follows
 
 
+def in_sandbox(workspace: str, cwd: str | None, *, root: int | None = None) -> str:
+    """The path of `cwd` in the sandbox, anywhere there. A missing directory is reported when the command starts."""
+    if cwd and posixpath.isabs(cwd) and "\0" not in cwd:
+        path = PurePosixPath(posixpath.normpath(cwd))
+        if not path.is_relative_to(workspace) and not path.is_relative_to(WORKSPACE):
+            return "/" + str(path).lstrip("/")
+    return inside(workspace, cwd, root=root)
+
+
 def inside(workspace: str, cwd: str | None, *, root: int | None = None) -> str:
-    """The path of `cwd` in the sandbox; `cwd` is relative, a path in the sandbox, or a host path below the workspace.
+    """The same for a place in the workspace; WorkingDirectoryError for any other.
 
     With `root`, the workspace's descriptor, symbolic links are followed as the sandbox would. A link that is changed
     afterwards can only lead elsewhere in the sandbox: this check gives clear errors, the container is the wall.

@@ -176,6 +176,29 @@ def test_root_inside_is_not_root_outside_and_has_its_own_user_namespace(host: Ho
         made.discard()
 
 
+async def test_a_command_runs_as_another_user_of_the_sandbox(box: belljar.Session) -> None:
+    assert (await box.run("id -un; echo $HOME $USER", user="root")).stdout == "root\n/root root\n"
+    await box.run(
+        "touch /root/left; chmod 700 /root; echo 'guest:x:1234:1235::/tmp/guest:/bin/sh' >> /etc/passwd;"
+        "echo 'team:x:77:guest' >> /etc/group"
+    )
+    told = await box.run("id -u; id -G; echo $HOME $USER; grep CapEff /proc/self/status", user="guest")
+    assert told.stdout == "1234\n1235 77\n/tmp/guest guest\nCapEff:\t0000000000000000\n"
+    assert (await box.run(["id", "-u"], user=4321)).stdout == "4321\n"
+    assert (await box.run("tty >/dev/tty", user="guest", pty=True)).output.startswith("/dev/pts/")
+    assert (await box.run("touch /etc/new", user="guest")).exit_code == 1
+    with pytest.raises(UsageError, match="no user 'nosuch'"):
+        await box.run("id", user="nosuch")
+    with pytest.raises(PermissionError):
+        await box.run(["/root/left"], user="guest")
+
+
+async def test_commands_of_other_users_are_killed_with_all_their_processes(box: belljar.Session) -> None:
+    result = await box.run("sleep 600 & setsid sleep 600 & sleep 600", user=4321, timeout=1)
+    assert result.cause == "timeout"
+    assert (await box.run("pgrep -c sleep")).stdout == "0\n"
+
+
 def test_more_capabilities_than_were_asked_for_stop_the_run(host: Host, workspace: Path) -> None:
     original = verification.ROOT_CAPABILITIES
     fewer = {name: number for name, number in original.items() if name != "CAP_CHOWN"} | {"CAP_CHOWN": 60}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.surfaces.invoking import belljar
 
+from belljar.policy import BUILT_IN
 from belljar.surfaces.cli.main import main
 
 TOOL = """
@@ -18,7 +19,7 @@ TOOL = """
 
 def test_the_shipped_policies_are_listed_with_what_they_are_for() -> None:
     listed = belljar("policy", "list").stdout
-    assert [line.split()[0] for line in listed.splitlines()[1:]] == ["default", "strict", "ci", "permissive", "literal"]
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == list(BUILT_IN)
     assert "Agents at work" in listed
     assert [one["extends"] for one in belljar("policy", "list", "--json").json][:3] == [[], ["default"], ["default"]]
 

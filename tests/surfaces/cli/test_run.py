@@ -242,7 +242,7 @@ def test_a_plain_command_imports_nothing_that_only_others_need(workspace: Path) 
     assert loaded(program, SELDOM - at_first_use, *argv) == "ran\n\n"
 
 
-@pytest.mark.parametrize("cwd", ["/etc", "../beside", "sub/../..", "out"])
+@pytest.mark.parametrize("cwd", ["..", "../beside", "sub/../..", "out"])
 def test_a_working_directory_outside_is_refused_before_anything_is_started(
     workspace: Path, cwd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,9 +255,9 @@ def test_a_working_directory_outside_is_refused_before_anything_is_started(
 
 
 def test_a_wrong_working_directory_is_reported_as_text_and_as_json(workspace: Path) -> None:
-    answer = run(workspace, "--cwd", "/etc", "--json", "true")
+    answer = run(workspace, "--cwd", "/missing", "--json", "true")
     assert (answer.status, answer.json["error"]) == (2, "working_directory_invalid")
-    assert "Invalid working directory: /etc" in answer.stderr
+    assert "Invalid working directory: /missing" in answer.stderr
 
 
 class Held:

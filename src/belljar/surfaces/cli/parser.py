@@ -21,7 +21,7 @@ COMMAND = "one argument: bash text; `-- CMD…`: argument vector"
 SESSION = "a session's id or name; `belljar ps` lists them"
 SHELL = "a background shell; `belljar shells` lists them"
 IN_SESSION = ("--session", "ID", "run in this session (see `belljar session start`)")
-POLICY = ("--policy", "P", "default, strict, ci, permissive, literal or a file")
+POLICY = ("--policy", "P", "default, strict, ci, permissive, literal, none or a file")
 YES = ("--yes", "answer yes where the policy would ask")
 CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
 
@@ -325,7 +325,7 @@ def _command_options(parser: Parser) -> None:
     parser.takes("-e --env", "K=V", own, type=variable, **repeated)
     file = "read variables from a file, one K=V per line; -e overrides"
     parser.takes("--env-file", "FILE", file, type=env_file, **repeated)
-    parser.takes("-w --cwd", "DIR", "working directory, inside the workspace")
+    parser.takes("-w --cwd", "DIR", "working directory: in the workspace, or an absolute path in the sandbox")
 
 
 def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:

@@ -90,14 +90,14 @@ class EarlyLaunch:
         if not self._cwd:
             return
         from belljar.workspace.beneath import Folder
-        from belljar.workspace.cwd import inside
+        from belljar.workspace.cwd import in_sandbox
 
         path, root = os.path.realpath(self.options.workspace), None
         with ExitStack() as opened:
             with suppress(OSError):  # if there is no workspace, the launch reports it
                 if self.options.changes == "direct" and self._host.connect().capabilities.binds:
                     root = opened.enter_context(Folder.at(path)).descriptor
-            inside(path, self._cwd, root=root)
+            in_sandbox(path, self._cwd, root=root)
 
     def wait(self) -> None:
         self._over.wait()
