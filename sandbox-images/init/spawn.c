@@ -131,15 +131,11 @@ static void add_variable(char **env, char *variable)
     env[1] = NULL;
 }
 
-/* Adds the base environment; variables that are set already win. First the fixed ones, then the container's (its image's PATH …), then
-   defaults. */
+/* Adds the base environment; variables that are set already win. First the fixed ones, then the container's (its user's HOME, its image's
+   PATH …), then defaults. */
 static void add_base_environment(char **env, char *pwd, bool pty)
 {
-    bool root = getuid() == 0;
     char *always[] = {
-        root ? "HOME=/root" : "HOME=/home/sandbox",
-        root ? "USER=root" : "USER=sandbox",
-        root ? "LOGNAME=root" : "LOGNAME=sandbox",
         "SHELL=/bin/bash",
         pty ? "TERM=xterm-256color" : "TERM=dumb",
         pwd,
@@ -149,6 +145,9 @@ static void add_base_environment(char **env, char *pwd, bool pty)
     for (int i = 0; i < IMAGE_VARIABLES && environ[i]; i++)
         if (strncmp(environ[i], "HOSTNAME=", 9))
             add_variable(env, environ[i]);
+    add_variable(env, "HOME=/home/sandbox");
+    add_variable(env, "USER=sandbox");
+    add_variable(env, "LOGNAME=sandbox");
     add_variable(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     add_variable(env, "LC_CTYPE=C.UTF-8");
 }

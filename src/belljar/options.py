@@ -40,6 +40,11 @@ SESSION_ID = lazy_pattern(r"bj-[0-9a-f]{12}")
 MOST_METADATA = 4096
 LONGEST_SECONDS = 4_000_000.0  # 46 days: what fits into the init's 32 bits of milliseconds
 MOST_MOUNTS = 16
+ACCOUNT = lazy_pattern(r"[a-z][a-z0-9_-]{0,31}")
+SYSTEM_ACCOUNTS = (
+    "root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup",
+    "list", "irc", "nobody", "systemd-network", "messagebus", "sshd", "postgres", "mysql",
+)  # fmt: skip
 _CACHE_NAME = lazy_pattern(r"[a-z0-9][a-z0-9._-]{0,63}")
 # Used by the system or by us: nothing may be mounted at or below these.
 _TAKEN = (
@@ -123,6 +128,12 @@ def mounts_of(value: Any, name: str = "mounts") -> Pairs:
     """Checked targets and absolute sources."""
     mounts = {_target(target): os.path.abspath(source) for target, source in _paths(name, value)}
     return tuple(sorted(mounts.items()))
+
+
+def account_of(value: Any) -> str:
+    is_right = isinstance(value, str) and ACCOUNT.fullmatch(value) is not None and value not in SYSTEM_ACCOUNTS
+    must(is_right, "account", value, "a name of lower-case letters, digits and dashes that no system account has")
+    return str(value)
 
 
 def caches_of(value: Any, name: str = "cache") -> Pairs:
@@ -296,6 +307,11 @@ class SandboxOptions:
     """For people: a session in a list, and what is left of it once it has ended. Two may have the same."""
     root: bool = option(False, flag, "be root in the sandbox, an ordinary user outside; needs the engine oci")
     """Commands run as root in a user namespace, and may change the whole file system, which ends with the sandbox."""
+    account: str = option(
+        "sandbox", lambda name, value: account_of(value), "the name of the user in the sandbox; its home is /home/NAME",
+        metavar="NAME",
+    )  # fmt: skip
+    """Who `whoami` says commands are. The user id and its rights stay what they are."""
     debug: bool = option(False, flag, "allow gdb and strace")
     """Commands may trace their own processes."""
     mounts: Pairs = option(
@@ -350,6 +366,11 @@ class SandboxOptions:
         return not isinstance(self.network, str)
 
     @property
+    def home(self) -> str:
+        """The home directory of the sandbox's user."""
+        return "/root" if self.root else f"/home/{self.account}"
+
+    @property
     def network_mode(self) -> Network:
         """The network of the sandbox itself, which is none behind a door."""
         return "full" if self.network == "full" else "none"
@@ -402,6 +423,7 @@ class PublicOptions(TypedDict, total=False):
     changes: Changes
     name: str | None
     root: bool
+    account: str
     debug: bool
     mounts: Mapping[str, str | os.PathLike[str]] | None
     cache: Mapping[str, str] | None

@@ -70,7 +70,7 @@ def own_directory(path: Path, forbidden: int = 0o077, setting: str = "BELLJAR_ST
         check_ancestry(path.parent, setting)
         for parent in reversed(path.parents):
             if not parent.exists():
-                parent.mkdir(mode=0o755, exist_ok=True)  # not the umask's mode: others must not write there
+                parent.mkdir(mode=0o700, exist_ok=True)  # one of them may be another directory of ours
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.stat()
         if {path.lstat().st_uid, status.st_uid} != {os.geteuid()} or status.st_mode & forbidden:

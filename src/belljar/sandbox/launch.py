@@ -29,7 +29,6 @@ from belljar.engines.base import Engine, Launched
 from belljar.engines.spec import Image, Mount, SandboxSpec, has_own_kernel
 from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound, UsageError
 from belljar.images import catalog
-from belljar.layout import HOME
 from belljar.options import SandboxOptions
 from belljar.patience import stretched
 from belljar.records import record
@@ -154,9 +153,8 @@ def _extras(
         return nullcontext([])
     if not engine.capabilities.binds:
         raise UsageError("mounts and caches need an engine that shares this machine's files")
-    home = "/root" if options.root else HOME
     return extras.shown(
-        options.mounts, options.cache, host.caches_root, workspace, run_dir.path, _reserved(options, host), home
+        options.mounts, options.cache, host.caches_root, workspace, run_dir.path, _reserved(options, host), options.home
     )
 
 
@@ -224,14 +222,15 @@ def _spec(
 ) -> SandboxSpec:  # fmt: skip
     user = engine.user(workspace.identity.uid, workspace.identity.gid, root=options.root)
     if engine.capabilities.binds and not options.root:
-        link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid))
+        link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid, options.account))
     return build_spec(
         image=image, workspace=workspace, limits=options.limits, link=link, lease_seconds=options.lease,
         network=options.network_mode,
         labels=rundir.owner_labels(id, options.lease, options.keep or options.keepable), place=place,
         seccomp="debug" if options.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
-        user=user, own_namespaces=engine.capabilities.own_namespaces, root=options.root, scratch=disk,
+        user=user, account=options.account, own_namespaces=engine.capabilities.own_namespaces, root=options.root,
+        scratch=disk,
         extras=[extra.mount for extra in more], door=options.door, runtime=engine.runtime,
     )  # fmt: skip
 

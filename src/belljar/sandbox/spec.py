@@ -109,6 +109,7 @@ def build_spec(
     scratch: Scratch | None = None,
     extras: Sequence[Mount] = (),
     door: bool = False,
+    account: str = "sandbox",
     runtime: str = "",
 ) -> SandboxSpec:
     """`place`: what is mounted at /workspace (staging.py). `machine`: the engine's architecture, if it is not ours."""
@@ -119,6 +120,7 @@ def build_spec(
     image = Image(image) if isinstance(image, str) else image
     runs_as = user or User(workspace.identity.uid, workspace.identity.gid)
     private = private_directory()
+    home = f"/home/{account}"
     brings_hosts = network == "none" and bool(link.hosts)
     if root and seccomp == "default":
         seccomp = "root"
@@ -127,15 +129,16 @@ def build_spec(
         user=runs_as,
         argv=tuple(_entrypoint(link, private, lease_seconds)),
         cwd=WORKSPACE,
-        env=_environment(image.env)
+        env=_environment(image.env, account)
         | (ROOT_ENVIRONMENT if root else {})
         | (client_settings.environment() if door else {}),
         mounts=(
             place or Mount("bind", WORKSPACE, workspace.path, read_only=False),
             *_our_files(link, private, brings_hosts),
-            *_volume_covers(image.volumes),
-            *_scratch(limits, runs_as, scratch),
-            *_parents(extras, limits, runs_as, scratch),
+            *_volume_covers(image.volumes, home),
+            *_scratch(limits, runs_as, scratch, home),
+            *(_settings_cover(runs_as) if door and home != HOME else ()),
+            *_parents(extras, limits, runs_as, scratch, home),
             *extras,
         ),
         limits=limits,
@@ -165,11 +168,13 @@ def _entrypoint(link: LinkPlan, private: str, lease_seconds: float) -> list[str]
     return [f"{private}/init", *way, "--lease", str(round(lease_seconds * 1000))]
 
 
-def _environment(image_env: Sequence[str]) -> dict[str, str]:
+def _environment(image_env: Sequence[str], account: str) -> dict[str, str]:
     """Our own settings over the image's, without its hooks."""
+    ours = {name: value.replace("sandbox", account) for name, value in BASE_ENVIRONMENT.items()}
     image = dict(entry.split("=", 1) for entry in image_env if "=" in entry)
     kept = {name: value for name, value in image.items() if not HOOK_VARIABLE.fullmatch(name)}
-    return {**kept, **BASE_ENVIRONMENT, **{name: image[name] for name in IMAGE_MAY_SET & image.keys() if image[name]}}
+    may_set = {name: image[name] for name in IMAGE_MAY_SET & image.keys() if image[name]}
+    return {**ours, **kept, **ours, **may_set}  # ours first: the init passes on only so many
 
 
 def _our_files(link: LinkPlan, private: str, brings_hosts: bool) -> list[Mount]:
@@ -182,9 +187,9 @@ def _our_files(link: LinkPlan, private: str, brings_hosts: bool) -> list[Mount]:
     return [*ours, *who, *(etc if brings_hosts else [])]
 
 
-def _volume_covers(volumes: Sequence[str]) -> list[Mount]:
+def _volume_covers(volumes: Sequence[str], home: str) -> list[Mount]:
     """Covers the volumes that an image declares with a tmpfs: they would be writable space on the host's disk."""
-    taken = (WORKSPACE, HOME, "/tmp", "/run", "/var/tmp", "/dev/shm")
+    taken = (WORKSPACE, home, "/tmp", "/run", "/var/tmp", "/dev/shm")
     return [_cover(path) for path in volumes if _plain(path) not in taken]
 
 
@@ -203,14 +208,19 @@ def _cover(path: str) -> Mount:
     return Mount("tmpfs", path, read_only=False, size=SMALL_TMPFS, mode=0o1777)
 
 
-def _scratch(limits: Limits, user: User, disk: Scratch | None) -> list[Mount]:
+def _settings_cover(user: User) -> tuple[Mount]:
+    """Where the door's clients find their certificates, if that is not home."""
+    return (Mount("tmpfs", HOME, read_only=False, size=SMALL_TMPFS, mode=0o700, owner=(user.uid, user.gid)),)
+
+
+def _scratch(limits: Limits, user: User, disk: Scratch | None, home: str) -> list[Mount]:
     few = limits.inodes // 16
     small = min(SMALL_TMPFS, limits.memory // 32)
     owner = (user.uid, user.gid)
     in_memory = {
         "tmp": Mount("tmpfs", "/tmp", read_only=False, size=limits.tmp, inodes=limits.inodes, mode=0o1777),
         "var-tmp": Mount("tmpfs", "/var/tmp", read_only=False, size=small, inodes=few, mode=0o1777),
-        "home": Mount("tmpfs", HOME, read_only=False, size=limits.home, inodes=limits.inodes, mode=0o700, owner=owner),
+        "home": Mount("tmpfs", home, read_only=False, size=limits.home, inodes=limits.inodes, mode=0o700, owner=owner),
     }
     return [
         *(_on_disk(mount, name, limits, user, disk) if disk else mount for name, mount in in_memory.items()),
@@ -227,12 +237,12 @@ def _on_disk(mount: Mount, name: str, limits: Limits, user: User, disk: Scratch)
     return Mount("bind", mount.target, disk.directory(name, mount.mode, user.outside), read_only=False)
 
 
-def _parents(extras: Sequence[Mount], limits: Limits, user: User, disk: Scratch | None) -> list[Mount]:
+def _parents(extras: Sequence[Mount], limits: Limits, user: User, disk: Scratch | None, home: str) -> list[Mount]:
     """The directories between home and the mounts below it: an engine would make them as root's."""
     above = {str(parent) for extra in extras for parent in PurePosixPath(extra.target).parents}
     few = limits.inodes // 16
     return [
         Mount("bind", path, disk.directory(f"home-{n}", 0o755, user.outside), read_only=False) if disk
         else Mount("tmpfs", path, read_only=False, size=limits.home, inodes=few, owner=(user.uid, user.gid))
-        for n, path in enumerate(sorted(path for path in above if path.startswith(f"{HOME}/")))
+        for n, path in enumerate(sorted(path for path in above if path.startswith(f"{home}/")))
     ]  # fmt: skip

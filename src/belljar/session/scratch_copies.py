@@ -15,7 +15,6 @@ from pathlib import Path
 from anyio import to_thread
 
 from belljar.errors import FileFailed
-from belljar.layout import HOME
 from belljar.network.client_settings import BUNDLE, SETTINGS
 from belljar.options import SandboxOptions
 from belljar.session.archive import CHUNK
@@ -27,8 +26,8 @@ OURS = {BUNDLE, *SETTINGS}
 
 
 def roots(options: SandboxOptions) -> list[str]:
-    mounted = bool(options.cache) or any(target.startswith(f"{HOME}/") for target, _ in options.mounts)
-    return ["/tmp"] if mounted or options.root else ["/tmp", HOME]
+    mounted = bool(options.cache) or any(target.startswith(f"{options.home}/") for target, _ in options.mounts)
+    return ["/tmp"] if mounted or options.root else ["/tmp", options.home]
 
 
 async def keep(files: Files, options: SandboxOptions, place: Path) -> None:
@@ -61,7 +60,7 @@ async def bring_back(files: Files, options: SandboxOptions, place: Path) -> None
 
 def left_out(options: SandboxOptions, place: Path) -> list[str]:
     """The directories that a checkpoint does not hold."""
-    return [root for root in ("/tmp", HOME) if root not in roots(options) or not _copy(place, root).is_file()]
+    return [root for root in ("/tmp", options.home) if root not in roots(options) or not _copy(place, root).is_file()]
 
 
 def _copy(place: Path, root: str) -> Path:

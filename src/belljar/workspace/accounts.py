@@ -12,16 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from belljar.layout import HOME
-
-NAME = "sandbox"
 # In git's system file: the settings of the repository and of the user override these.
 # checkStat: owners and inodes may differ from those in the index that the host's git wrote. If git compared them, the
 # first `git status` would read every file, and write an index that makes the host's git do the same.
-_GIT = f"""\
+_GIT = """\
 [user]
-\tname = {NAME}
-\temail = {NAME}@localhost
+\tname = {name}
+\temail = {name}@localhost
 [safe]
 \tdirectory = *
 [core]
@@ -42,16 +39,16 @@ class AccountFiles(NamedTuple):
         return {"/etc/passwd": self.passwd, "/etc/group": self.group, "/etc/gitconfig": self.gitconfig}
 
 
-def write(run_dir: Path, uid: int, gid: int) -> AccountFiles:
+def write(run_dir: Path, uid: int, gid: int, name: str = "sandbox") -> AccountFiles:
     """Write the files of one sandbox into its directory. Its own entry comes first, so it wins over others."""
     texts = {
-        "passwd": f"{NAME}:x:{uid}:{gid}:{NAME}:{HOME}:/bin/bash\n" + _shipped("passwd"),
-        "group": f"{NAME}:x:{gid}:\n" + _shipped("group"),
-        "gitconfig": _GIT,
+        "passwd": f"{name}:x:{uid}:{gid}:{name}:/home/{name}:/bin/bash\n" + _shipped("passwd"),
+        "group": f"{name}:x:{gid}:\n" + _shipped("group"),
+        "gitconfig": _GIT.format(name=name),
     }
-    for name, text in texts.items():
+    for file_name, text in texts.items():
         descriptor = os.open(
-            run_dir / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            run_dir / file_name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
