@@ -21,7 +21,7 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'
   { echo 'belljar: Python 3.11 or newer is needed (PYTHON=…)' >&2; exit 1; }
 SETUP = @$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup --venv "$(VENV)"
 
-.PHONY: help setup engine images sandbox test lint format lock fresh vm-test projects bench soak fuzz clean
+.PHONY: help setup engine images sandbox test lint format lock fresh vm-test projects bench soak fuzz deb deb-test sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -83,6 +83,15 @@ soak: ## an hour of mixed work: leaks, orphans, drift
 fuzz: setup ## the policy, the frame parsers and the link, at length; FUZZ='10 link' says how many minutes and what
 	@"$(BIN)/python" -c 'import atheris' 2>/dev/null || "$(BIN)/python" -m pip install -q --only-binary :all: 'atheris>=3'
 	@"$(BIN)/python" -m tests.fuzz $(FUZZ)
+
+deb: setup ## a Debian package of this checkout, in dist/
+	@"$(BIN)/python" sandbox-images/package/deb.py
+
+deb-test: setup ## builds it twice, installs, uses and removes it in a bare Debian (needs root and mmdebstrap)
+	@"$(BIN)/python" -m tests.deb
+
+sbom: setup ## what the package consists of, as CycloneDX JSON
+	@"$(BIN)/python" sandbox-images/package/sbom.py
 
 clean: ## remove what these targets made here, and ended sandboxes; images and the engine stay
 	@test ! -x "$(BIN)/belljar" || "$(BIN)/belljar" prune >&2 || true

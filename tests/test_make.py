@@ -9,7 +9,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = ["setup", "engine", "images", "sandbox", "test", "lint", "format", "lock", "bench", "soak", "fuzz", "clean"]
+TARGETS = [
+    "setup",
+    "engine",
+    "images",
+    "sandbox",
+    "test",
+    "lint",
+    "format",
+    "lock",
+    "bench",
+    "soak",
+    "fuzz",
+    "deb",
+    "sbom",
+    "clean",
+]
 
 WAITED = "belljar: another `make` is setting up here; waiting for it\n"
 

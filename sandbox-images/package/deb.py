@@ -70,9 +70,8 @@ def build(out: Path) -> Path:
     return package
 
 
-def _run(*words: str | Path, **options: object) -> str:
-    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload]
-    return str(done.stdout)
+def _run(*words: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd, env=env).stdout
 
 
 def _last_change() -> str:
@@ -101,7 +100,7 @@ def _environment(tree: Path, wheel: Path) -> None:
     """A virtual environment that works at its place in the package, not at the one where it is made."""
     home = tree / HOME
     _run(PYTHON, "-m", "venv", "--without-pip", home)
-    install = [
+    install: list[str | Path] = [
         sys.executable,
         "-m",
         "pip",
@@ -120,11 +119,23 @@ def _environment(tree: Path, wheel: Path) -> None:
         script.write_text(re.sub(r"\A#!.*", f"#!/{HOME}/bin/python3", script.read_text()))
     for activation in (home / "bin").glob("*ctivate*"):
         activation.unlink()
-    for record in home.rglob("direct_url.json"):
-        record.unlink()  # names the directory of this build
+    for url in home.rglob("direct_url.json"):
+        url.unlink()  # names the directory of this build
+    for record in home.rglob("*.dist-info/RECORD"):  # has the hashes of the scripts as they were
+        record.write_text(re.sub(r"(?m)^\.\./.*/bin/.*\n", "", record.read_text()))
     settings = (home / "pyvenv.cfg").read_text()
     (home / "pyvenv.cfg").write_text(re.sub(r"(?m)^command = .*\n", "", settings))
-    compile_all = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", tree, "-p", "/"]
+    compile_all: list[str | Path] = [
+        "-m",
+        "compileall",
+        "-q",
+        "--invalidation-mode",
+        "unchecked-hash",
+        "-s",
+        tree,
+        "-p",
+        "/",
+    ]
     _run(PYTHON, *compile_all, home / "lib")
     (tree / "usr/bin").mkdir(parents=True)
     (tree / "usr/bin/belljar").symlink_to(f"/{HOME}/bin/belljar")
@@ -133,7 +144,7 @@ def _environment(tree: Path, wheel: Path) -> None:
 def _documents(tree: Path) -> None:
     """The manual page and completions are made by the packaged command itself."""
     home = tree / HOME
-    command = [home / "bin/python3", "-m", "belljar"]
+    command: list[str | Path] = [home / "bin/python3", "-m", "belljar"]
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
     page = _run(*command, "man", env=environment)
     _write(tree / "usr/share/man/man1/belljar.1.gz", _packed(page))
