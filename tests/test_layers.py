@@ -28,7 +28,7 @@ LAYERS = [
     {"sandbox"},
     {"options"},
     {"engines"},
-    {"network", "staged"},
+    {"network", "staged", "codec"},
     {"images", "link", "workspace", "policy", "audit"},
     {"user_namespace"},
     {"limits", "resources", "patience", "tasks", "toml_schema"},

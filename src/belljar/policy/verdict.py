@@ -60,8 +60,8 @@ class Verdict:
     reason: str
     rules: tuple[Finding, ...]
     canonical: str
-    digest: str
-    policy: str
+    digest: str = ""
+    policy: str = ""
     effects: tuple[Effect, ...] = ()
     readings: tuple[str, ...] = field(default=(), compare=False, repr=False)  # commands, and their entries
     state_after: ShellState | None = field(default=None, compare=False, repr=False)

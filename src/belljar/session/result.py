@@ -10,12 +10,13 @@ from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from belljar import codec
+from belljar.policy import Verdict
 from belljar.records import record
 from belljar.session.capture import Capture
 
 if TYPE_CHECKING:
     from belljar.limits import Limits
-    from belljar.policy import Verdict
     from belljar.session.hints import Reader
 
 Cause = Literal[
@@ -170,7 +171,7 @@ class Result:
         """The hints for another reader: `result.hints_for("agent")` says what a model can do or ask for."""
         from belljar.session.hints import hints
 
-        return hints(self, self._surroundings, reader) if self._surroundings else ()
+        return hints(self, self._surroundings, reader) if self._surroundings else self.__dict__.get("hints", ())
 
     @property
     def bytes_produced(self) -> int:
@@ -189,13 +190,39 @@ class Result:
         return self.bytes_omitted > 0
 
     def as_dict(self) -> dict[str, Any]:
-        plain = (
-            "cause", "exit_code", "signal", "stdout", "stderr", "output", "truncated", "bytes_produced", "bytes_kept",
-            "duration", "cpu_time", "peak_memory", "survivors_killed", "started", "ended", "oom_kills",
-        )  # fmt: skip
         verdict = self.verdict.as_dict() if self.verdict else None
-        later = {
-            "runs_later": list(self.runs_later), "hints": list(self.hints), "network": list(self.network),
-            "listening": list(self.listening),
-        }  # fmt: skip
-        return {name: getattr(self, name) for name in plain} | later | {"verdict": verdict}
+        shown = {name: getattr(self, name) for name in SHOWN}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in shown.items()} | {
+            "verdict": verdict
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """As `as_dict`, with all that `from_json` needs: also the bytes of a stream that is more than its text."""
+        verdict = codec.encode(self.verdict)
+        raw = codec.raw_streams(stdout=self.stdout_bytes, stderr=self.stderr_bytes)
+        if self.truncated:  # the texts say how much is missing in the middle
+            raw = codec.base64_of(stdout=self.stdout_bytes, stderr=self.stderr_bytes)
+        return {**self.as_dict(), "combined": self.combined, "verdict": verdict, **raw}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Result:
+        plain = codec.given(cls, data)
+        texts = {name: codec.decode(str, data.get(name, "")) for name in ("stdout", "stderr", "output")}
+        raw = {name: codec.stream(data, name) for name in ("stdout", "stderr")}
+        omitted = codec.decode(int, data.get("bytes_produced", 0)) - codec.decode(int, data.get("bytes_kept", 0))
+        captures = (
+            Capture.ending("stdout", raw["stdout"], len(raw["stdout"]) + max(0, omitted)),
+            Capture.ending("stderr", raw["stderr"], len(raw["stderr"])),
+        )
+        result = cls(**plain, _captures=captures)
+        hints = codec.decode(list[str], data.get("hints", []))
+        result.__dict__.update(texts, stdout_bytes=raw["stdout"], stderr_bytes=raw["stderr"], hints=tuple(hints))
+        return result
+
+
+SHOWN = (
+    "cause", "exit_code", "signal", "stdout", "stderr", "output", "truncated", "bytes_produced", "bytes_kept",
+    "duration", "cpu_time", "peak_memory", "survivors_killed", "started", "ended", "oom_kills", "runs_later", "hints",
+    "network", "listening",
+)  # fmt: skip
+"""What `Result.as_dict` has, beside the verdict."""

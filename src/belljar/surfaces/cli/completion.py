@@ -108,9 +108,9 @@ def _tools() -> Pairs:
 
 
 def _schemas() -> Pairs:
-    from belljar.surfaces.cli.schemas import SCHEMAS
+    from belljar.surfaces.cli.schemas import descriptions
 
-    return ((name, schema["description"]) for name, schema in SCHEMAS.items())
+    return iter(descriptions())
 
 
 _KINDS: dict[str, Callable[[], Pairs]] = {

@@ -52,21 +52,6 @@ def text(args: Namespace, content: str) -> int:
     return answer(args, {"text": content}, content)
 
 
-def encoded(**streams: bytes) -> dict[str, str]:
-    """`NAME_base64` for each stream that is not UTF-8, since bytes are lost in its text."""
-    from base64 import b64encode
-
-    return {f"{name}_base64": b64encode(data).decode() for name, data in streams.items() if not _is_text(data)}
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def note(message: str) -> None:
     """Print one line on stderr, with secrets masked and control characters escaped."""
     from belljar.audit import masking

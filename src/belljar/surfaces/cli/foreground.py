@@ -20,6 +20,7 @@ import anyio
 
 from belljar.audit import log, masking
 from belljar.audit.masking import Known
+from belljar.codec import raw_streams
 from belljar.errors import BelljarError
 from belljar.session.result import Output, Result
 from belljar.session.session import Session
@@ -138,7 +139,7 @@ def note_left_running(shell: Shell) -> None:
 
 
 def _conclude(args: Namespace, result: Result, facts: dict[str, Any]) -> None:
-    raw = console.encoded(stdout=result.stdout_bytes, stderr=result.stderr_bytes) if args.json else {}
+    raw = raw_streams(stdout=result.stdout_bytes, stderr=result.stderr_bytes) if args.json else {}
     _print_document(args, {**result.as_dict(), "hints": list(result.hints_for("cli")), **raw, **facts})
     for line in remarks(result, args):
         console.note(line)

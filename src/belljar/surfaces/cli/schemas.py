@@ -1,122 +1,138 @@
-"""`belljar schema NAME`: the JSON Schemas of what `--json` prints. New versions may add fields but never remove one."""
+"""`belljar schema NAME`: the JSON Schemas of what `--json` prints, made from the types that print it.
+
+New versions may add fields but never remove one.
+"""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Any, get_args
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal
 
+from belljar.codec import schema as schema_of
+from belljar.codec import shape
+from belljar.doctor.check import Check
 from belljar.errors import UsageError, suggestion
-from belljar.session.result import Cause
+from belljar.policy import Verdict
+from belljar.policy.verdict import Finding
+from belljar.session.conclusion import Status
+from belljar.session.kept import Kept
+from belljar.session.result import SHOWN, Result
+from belljar.staged.apply import Applied
+from belljar.staged.area import Point
+from belljar.staged.change import Change
 from belljar.surfaces.cli import console
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-TEXT, NUMBER, WHOLE, YES = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}
-TEXTS = {"type": "array", "items": TEXT}
 
-
-def _or_none(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _object(description: str, fields: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    properties = fields | (optional or {})
-    return {"description": description, "type": "object", "properties": properties, "required": list(fields)}
-
-
-def _list(description: str, items: dict[str, Any]) -> dict[str, Any]:
-    return {"description": description, "type": "array", "items": items}
-
-
-_FINDING = _object("a rule that fired", {"id": TEXT, "decision": TEXT, "risk": TEXT, "reason": TEXT})
-_VERDICT = {
-    "decision": {"enum": ["allow", "ask", "deny"]},
-    "risk": {"enum": ["low", "medium", "high", "critical", "blocked"]},
-    "reason": TEXT,
-    "rules": {"type": "array", "items": _FINDING},
-    "canonical": TEXT,
-}
-_BASE64 = {"type": "string", "contentEncoding": "base64"}
-_RESULT = {
-    "cause": {"enum": list(get_args(Cause))}, "exit_code": WHOLE, "signal": _or_none(WHOLE), "stdout": TEXT,
-    "stderr": TEXT, "output": TEXT, "truncated": YES, "bytes_produced": WHOLE, "bytes_kept": WHOLE, "duration": NUMBER,
-    "cpu_time": NUMBER, "peak_memory": WHOLE, "survivors_killed": WHOLE, "started": NUMBER, "ended": NUMBER,
-    "verdict": _or_none(_object("the policy's verdict", _VERDICT)),
+Texts = list[str]
+Entry = tuple[str, Any]
+"""A description, and a type or a schema."""
+_LATER = ("hints", "runs_later", "oom_kills", "listening", "network")
+_RESULT = tuple(name for name in SHOWN if name not in _LATER)
+_VERDICT = ("reason", "canonical")
+_SHELL: dict[str, Any] = {
+    "id": str, "session": str, "status": Status, "exit_code": int | None, "started": float, "command": str,
 }  # fmt: skip
-_SHELL = {
-    "id": TEXT, "session": TEXT, "status": {"enum": ["running", "completed", "failed", "killed"]},
-    "exit_code": _or_none(WHOLE), "started": NUMBER, "command": TEXT,
-}  # fmt: skip
-_KIND = {"enum": ["added", "modified", "deleted", "mode", "type"]}
-_SESSION = {"id": TEXT, "image": TEXT, "workspace": TEXT, "started": NUMBER, "lease": NUMBER}
+_SESSION = ("id", "image", "workspace", "started", "lease")
+_ANY: dict[str, Any] = {"type": "object"}
 
-SCHEMAS: dict[str, dict[str, Any]] = {
-    "run": _object(
-        "belljar run: how the command ended, and what it printed; as base64 too where that is no UTF-8",
-        {**_RESULT, "session": TEXT},
-        {"stdout_base64": _BASE64, "stderr_base64": _BASE64, "hints": TEXTS, "runs_later": TEXTS, "oom_kills": WHOLE,
-         "listening": {"type": "array", "items": WHOLE}},
-    ),
-    "check": _object("belljar check: a verdict", _VERDICT, {"effects": TEXTS}),
-    "error": _object(
-        "any command: why it failed", {"error": TEXT, "message": TEXT},
-        {"declined": YES, "verdict": _object("the policy's verdict", _VERDICT)},
-    ),
-    "session-start": _object("belljar session start", {"session": TEXT, "workspace": TEXT, "lease": NUMBER},
-                             {"name": _or_none(TEXT)}),
-    "session-list": _list("belljar session list, belljar ps",
-                          _object("a session", _SESSION, {
-                              "name": _or_none(TEXT), "owner": _or_none(WHOLE),
-                              "metadata": {"type": "object", "additionalProperties": TEXT}})),
-    "session-stop": _object("belljar session stop", {"stopped": TEXTS}),
-    "stats": _list("belljar stats", _object("a session", {"id": TEXT, "memory": WHOLE, "pids": WHOLE},
-                                            {"name": _or_none(TEXT), "memory_limit": WHOLE, "pids_limit": WHOLE})),
-    "shells": _list("belljar shells", _object("a background shell", _SHELL)),
-    "shell": _object("belljar start, belljar wait: a background shell", _SHELL),
-    "logs": _object("belljar logs", {**_SHELL, "stdout": TEXT, "stderr": TEXT},
-                    {"stdout_base64": _BASE64, "stderr_base64": _BASE64}),
-    "kill": _object("belljar kill", {"killed": TEXTS}),
-    "doctor": _list("belljar doctor", _object("an item", {"name": TEXT, "ok": YES, "detail": TEXT, "fix": TEXT})),
-    "images": _list("belljar images", _object("an image", {"name": TEXT, "reference": TEXT, "size": WHOLE})),
-    "image": _object("belljar images build", {"name": TEXT, "reference": TEXT}),
-    "images-import": _list("belljar images import", _object("an image", {"id": TEXT, "names": TEXTS, "size": WHOLE})),
-    "images-remove": _object("belljar images remove", {"removed": TEXTS}),
-    "images-prune": _object("belljar images prune", {"images": TEXTS, "layers": WHOLE, "bytes": WHOLE}),
-    "cp": _object("belljar cp", {"source": TEXT, "target": TEXT}),
-    "forward": _object("belljar forward", {"url": TEXT, "port": WHOLE}),
-    "changes": _list("belljar changes", _object("a change", {"path": TEXT, "kind": _KIND, "binary": YES})),
-    "diff": _object("belljar diff", {"diff": TEXT}),
-    "diff-stat": _list("belljar diff --stat", _object("a change", {
-        "path": TEXT, "kind": _KIND, "added": WHOLE, "removed": WHOLE})),
-    "applied": _object("belljar apply, belljar discard", {
-        "paths": TEXTS, "held": TEXTS, "refused": TEXTS, "merged": TEXTS}),
-    "checkpoint": _object("belljar checkpoint, belljar rollback", {"name": TEXT, "when": NUMBER}),
-    "tools": _list("belljar tools", {"type": "object", "description": "a tool in the form that --format names"}),
-    "call": {"description": "belljar call: the tool's own result", "type": "object"},
-    "prune": _object("belljar prune", {"removed": TEXTS}),
-    "audit-show": _list("belljar audit show", {"type": "object", "description": "a record"}),
-    "audit-verify": {"description": "belljar audit verify", "type": "object"},
-    "network-explain": _list("belljar network explain", {"type": "object", "description": "a host of a preset"}),
-    "policy": {"description": "belljar policy explain, test, show", "type": "object"},
-    "policy-list": _list("belljar policy list", _object("a policy", {
-        "name": TEXT, "version": TEXT, "description": TEXT, "file": TEXT, "extends": TEXTS, "ask_at": TEXT, "ask": TEXT,
-        "allow_programs": _or_none(TEXTS), "knowledge": TEXTS,
-        "network": _object("hosts", {"allow": _or_none(TEXTS), "ceiling": _or_none(TEXTS)})})),
-    "schema": {"description": "belljar schema: the names; with a name, its schema", "type": ["array", "object"]},
-    "config": {
-        "description": "belljar config: each setting and where it comes from", "type": "object",
-        "additionalProperties": _object("a setting", {"value": TEXT, "source": TEXT, "enforced": YES, "bound": TEXT}),
-    },
-    "text": _object("belljar help, belljar completion, belljar man", {"text": TEXT}),
-    "version": _object("belljar version", {"version": TEXT}),
-}  # fmt: skip
+
+@cache
+def _entries() -> dict[str, Entry]:
+    from pydantic import Field
+
+    base64 = Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
+    raw: dict[str, Any] = {"stdout_base64": base64, "stderr_base64": base64}
+    judged: dict[str, Any] = {
+        "decision": Literal["allow", "ask", "deny"], "risk": Literal["low", "medium", "high", "critical", "blocked"],
+        "rules": list[Finding],
+    }  # fmt: skip
+    verdict = shape("the policy's verdict", (Verdict, _VERDICT), **judged)
+    later: dict[str, Any] = {"hints": Texts, "runs_later": Texts, "oom_kills": int, "listening": list[int]}
+
+    def listed(what: str, of: Any, **more: Any) -> Any:
+        return list[shape(what, of, **more) if isinstance(of, tuple) else shape(what, **of, **more)]  # type: ignore[misc]
+
+    hosts: Any = shape("hosts", allow=Texts | None, ceiling=Texts | None)
+    setting: Any = shape("a setting", value=str, source=str, enforced=bool, bound=str)
+    return {
+        "run": ("belljar run: how the command ended, and what it printed; as base64 too where that is no UTF-8",
+                shape("a result", (Result, _RESULT), session=str, verdict=verdict | None, optional={**raw, **later})),
+        "check": ("belljar check: a verdict",
+                  shape("a verdict", (Verdict, _VERDICT), **judged, optional={"effects": Texts})),
+        "error": ("any command: why it failed",
+                  shape("an error", error=str, message=str, optional={"declined": bool, "verdict": verdict})),
+        "session-start": ("belljar session start", shape("a session", session=str, workspace=str, lease=float,
+                                                         optional={"name": str | None})),
+        "session-list": ("belljar session list, belljar ps",
+                         listed("a session", (Kept, _SESSION),
+                                optional={"name": str | None, "owner": int | None, "metadata": dict[str, str]})),
+        "session-stop": ("belljar session stop", shape("ended", stopped=Texts)),
+        "stats": ("belljar stats", listed("a session", {"id": str, "memory": int, "pids": int},
+                  optional={"name": str | None, "memory_limit": int, "pids_limit": int})),
+        "shells": ("belljar shells", listed("a background shell", _SHELL)),
+        "shell": ("belljar start, belljar wait: a background shell", shape("a shell", **_SHELL)),
+        "logs": ("belljar logs", shape("a shell and its output", **_SHELL, stdout=str, stderr=str, optional=raw)),
+        "kill": ("belljar kill", shape("ended", killed=Texts)),
+        "doctor": ("belljar doctor", list[Check]),
+        "images": ("belljar images list", listed("an image", {"name": str, "reference": str, "size": int})),
+        "image": ("belljar images build", shape("an image", name=str, reference=str)),
+        "images-import": ("belljar images import", listed("an image", {"id": str, "names": Texts, "size": int})),
+        "images-remove": ("belljar images remove", shape("removed", removed=Texts)),
+        "images-prune": ("belljar images prune", shape("removed", images=Texts, layers=int, bytes=int)),
+        "cp": ("belljar cp", shape("copied", source=str, target=str)),
+        "forward": ("belljar forward", shape("a port", url=str, port=int)),
+        "changes": ("belljar changes", listed("a change", (Change, ("path", "kind", "binary")))),
+        "diff": ("belljar diff", shape("a diff", diff=str)),
+        "diff-stat": ("belljar diff --stat", listed("a change", (Change, ("path", "kind")), added=int, removed=int)),
+        "applied": ("belljar apply, belljar discard", shape("what was applied", (Applied, ("paths", "held", "refused")),
+                                                            merged=Texts)),
+        "checkpoint": ("belljar checkpoint, belljar rollback", shape("a checkpoint", (Point, ("name", "when")))),
+        "tools": ("belljar tools: tools in the form that --format names", list[dict[str, Any]]),
+        "call": ("belljar call: the tool's own result", _ANY),
+        "prune": ("belljar prune", shape("removed", removed=Texts)),
+        "audit-show": ("belljar audit show: records", list[dict[str, Any]]),
+        "audit-verify": ("belljar audit verify", _ANY),
+        "network-explain": ("belljar network explain: hosts of a preset", list[dict[str, Any]]),
+        "policy": ("belljar policy explain, test, show", _ANY),
+        "policy-list": ("belljar policy list", listed("a policy", {
+            "name": str, "version": str, "description": str, "file": str, "extends": Texts, "ask_at": str, "ask": str,
+            "allow_programs": Texts | None, "knowledge": Texts, "network": hosts})),
+        "schema": ("belljar schema: the names; with a name, its schema", {"type": ["array", "object"]}),
+        "config": ("belljar config: each setting and where it comes from", dict.__class_getitem__((str, setting))),
+        "text": ("belljar help, belljar completion, belljar man", shape("a text", text=str)),
+        "version": ("belljar version", shape("a version", version=str)),
+    }  # fmt: skip
+
+
+class _Schemas(Mapping[str, dict[str, Any]]):
+    """Each is made when it is first asked for: that needs pydantic."""
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        description, kind = _entries()[name]
+        return {**(kind if isinstance(kind, dict) else schema_of(kind)), "description": description}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_entries())
+
+    def __len__(self) -> int:
+        return len(_entries())
+
+
+SCHEMAS = _Schemas()
+
+
+def descriptions() -> list[tuple[str, str]]:
+    return [(name, description) for name, (description, _) in _entries().items()]
 
 
 def schema(args: Namespace) -> int:
     name = args.schema
     if name is None:
-        rows = ((name, entry["description"]) for name, entry in SCHEMAS.items())
-        return console.answer_table(args, sorted(SCHEMAS), rows, "SCHEMA", "OF")
+        return console.answer_table(args, sorted(SCHEMAS), descriptions(), "SCHEMA", "OF")
     if name not in SCHEMAS:
         raise UsageError(f"there is no schema {name!r}; {suggestion(name, SCHEMAS)}")
-    console.document({"$schema": DIALECT, "title": f"belljar {name}", **SCHEMAS[name]})
+    console.document({"$schema": DIALECT, **SCHEMAS[name], "title": f"belljar {name}"})
     return 0

@@ -13,6 +13,7 @@ from anyio import to_thread
 
 from belljar import host
 from belljar.audit import masking
+from belljar.codec import raw_streams
 from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.session import kept
 from belljar.session.background_shell import Chunk, Shell
@@ -96,7 +97,7 @@ async def logs(args: Namespace) -> int:
         if args.json:
             out, err = b"".join(c.stdout_bytes for c in chunks), b"".join(c.stderr_bytes for c in chunks)
             output = masking.Known(shell.command).hide({"stdout": decode(out), "stderr": decode(err)})
-            console.document({**_described(shell, box), **output, **console.encoded(stdout=out, stderr=err)})
+            console.document({**_described(shell, box), **output, **raw_streams(stdout=out, stderr=err)})
     await sink.close()
     return 0
 
