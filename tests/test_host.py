@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 
 import anyio
@@ -177,3 +178,29 @@ def test_another_user_s_link_to_a_directory_of_ours_is_refused(tmp_path: Path, m
     os.chown(tmp_path / "belljar", 1000, 1000, follow_symlinks=False)
     with pytest.raises(UsageError, match="only you can enter"):
         resources.state_dir()
+
+
+def test_a_session_is_made_while_another_thread_connects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making one must not wait: it happens on event loops."""
+    host, connecting, answered = Host(run=tmp_path / "run", state=tmp_path), threading.Event(), threading.Event()
+
+    def connect(*_: object) -> object:
+        connecting.set()
+        assert answered.wait(60)
+        return object()
+
+    monkeypatch.setattr("belljar.engines.connect", connect)
+    thread = threading.Thread(target=host.connect)
+    thread.start()
+    assert connecting.wait(60)
+    Session(host=host)
+    assert thread.is_alive()
+    answered.set()
+    thread.join()
+
+
+def test_a_program_may_have_its_own_default_host(tmp_path: Path) -> None:
+    own, before = Host(run=tmp_path / "run", state=tmp_path, runtime="crun"), hosts.default()
+    with hosts.used(own):
+        assert Session().host is own
+    assert hosts.default() is before

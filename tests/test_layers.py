@@ -32,7 +32,7 @@ LAYERS = [
     {"images", "link", "workspace", "policy", "audit"},
     {"user_namespace"},
     {"limits", "resources", "patience", "tasks", "toml_schema"},
-    {"ancestry", "layout", "errors", "syscalls", "records", "patterns", "tables"},
+    {"ancestry", "environment", "layout", "errors", "syscalls", "records", "patterns", "tables"},
 ]
 # `belljar/__init__` lists all public names and loads each on first use.
 EXEMPT = {"__init__", "_init"}

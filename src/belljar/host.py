@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from belljar import engines, resources
+from belljar import engines, environment, resources
 from belljar.errors import UsageError
+from belljar.images.progress import Progress, quiet
 from belljar.sandbox import rundir
 
 if TYPE_CHECKING:
@@ -51,39 +54,44 @@ class Host:
         self,
         *,
         engine: EngineName | None = None,
+        runtime: str | None = None,
         run: str | PathLike[str] | None = None,
         state: str | PathLike[str] | None = None,
         audit: Audit | None = None,
     ) -> None:
         """Whatever is left out follows the environment. `run` must be a directory that only its owner can enter."""
         self._name = None if engine is None else check_engine(engine)
+        self._runtime = runtime
         self._run = None if run is None else Path(os.path.abspath(run))
         self._state = None if state is None else Path(os.path.abspath(state))
         self._audit = audit
         self._audits: dict[tuple[Path, str], Audit] = {}
-        self._lock = threading.RLock()
+        self._lock, self._connecting = threading.RLock(), threading.Lock()
+        """Two: while one thread connects, which may take long, others go on with what needs no engine."""
         self._engine: Engine | None = None
         self._portal: BlockingPortal | None = None
         self.pools: list[WarmPool] = []
         """The open pools; each belongs to the event loop that opened it."""
         self.reaping = threading.Lock()
         """The first launch takes it and keeps it, so that the remains of dead processes are looked for only once."""
+        self.progress: Progress = quiet
+        """Told while an image is built for a sandbox."""
 
     @property
     def engine_name(self) -> EngineName:
-        return self._name or check_engine(os.environ.get("BELLJAR_ENGINE") or "auto")
+        return self._name or check_engine(environment.value("BELLJAR_ENGINE", "auto"))
 
     def connect(self) -> Engine:
         """The engine, looked for at the first call. Blocking: call it from a thread."""
-        with self._lock:
+        with self._connecting:
             if self._engine is None:
                 state = self.state_root if self._state else None
-                self._engine = engines.connect(self.engine_name, state=state)
+                self._engine = engines.connect(self.engine_name, self._runtime, state)
             return self._engine
 
     def forget(self) -> None:
         """Make the next `connect` look for the engine again (another DOCKER_HOST, a restarted engine)."""
-        with self._lock:
+        with self._connecting:
             engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
@@ -120,7 +128,7 @@ class Host:
             return self._audit
         from belljar.audit import writer as audits
 
-        where, mode = self.state_root, (os.environ.get("BELLJAR_AUDIT") or "on").lower()
+        where, mode = self.state_root, environment.value("BELLJAR_AUDIT", "on").lower()
         with self._lock:
             if (where, mode) not in self._audits:
                 self._audits[where, mode] = audits.open_trail(where, mode)
@@ -169,6 +177,17 @@ def check_engine(name: Any) -> EngineName:
 
 _default_hosts: dict[str | None, Host] = {}
 _default_lock = threading.Lock()
+
+
+@contextmanager
+def used(host: Host) -> Iterator[Host]:
+    """Within this block it is the default host of the process."""
+    before = default()
+    _default_hosts[None] = host
+    try:
+        yield host
+    finally:
+        _default_hosts[None] = before
 
 
 def default(engine: EngineName | None = None) -> Host:

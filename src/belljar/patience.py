@@ -10,12 +10,12 @@ then: `belljar run` uses it to import modules while the engine works.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isfinite
 
+from belljar import environment
 from belljar.errors import UsageError
 
 VARIABLE = "BELLJAR_PATIENCE"
@@ -23,7 +23,7 @@ _thread = threading.local()
 
 
 def patience() -> float:
-    text = os.environ.get(VARIABLE) or "1"
+    text = environment.value(VARIABLE, "1")
     try:
         factor = float(text)
     except ValueError:

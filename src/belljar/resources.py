@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from belljar import environment
 from belljar.ancestry import untrusted
 from belljar.errors import EngineError, UsageError
 from belljar.layout import MACHINES
@@ -54,8 +55,8 @@ def init_binary(machine: str | None = None) -> Path:
 
 def state_path() -> Path:
     """$BELLJAR_STATE, else belljar/ in the user's state directory."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(os.environ.get("BELLJAR_STATE") or os.path.join(base, "belljar"))
+    base = environment.value("XDG_STATE_HOME", os.path.expanduser("~/.local/state"))
+    return Path(environment.value("BELLJAR_STATE", os.path.join(base, "belljar")))
 
 
 def state_dir() -> Path:
@@ -137,7 +138,7 @@ def new_directory(target: Path) -> Iterator[Path]:
 
 
 def cache_dir() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    home = environment.value("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
     path = own_directory(Path(home) / "belljar", 0o022, "XDG_CACHE_HOME")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)  # raises the error that `own_directory` suppressed
     return path

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from belljar import environment
 from belljar.audit import masking
 from belljar.errors import UsageError
 
@@ -77,7 +77,7 @@ def log_record(kind: str, fields: Mapping[str, Any]) -> None:
 
 def configure(wish: str | None = None, *, verbose: bool = False) -> None:
     """Set up the `belljar` logger for our own programs; users of the library configure logging themselves."""
-    words = (wish or os.environ.get("BELLJAR_LOG") or ("info" if verbose else "")).lower().split(",")
+    words = (wish or environment.value("BELLJAR_LOG") or ("info" if verbose else "")).lower().split(",")
     if words[0] and (words[0] not in _LEVELS or words[1:] not in ([], ["json"])):
         raise UsageError(f"BELLJAR_LOG={','.join(words)}: write {' or '.join(_LEVELS)}, and `,json` for JSON lines")
     handler = logging.StreamHandler(sys.stderr)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from belljar import environment
 from belljar.errors import EngineRefused, EngineUnavailable, NamedEngineUnavailable, UsageError
 
 if TYPE_CHECKING:
@@ -25,21 +25,21 @@ def connect(name: str = "auto", runtime: str | None = None, state: Path | None =
     the one that it takes by itself; else the one that BELLJAR_RUNTIME names. `state`: the directory for what the engine
     keeps of its own, else the user's; images are in a store that all share.
     """
-    chosen = os.environ.get(VARIABLE) or "auto" if name == "auto" else name
+    chosen = environment.value(VARIABLE, "auto") if name == "auto" else name
     if chosen == "auto":
-        return _first_that_answers(state)
+        return _first_that_answers(runtime, state)
     if chosen not in KNOWN:
         raise UsageError(f"there is no engine {chosen!r}; choose from auto, {', '.join(KNOWN)}")
-    asked = os.environ.get(RUNTIME, "") if runtime is None else runtime
+    asked = environment.value(RUNTIME) if runtime is None else runtime
     engine: Engine = import_module(f"belljar.engines.{chosen}").find(asked, state)
     return engine
 
 
-def _first_that_answers(state: Path | None) -> Engine:
+def _first_that_answers(runtime: str | None, state: Path | None) -> Engine:
     errors: list[EngineUnavailable] = []
     for name in KNOWN:
         try:
-            return connect(name, state=state)
+            return connect(name, runtime, state)
         except NamedEngineUnavailable:
             raise
         except EngineUnavailable as error:

@@ -16,6 +16,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+from belljar import environment
 from belljar.errors import ImageMissing
 from belljar.images.progress import Progress
 
@@ -76,10 +77,10 @@ def bootstrap(
         *(f'--customize-hook=chroot "$1" sh -s < {shlex.quote(str(script))}' for script in scripts),
         RELEASE, str(tar), *_host_sources(),
     ]  # fmt: skip
-    environment = {**os.environ, "LC_ALL": "C"}
+    variables = environment.for_program(LC_ALL="C")
     last, stages = deque[str](maxlen=40), Stages(progress)
     with subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True, errors="replace", process_group=0,
     ) as process:  # fmt: skip
         assert process.stderr is not None

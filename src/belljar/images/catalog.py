@@ -90,17 +90,13 @@ class Image:
     """Whether it was made from this version's recipe."""
 
 
-watcher: Progress = quiet
-"""Gets the progress of builds that have no other; the command line puts its progress bar here."""
-
-
 @cache
 def reference(name: str) -> str:
     """The engine's reference: a name of ours becomes its exact image, any other stays as it is."""
     return f"belljar/{name}:{_digest(name)}" if name in PARENTS else name
 
 
-def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> str:
+def ensure(store: ImageStore, name: str, progress: Progress = quiet) -> str:
     """The reference of an existing image; one of ours is built first if it is missing."""
     wanted = reference(name)
     if store.image(wanted) is not None:
@@ -110,7 +106,7 @@ def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> st
         if not store.holds_imports and _in_our_store(name):
             raise ImageMissing(f"no image {name!r} in this engine; the engine oci has it: --engine oci")
         raise ImageMissing(f"no image {name!r} here: `{store.fetch_with} {name}`, or use one of {ours}")
-    return build(store, name, progress or watcher)
+    return build(store, name, progress)
 
 
 def _in_our_store(name: str) -> bool:

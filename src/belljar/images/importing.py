@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, cast
 
+from belljar import environment
 from belljar.errors import ImageInvalid, ImageMissing, UsageError
 from belljar.images.archive import Layer, Plan, plans, root_plan
 from belljar.images.compression import copy, is_compressed, plain
@@ -117,7 +117,7 @@ def _fetched(source: str, work: Path, progress: Progress) -> Path:
     command = [program, "copy", "--quiet", source, f"oci:{target}:fetched"]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        errors="replace", env={**os.environ, "TMPDIR": str(work)},
+        errors="replace", env=environment.for_program(TMPDIR=str(work)),
     ) as process:  # fmt: skip
         errors = _wait_and_watch_disk(process, work)
     if process.returncode:

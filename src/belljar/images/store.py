@@ -24,7 +24,7 @@ from dataclasses import asdict, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from belljar import resources
+from belljar import environment, resources
 from belljar.errors import EngineError, ImageInvalid, ImageMissing, UsageError
 from belljar.patterns import lazy_pattern
 from belljar.records import record
@@ -277,7 +277,7 @@ class Store:
 
 
 def _root() -> Path:
-    if path := os.environ.get("BELLJAR_IMAGES"):  # others could make a layer a link to any directory of this user
+    if path := environment.value("BELLJAR_IMAGES"):  # others could make a layer a link to any directory of this user
         return resources.own_directory(Path(path), 0o022, "BELLJAR_IMAGES")
     return resources.state_dir() / "images"
 

@@ -11,7 +11,7 @@ import os
 import ssl
 from datetime import UTC, datetime, timedelta
 
-from belljar import resources
+from belljar import environment, resources
 from belljar.errors import UsageError
 
 VALID_DAYS = 7
@@ -108,7 +108,7 @@ def trust_bundle() -> bytes:
     """This machine's trusted certificates, as PEM; empty if there are none."""
     paths = ssl.get_default_verify_paths()
     for path in (
-        os.environ.get("SSL_CERT_FILE"),
+        environment.value("SSL_CERT_FILE"),
         paths.cafile,
         paths.openssl_cafile,
         "/etc/ssl/certs/ca-certificates.crt",

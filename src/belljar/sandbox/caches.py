@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from belljar import resources, user_namespace
+from belljar import environment, resources, user_namespace
 from belljar.errors import EngineError, UsageError
 from belljar.limits import parse_size
 from belljar.records import record
@@ -42,7 +42,7 @@ _LOOP_INFO = struct.Struct("=QQ 216x")  # struct loop_info64: device and inode o
 def size() -> int:
     """How large each cache may grow."""
     try:
-        most = parse_size(os.environ.get(SIZE) or DEFAULT)
+        most = parse_size(environment.value(SIZE, DEFAULT))
     except ValueError as error:
         raise UsageError(f"{SIZE}: {error}") from None
     if most < LEAST:

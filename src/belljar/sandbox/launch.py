@@ -29,6 +29,7 @@ from belljar.engines.base import Engine, Launched
 from belljar.engines.spec import Image, Mount, SandboxSpec, has_own_kernel
 from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound, UsageError
 from belljar.images import catalog
+from belljar.images.progress import Progress
 from belljar.options import SandboxOptions
 from belljar.patience import stretched
 from belljar.records import record
@@ -86,7 +87,7 @@ class Launch:
 
 def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
     engine, root = host.connect(), host.run_root
-    image = _image(engine, options.image)
+    image = _image(engine, options.image, host.progress)
     workspace = Workspace.open(options.workspace, reserved=_reserved(options, host), allow_home=options.allow_home)
     with _undone_on_failure(root) as undo:
         undo.append(workspace.close)
@@ -197,12 +198,12 @@ def _destroy_soon(engine: Engine, name: str) -> None:
     thread.join(UNDO_SECONDS)
 
 
-def _image(engine: Engine, name: str) -> Image:
+def _image(engine: Engine, name: str, progress: Progress) -> Image:
     """Looked up each time: a name may lead to another image since, or to none."""
     reference = catalog.reference(name)
     image = engine.image(reference)
     if image is None and engine.images is not None:
-        catalog.ensure(engine.images, name)
+        catalog.ensure(engine.images, name, progress)
         image = engine.image(reference)
     if image is None:
         raise ImageMissing(f"the image {reference} was removed while a sandbox was started from it")

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from belljar import resources
+from belljar import environment, resources
 from belljar.engines.kernel_facts import boot_id, start_time
 from belljar.engines.spec import LABEL
 from belljar.errors import BelljarError
@@ -56,11 +56,11 @@ def closed_to_others(root: Path) -> Path:
 
 
 def _default_root() -> Path:
-    if setting := os.environ.get("BELLJAR_RUN"):
+    if setting := environment.value("BELLJAR_RUN"):
         return Path(setting)
     if os.geteuid() == 0:
         return Path("/run/belljar")
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+    if runtime := environment.value("XDG_RUNTIME_DIR"):
         return Path(runtime) / "belljar"
     shared = Path(f"/tmp/belljar-{os.geteuid()}")
     with contextlib.suppress(OSError):

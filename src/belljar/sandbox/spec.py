@@ -13,6 +13,7 @@ from dataclasses import field
 from pathlib import PurePosixPath
 from typing import get_args
 
+from belljar import environment
 from belljar.engines.seccomp import Profile
 from belljar.engines.spec import (
     NETWORKS,
@@ -153,7 +154,7 @@ def build_spec(
         writable_root=root,
         root_changes=scratch.directory("root", 0o755, runs_as.outside) if root and scratch else "",
         runtime=runtime,
-        security_label=os.environ.get("BELLJAR_SELINUX", ""),
+        security_label=environment.value("BELLJAR_SELINUX"),
         own_namespaces=own_namespaces,
         brings_hosts=brings_hosts,
         workspace=workspace.path,

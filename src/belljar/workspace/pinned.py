@@ -31,6 +31,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from belljar import environment
 from belljar.errors import ProtectionMissing, WorkspaceError
 from belljar.layout import WORKSPACE
 from belljar.records import record
@@ -286,10 +287,10 @@ def refuse_unsuitable(real: Path, reserved: Sequence[Path], allow_home: bool = F
 
 def homes() -> set[Path]:
     """The caller's home directories: of the environment, of the account, and of the user behind sudo."""
-    paths = {os.environ.get("HOME") or "/"}
+    paths = {environment.value("HOME", "/")}
     with suppress(KeyError):
         paths.add(pwd.getpwuid(os.geteuid()).pw_dir)
-    if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
+    if os.geteuid() == 0 and (user := environment.value("SUDO_USER")):
         with suppress(KeyError):
             paths.add(pwd.getpwnam(user).pw_dir)
     return {Path(os.path.realpath(path)) for path in paths} - {Path("/")}

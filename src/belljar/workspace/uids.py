@@ -15,7 +15,7 @@ import os
 import pwd
 from pathlib import Path
 
-from belljar import resources
+from belljar import environment, resources
 from belljar.errors import ProtectionMissing, UsageError
 from belljar.patterns import lazy_pattern
 
@@ -47,7 +47,7 @@ def reserve(run_dir: Path) -> int:
 
 
 def allowed() -> tuple[int, int]:
-    text = os.environ.get(SETTING) or DEFAULT
+    text = environment.value(SETTING, DEFAULT)
     match = _RANGE.fullmatch(text.strip())
     first, last = (int(match[1]), int(match[2])) if match else (0, -1)
     if not _LEAST <= first <= last <= _MOST:

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from belljar import environment
 from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.capabilities import Capabilities
 from belljar.engines.docker.claims import claims
@@ -87,7 +88,7 @@ class DockerEngine:
             return True
         if self._own_kernel:
             return False
-        if link := os.environ.get("BELLJAR_LINK"):
+        if link := environment.value("BELLJAR_LINK"):
             return link != "bridge"
         return self._is_here
 

@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+from belljar import environment
 from belljar.ancestry import untrusted
 from belljar.errors import NamedEngineUnavailable
 from belljar.records import record
@@ -32,9 +33,9 @@ class Endpoint:
 
 def candidates(sockets: tuple[str, ...]) -> list[Endpoint]:
     """The endpoint that the settings name, or else these sockets."""
-    if host := os.environ.get("DOCKER_HOST"):
-        verifies = os.environ.get("DOCKER_TLS_VERIFY")
-        certificates = (os.environ.get("DOCKER_CERT_PATH") or str(_config())) if verifies else ""
+    if host := environment.value("DOCKER_HOST"):
+        verifies = environment.value("DOCKER_TLS_VERIFY")
+        certificates = environment.value("DOCKER_CERT_PATH", str(_config())) if verifies else ""
         return [Endpoint(host.replace("http+docker://", "unix://"), certificates, "DOCKER_HOST")]
     if named := _context():
         return [named]
@@ -44,17 +45,17 @@ def candidates(sockets: tuple[str, ...]) -> list[Endpoint]:
 
 
 def runtime_directory() -> str:
-    return os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")
+    return environment.value("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")
 
 
 def _config() -> Path:
-    return Path(os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"))
+    return Path(environment.value("DOCKER_CONFIG", os.path.expanduser("~/.docker")))
 
 
 def _context() -> Endpoint | None:
     """The engine chosen with `docker context use`, unless it is the default one."""
     config = read_json(_config() / "config.json") or {}  # the docker command ignores a broken file, too
-    name = os.environ.get("DOCKER_CONTEXT") or str(config.get("currentContext") or "")
+    name = environment.value("DOCKER_CONTEXT") or str(config.get("currentContext") or "")
     if name in ("", "default"):
         return None
     id = hashlib.sha256(name.encode()).hexdigest()

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from belljar import environment
 from belljar.engines.kernel_facts import parse_mounts, read
 from belljar.errors import EngineUnavailable
 from belljar.patience import stretched
@@ -138,7 +139,7 @@ def ease_joining(pid: int) -> None:
 
 def delegated(uid: int) -> Place:
     """Where an ordinary user may make groups with limits. Only root can set that up."""
-    configured = os.environ.get(VARIABLE)
+    configured = environment.value(VARIABLE)
     if version() == "2" and not configured:
         return _user_manager(uid)
     parent = "/" + (configured or f"belljar-{uid}").strip("/")
@@ -156,7 +157,7 @@ def delegated(uid: int) -> Place:
 def _user_manager(uid: int) -> Place:
     """The groups of the user's own systemd, which runs while he is logged in or lingering is enabled."""
     service = f"/user.slice/user-{uid}.slice/user@{uid}.service"
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}")
+    runtime = Path(environment.value("XDG_RUNTIME_DIR", f"/run/user/{uid}"))
     [point] = _mounts()
     if not (runtime / "bus").exists() or not os.access(point + service, os.W_OK):
         raise EngineUnavailable(

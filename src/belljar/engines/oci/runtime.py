@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from belljar import environment as variables
 from belljar.engines.oci import cgroups
 from belljar.engines.spec import has_own_kernel
 from belljar.errors import EngineError, EngineUnavailable
@@ -140,9 +141,7 @@ def forget(root: Path, name: str) -> None:
 
 def environment() -> dict[str, str]:
     """All it needs: where programs are, and an ordinary user's systemd, which makes his control groups."""
-    kept = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
-    found = {name: os.environ[name] for name in kept if name in os.environ}
-    return {"PATH": os.environ.get("PATH", os.defpath), **found}
+    return {"PATH": os.defpath, **variables.only("PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")}
 
 
 def _ends_within(process: subprocess.Popen[bytes], seconds: float) -> bool:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import BelljarError, PolicyDenied, UsageError
+from belljar.host import default
 from belljar.sandbox import rundir
 from belljar.surfaces.cli import names
 from belljar.workspace.beneath import Folder
@@ -83,7 +84,7 @@ def _place(args: Namespace) -> tuple[Folder, str]:
 
 def _workspace(args: Namespace) -> str:
     """The workspace of the named session, whose commands can write there; otherwise the given one."""
-    about = rundir.read_session(rundir.run_root() / names.session(args.session)) if args.session else None
+    about = rundir.read_session(default().run_root / names.session(args.session)) if args.session else None
     return str(about["options"]["workspace"]) if about else str(args.workspace)
 
 

@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from belljar import engines
 from belljar.engines.base import image_store
+from belljar.host import default
 from belljar.images import catalog
 from belljar.images.importing import import_images
 from belljar.images.store import SHORT_ID, LayeredImage, Store
@@ -16,7 +16,7 @@ from belljar.surfaces.cli import console
 
 
 def listing(args: Namespace) -> int:
-    store = image_store(engines.connect())
+    store = image_store(default().connect())
     found = [*catalog.listing(store), *(_imported() if store.holds_imports else [])]
     rows = [
         (image.name, image.reference, _size(image.size), datetime.fromtimestamp(image.created, UTC).date(),
@@ -35,7 +35,7 @@ def _imported() -> list[catalog.Image]:
 
 def build(args: Namespace) -> int:
     with closing(console.Bar()) as bar:
-        reference = catalog.build(image_store(engines.connect()), args.name, bar, force=args.force)
+        reference = catalog.build(image_store(default().connect()), args.name, bar, force=args.force)
     return console.answer(args, {"name": args.name, "reference": reference}, reference)
 
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
+from belljar import host
 from belljar.errors import BelljarError, EngineError, EngineUnavailable, ImageMissing, PolicyDenied
 from belljar.surfaces.cli import afterwards, console
 
@@ -57,7 +58,7 @@ def _dispatch(argv: Sequence[str]) -> int:
 
         return completion.answer(argv[1:])
     from belljar.surfaces.cli.parser import parse
-    from belljar.surfaces.cli.sandbox_options import set_variables
+    from belljar.surfaces.cli.sandbox_options import host_of
 
     try:
         args = parse(argv)
@@ -67,7 +68,6 @@ def _dispatch(argv: Sequence[str]) -> int:
         if "--json" in argv[: list(argv).index("--") if "--" in argv else None]:
             console.document(_masked(error))
         raise
-    set_variables(args)
     module, _, function = args.handler.partition(":")
     if module != "cli.run" or args.verbose:  # `run` does this later, while the engine works
         from belljar.audit import log
@@ -75,7 +75,8 @@ def _dispatch(argv: Sequence[str]) -> int:
         log.configure(verbose=args.verbose)
     handler = getattr(import_module(f"belljar.surfaces.{module}"), function)
     try:
-        return _status_of(handler(args))
+        with host.used(host_of(args)):
+            return _status_of(handler(args))
     except Exception as raised:
         cause = console.cause_of(raised)
         if args.json and module != "cli.run" and isinstance(cause, BelljarError):  # `run` prints its own

@@ -8,7 +8,6 @@ from belljar import host
 from belljar.errors import SessionNotFound, UsageError, closest
 from belljar.options import SESSION_NAME, check_session_id
 from belljar.sandbox import rundir
-from belljar.staged.area import StagedArea
 
 
 def refuse_taken(name: str | None) -> None:
@@ -25,6 +24,8 @@ def _of_running() -> dict[str, str]:
 
 def known() -> dict[str, str]:
     """Name → id. Where several have had a name, it means the one that runs, or else the newest."""
+    from belljar.staged.area import StagedArea  # `run` imports this module before it launches
+
     areas = sorted(StagedArea.all(host.default().staged_root), key=lambda area: float(area.meta["created"]))
     return {area.name: area.id for area in areas if area.name} | _of_running()
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from belljar.images import catalog
+from belljar import host as hosts
 from belljar.policy import Policy, Verdict
-from belljar.sandbox import rundir
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session import kept
 from belljar.session.session import Session
@@ -48,7 +47,7 @@ async def opened(
 
 async def _attached(args: Namespace, id: str, approve: Approver | None) -> Session:
     """Without `--policy`, commands are judged by the policy that the session was started with."""
-    own = None if args.policy_is_explicit else kept.policy(rundir.run_root() / id)
+    own = None if args.policy_is_explicit else kept.policy(hosts.default().run_root / id)
     args.policy = args.policy if own is None else own.name
     return await Session.attach(id, policy=policy_of(args, own), approve=approve)
 
@@ -67,5 +66,5 @@ async def _adopted(early: EarlyLaunch, args: Namespace, **live: Any) -> Session:
 
 
 def planned(args: Namespace, approve: Approver | None = None, **options: Any) -> Session:
-    catalog.watcher = console.Bar()
+    hosts.default().progress = console.Bar()
     return Session.of(options_of(args, **options), approve=approve)

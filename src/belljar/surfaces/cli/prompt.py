@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from belljar import resources
+from belljar.host import default
 from belljar.layout import WORKSPACE
 from belljar.patterns import lazy_pattern
 from belljar.policy.canonical import plain_words
@@ -124,7 +124,7 @@ def _branch_name(head: bytes) -> str | None:
 
 def _history_file() -> Path | None:
     """The history file, readable only by its owner; None if it cannot be written."""
-    path = resources.state_dir() / _HISTORY
+    path = default().state_root / _HISTORY
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))

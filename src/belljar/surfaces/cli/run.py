@@ -60,7 +60,7 @@ class EarlyLaunch:
 
     def start(self) -> None:
         """Returns when the engine is at work: until then both threads would compete for the interpreter."""
-        catalog.watcher = console.Bar()
+        self._host.progress = console.Bar()
         if self._host.reaping.acquire(blocking=False):
             self._reap_when_idle()
         self._thread = Thread(target=self._launch, name="belljar-launch", daemon=True)

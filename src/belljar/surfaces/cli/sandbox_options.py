@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
 from collections.abc import Collection
 from dataclasses import Field, field
 from typing import TYPE_CHECKING, Any
 
-from belljar import engines
+from belljar import engines, host
 from belljar.errors import UsageError
+from belljar.host import Host
 from belljar.limits import Limits, LimitsError
 from belljar.options import FIELDS, SandboxOptions
 from belljar.records import record
@@ -100,7 +100,6 @@ _HOST = (
 )  # fmt: skip
 """Of the host, which the environment describes too."""
 SANDBOX = (*OPTIONS, *_DOOR, *_HOST)
-_VARIABLES = {"runtime": "BELLJAR_RUNTIME", "engine": "BELLJAR_ENGINE"}
 
 
 def add_sandbox_options(parser: ArgumentParser) -> None:
@@ -122,10 +121,10 @@ def add_engine_option(parser: ArgumentParser) -> None:
     parser.add_argument(_ENGINE.flag, help=_ENGINE.help, **_ENGINE.more)
 
 
-def set_variables(args: Namespace) -> None:
-    for name, variable in _VARIABLES.items():
-        if value := getattr(args, name, None):
-            os.environ[variable] = value
+def host_of(args: Namespace) -> Host:
+    """The host that `--engine` and `--runtime` describe; without them, the default one."""
+    engine, runtime = getattr(args, "engine", None), getattr(args, "runtime", None)
+    return Host(engine=engine, runtime=runtime) if engine or runtime else host.default()
 
 
 def options_of(args: Namespace, **more: Any) -> SandboxOptions:

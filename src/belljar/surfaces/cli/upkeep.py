@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import Namespace
 from dataclasses import asdict
 
-from belljar import engines, resources
 from belljar import host as hosts
 from belljar.doctor import examine
 from belljar.engines.base import Engine
@@ -25,10 +24,10 @@ def doctor(args: Namespace) -> int:
 
 def _engines_to_prune() -> list[Engine]:
     """The engine in use, and oci if it was ever used: it has no daemon that cleans up."""
-    engine = engines.connect()
-    if not (resources.state_dir() / "oci").is_dir():
+    engine = hosts.default().connect()
+    if not (hosts.default().state_root / "oci").is_dir():
         return [engine]
-    oci = engines.connect("oci")
+    oci = hosts.Host(engine="oci").connect()
     return [engine] if engine.identity == oci.identity else [engine, oci]
 
 
