@@ -11,7 +11,7 @@ import regex
 from tests.owners import give
 
 from belljar import Session, Shell
-from belljar.errors import BelljarError, UsageError
+from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.link.frames import ReadReply
 from belljar.session import background_shell
 from belljar.session.background_shell import Chunk, _matches
@@ -191,6 +191,31 @@ async def test_writing_to_a_shell_that_ended_is_dropped(box: Session) -> None:
     await shell.wait(60)
     with anyio.fail_after(120):
         await shell.write(b"x" * 3_000_000)
+
+
+async def test_writing_to_a_forgotten_shell_fails_clearly(box: Session) -> None:
+    shell = await box.start("exit 0")
+    await shell.wait(60)
+    shell.forget()
+    for size in (1, 3_000_000):
+        with anyio.fail_after(120), pytest.raises(ShellNotFound, match="forgotten"):
+            await shell.write(b"x" * size)
+
+
+async def test_reads_at_the_same_time_share_the_output_without_repeats(box: Session) -> None:
+    shell = await box.start("for i in $(seq 2000); do echo line $i; done; echo last")
+    await shell.wait(60)
+    parts: list[str] = []
+
+    async def read(filter: str | None) -> None:
+        parts.append((await shell.read(filter)).stdout)
+
+    async with anyio.create_task_group() as tasks:
+        for filter in (None, "line", None, "last", None):
+            tasks.start_soon(read, filter)
+    parts.append((await shell.read()).stdout)
+    assert sorted("".join(parts).splitlines()) == sorted([*(f"line {i + 1}" for i in range(2000)), "last"])
+    assert (await shell.read()).stdout == "", "no cursor has moved back"
 
 
 async def test_two_hundred_shells_write_at_once_and_lose_nothing(box: Session, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import os
 from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
@@ -78,6 +79,19 @@ async def sandboxes(engine: DockerEngine, host: Host) -> list[str]:
     return [name for name in found if "bj-" in name]
 
 
+async def trail_is_whole(host: Host) -> None:
+    """Every start has its end, and every session that was opened was closed."""
+    await to_thread.run_sync(host.audit.flush)
+    trail = host.state_root / "audit.jsonl"
+    kinds: dict[str, list[str]] = {"start": [], "end": [], "session_open": [], "session_close": []}
+    for line in trail.read_text().splitlines() if trail.exists() else ():
+        record = json.loads(line)
+        if record["kind"] in kinds:
+            kinds[record["kind"]].append(record.get("run") or record["session"])
+    assert sorted(kinds["start"]) == sorted(kinds["end"])
+    assert sorted(kinds["session_open"]) == sorted(kinds["session_close"])
+
+
 def own_containers(engine: DockerEngine) -> set[str]:
     return {each.id for each in engine.list() if each.labels.get(LABEL + "owner", "").startswith(f"{os.getpid()}:")}
 
@@ -87,6 +101,7 @@ def nothing_left(engine: DockerEngine, host: Host) -> Callable[[], Coroutine[Any
     others = own_containers(engine)  # those of fixtures that outlive this test
 
     async def check() -> None:
+        await trail_is_whole(host)
         assert await sandboxes(engine, host) == []
         with anyio.fail_after(120):
             while await to_thread.run_sync(own_containers, engine) - others:  # noqa: ASYNC110 - they remove themselves
@@ -109,6 +124,7 @@ async def test_a_session_with_a_command_and_a_stream_can_be_cancelled_at_every_s
     async def work() -> None:
         async with Session(workspace, host=host) as box:
             await box.run("echo hi; sleep 600 &")
+            await box.start("sleep 600")
             async with box.stream("seq 1000") as events:
                 async for _ in events:
                     pass

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import socket
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from belljar import Host, PolicyDenied, Result, Session
+from belljar import Allow, Host, PolicyDenied, Result, Session
 from belljar.audit import reader
 from belljar.audit.writer import Audit
 from belljar.errors import BelljarError, WorkingDirectoryError
@@ -127,8 +128,9 @@ async def test_commands_of_a_lost_sandbox_are_recorded_as_ended(workspace: Path,
 
 async def test_reading_a_kept_session_records_no_second_open_or_close(workspace: Path, where: Path) -> None:
     async with Session(workspace, audit=Audit(where), keep=True) as box:
-        shell = await box.start("sleep 60")
-    async with await Session.attach(shell._commands.ledger.session or "", audit=box.audit) as reading:
+        await box.start("sleep 60")
+        id = box.id
+    async with await Session.attach(id, audit=box.audit) as reading:
         assert (await reading.shell(shell.id).read()).status == "running"
         session = reading.id
     kinds = [each["kind"] for each in await records(box, where)]
@@ -209,3 +211,35 @@ async def test_any_sequence_of_calls_faults_and_kills_gives_a_balanced_chain(
     ends(found)
     assert [each["kind"] for each in found].count("session_close") == 1
     assert (await to_thread.run_sync(reader.verify, where)).ok
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("running", [(), ("sleep 600",)], ids=["idle", "with a shell"])
+async def test_a_session_with_a_door_whose_sandbox_has_just_died_is_closed_and_recorded(
+    workspace: Path, where: Path, running: tuple[str, ...]
+) -> None:
+    """The link does not know of the death yet: the first frame to the sandbox fails."""
+    box = await Session(workspace, network=Allow("a.example"), audit=Audit(where)).open()
+    for command in running:
+        await box.start(command)
+    id, run_dir = box.id, box.sandbox.run_dir
+    box.sandbox.link._transport._socket.shutdown(socket.SHUT_WR)  # type: ignore[attr-defined]
+    await box.close()
+    assert not run_dir.exists()
+    found = await records(box, where)
+    assert ends(found).keys() == set(running)
+    assert [each["session"] for each in found if each["kind"] == "session_close"] == [id]
+
+
+@pytest.mark.engine
+async def test_a_close_that_is_cancelled_still_destroys_and_records(workspace: Path, where: Path) -> None:
+    box = await Session(workspace, audit=Audit(where)).open()
+    await box.start("sleep 600")
+    run_dir = box.sandbox.run_dir
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await box.close()
+    assert not run_dir.exists()
+    found = await records(box, where)
+    assert ends(found)["sleep 600"]["cause"] == "killed"
+    assert [each["kind"] for each in found][-1] == "session_close"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from threading import Event
@@ -209,9 +210,13 @@ class Execution:
         self.link.send(frames.frame(To.BACKGROUND, self.id, frames.u32(ring) + received))
 
     def abandon(self) -> None:
-        """Kill it and drop its remaining output."""
+        """Kill it and drop its remaining output. Does not fail: without its sandbox it is dead already."""
         if self.link.lost is not None or self.over:
             return
+        with suppress(SandboxLost):
+            self._abandon()
+
+    def _abandon(self) -> None:
         self.kill()
         self.on_output, self._paced = None, False
         for stream in self._outputs:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import to_thread
 
-from belljar.errors import BelljarError, UsageError
+from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.link import frames
 from belljar.link.frames import To
 from belljar.link.remote_command import PATIENCE
@@ -102,7 +102,7 @@ class Shell:
         self.status: Status = "running"
         self._inside, self._number = inside, number
         self._new = NewOutput(), NewOutput()
-        self._killed = False
+        self._killed = self._is_forgotten = False
         self._body: frames.EndedBody | None = None
         self._entry, self._conclusion = entry, conclusion or Conclusion(inside.surroundings, self.started)
         self.so_far: Chunk | None = None
@@ -147,9 +147,7 @@ class Shell:
         found = [(stream.pieces(at, data), end) for stream, at, data, end in streams]
         if pattern is not None:
             found = await to_thread.run_sync(_matching, found, pattern, chunk.status)
-        for stream, (pieces, end) in zip(new, found, strict=True):
-            stream.show(filter, pieces, end)
-        out, err = (b"".join(data for _, data in pieces) for pieces, _ in found)
+        out, err = (stream.take(filter, pieces, end) for stream, (pieces, end) in zip(new, found, strict=True))
         return replace(chunk, stdout_bytes=out, stderr_bytes=err, next=(found[0][1], found[1][1]))
 
     async def _fetch(self, start: Position, limit: int, wait: float) -> Chunk:
@@ -206,10 +204,15 @@ class Shell:
     # Input and signals.
 
     async def write(self, data: bytes | str) -> None:
-        """Write to its stdin; waits while the command does not read: `await shell.write("yes\\n")`."""
+        """Write to its stdin; waits while the command does not read, and does nothing once it has ended.
+
+        await shell.write("yes\\n")
+        """
         if not isinstance(data, bytes | str):
             raise UsageError(f"write takes bytes or text, not {type(data).__name__}")
-        await self._inside.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
+        self._check_known()
+        if await self.poll() == "running":  # the init drops input for others without a word
+            await self._inside.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
 
     def close_stdin(self) -> None:
         """Close its stdin: `shell.close_stdin()`, or by its older name `shell.close_input()`."""
@@ -244,7 +247,12 @@ class Shell:
 
     def forget(self) -> None:
         """Let the sandbox drop the output of a shell that has ended: `shell.forget()`."""
+        self._is_forgotten = True
         self._send(To.FORGET, b"")
+
+    def _check_known(self) -> None:
+        if self._is_forgotten:
+            raise ShellNotFound(f"Shell not found: {self.id} was forgotten")
 
     def _send(self, kind: To, payload: bytes) -> None:
         self._inside.link.send(frames.frame(kind, self._number, payload))

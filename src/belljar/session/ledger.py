@@ -1,4 +1,9 @@
-"""What a session writes to the audit trail. Every `start` of a command gets exactly one `end`."""
+"""What a session writes to the audit trail.
+
+Every `start` of a command gets exactly one `end`, and every `session_open` one `session_close`: also if the sandbox
+dies, and if a call is cancelled at any await (tests/session/test_cancellation.py). Whoever starts a command holds its
+`Entry` and ends it on every way out; what is still open when a session closes is ended then.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which output of one stream of a background shell is new: not shown by any read yet.
 
 A read without a filter shows all of it. A read with a filter shows the lines that match; the others stay new. Nothing
-is shown twice.
+is shown twice, also not by reads at the same time: each piece goes to the one that is done first.
 """
 
 from __future__ import annotations
@@ -29,19 +29,25 @@ class NewOutput:
 
     def pieces(self, at: int, data: bytes) -> list[Piece]:
         """The new parts of `data`, which stands at offset `at`."""
-        pieces, here = [], at
+        pieces, here = [], max(at, self._start)
         for begin, end in (*self._shown, (at + len(data), at + len(data))):
             if begin > here:
                 pieces.append((here, data[here - at : begin - at]))
             here = max(here, end)
         return [piece for piece in pieces if piece[1]]
 
+    def take(self, filter: str | None, pieces: list[Piece], end: int) -> bytes:
+        """What of these pieces no other read has shown meanwhile; from now on this one has."""
+        left = [piece for at, data in pieces for piece in self.pieces(at, data)]
+        self.show(filter, left, end)
+        return b"".join(data for _, data in left)
+
     def show(self, filter: str | None, pieces: list[Piece], end: int) -> None:
-        """A read that searched as far as `end` has shown these pieces."""
+        """A read that searched as far as `end` has shown these pieces. Another read may have been further by then."""
         if filter is None:
-            self._start = end
+            self._start = max(self._start, end)
         else:
-            self._searched[filter] = end
+            self._searched[filter] = max(self._searched.get(filter, 0), end)
         self._searched = {name: position for name, position in self._searched.items() if position > self._start}
         for oldest in [*islice(self._searched, max(0, len(self._searched) - MOST_FILTERS))]:
             del self._searched[oldest]

@@ -168,28 +168,24 @@ class Session:
 
     async def _adopt(self, sandbox: Sandbox) -> Self:
         """Make the sandbox this session's own; it is destroyed if that fails."""
+        self._ledger.session = sandbox.id
         try:
-            self._enter(sandbox)
             self._ledger.record(
                 "session_open",
                 image=self.image,
-                workspace=self.workspace.path,
+                workspace=sandbox.workspace.path,
                 network=self.network,
                 policy=self.policy.name,
             )
+            self.staged.enter(sandbox)
             self._inside.remember()
             await self.staged.copy_in()
             await self.door.open()
         except BaseException:
-            self.door.close()
             self._inside.leave()
-            await sandbox.destroy()
+            await see_through(self._let_go(sandbox, keep=False))
             raise
         return self
-
-    def _enter(self, sandbox: Sandbox) -> None:
-        self._ledger.session = sandbox.id
-        self.staged.enter(sandbox)
 
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
@@ -207,7 +203,8 @@ class Session:
         try:
             session = cls.of(replace(sandbox.options, **own, keep=True), **live)
             session._attached = True
-            session._enter(sandbox)
+            session._ledger.session = sandbox.id
+            session.staged.enter(sandbox)
             await session.refresh()
             await session.door.reopen()
         except BaseException:
@@ -239,10 +236,9 @@ class Session:
             await self.staged.copy_out_at_last()
         finally:
             self._inside.leave()
-            await see_through(self._let_go(sandbox))
+            await see_through(self._let_go(sandbox, keep=self.options.keep))
 
-    async def _let_go(self, sandbox: Sandbox) -> None:
-        keep = self.options.keep
+    async def _let_go(self, sandbox: Sandbox, *, keep: bool) -> None:
         try:
             self.door.close()
             if keep:
