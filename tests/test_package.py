@@ -10,11 +10,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def bill() -> dict:
+def bill() -> dict[str, Any]:
     shown = subprocess.run(
         [sys.executable, ROOT / "sandbox-images/package/sbom.py"], check=True, capture_output=True, text=True
     )

@@ -72,7 +72,7 @@ async def test_commands_that_end_in_any_way_are_recorded_with_start_and_end(box:
     found = ends(await records(box, where))
     assert {command: end["cause"] for command, end in found.items()} == {
         "exit 3": "exited", "kill -9 $$": "signalled", "sleep 60": "timeout", "echo persistent": "exited",
-        "sleep 61": "timeout", "nosuch-program": "not_started",
+        "sleep 61": "timeout", "nosuch-program": "not_started", "true": "not_started",
         "nosuch-streamed": "not_started", "sleep 62": "killed", "sleep 63": "killed",
         "echo raising; sleep 64": "killed", "echo gone": "not_started",
     }  # fmt: skip
@@ -128,8 +128,7 @@ async def test_commands_of_a_lost_sandbox_are_recorded_as_ended(workspace: Path,
 
 async def test_reading_a_kept_session_records_no_second_open_or_close(workspace: Path, where: Path) -> None:
     async with Session(workspace, audit=Audit(where), keep=True) as box:
-        await box.start("sleep 60")
-        id = box.id
+        shell, id = await box.start("sleep 60"), box.id
     async with await Session.attach(id, audit=box.audit) as reading:
         assert (await reading.shell(shell.id).read()).status == "running"
         session = reading.id

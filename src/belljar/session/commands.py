@@ -16,7 +16,6 @@ from belljar.session.options import Command, Options
 from belljar.session.request import Request, encoded, environment, flags_of
 from belljar.session.running_command import RunningCommand
 from belljar.session.users import Identity, identity
-from belljar.workspace import accounts
 from belljar.workspace.cwd import in_sandbox
 from belljar.workspace.cwd import inside as inside_workspace
 
@@ -67,7 +66,7 @@ class Commands:
         if user is None:
             return None
         is_root = self.inside.options.root
-        own = ("root", 0) if is_root else (accounts.NAME, self.inside.sandbox.workspace.identity.uid)
+        own = ("root", 0) if is_root else (self.inside.options.account, self.inside.sandbox.workspace.identity.uid)
         return await identity(user, own, self.inside.files)
 
     def resolve_cwd(self, cwd: str | PathLike[str] | None, *, anywhere: bool = False) -> str:
