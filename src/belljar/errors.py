@@ -93,7 +93,13 @@ class ShellNotFound(UsageError):
 
 
 class Unsupported(UsageError):
-    """This sandbox or engine cannot do what was asked; another one could."""
+    """This sandbox or engine cannot do what was asked; another one could.
+
+    try:
+        await box.run("apt-get install -y gcc", user="root")
+    except belljar.Unsupported as unsupported:
+        print(unsupported)  # open it with root=True
+    """
 
     code = "unsupported"
 

@@ -1,10 +1,13 @@
 """Starting, listing and finding shells."""
 
+from pathlib import Path
+
+import anyio
 import pytest
 from tests.session.test_background_shell import box as box
 
 from belljar import Session, Shell
-from belljar.errors import PolicyDenied, ShellNotFound
+from belljar.errors import PolicyDenied, ShellNotFound, UsageError
 from belljar.link import frames
 from belljar.link.frames import Flag
 
@@ -76,3 +79,36 @@ async def test_foreign_shells_that_are_no_longer_listed_are_forgotten(
     assert ours.id in known
     await box.refresh()
     await ours.kill()
+
+
+async def test_named_shells_keep_their_own_state_side_by_side(box: Session) -> None:
+    one, two = box.shell("one"), box.shells.named("two")
+    await box.files.mkdir("sub")
+    await one.run("cd sub; export WHO=one")
+    async with anyio.create_task_group() as tasks:  # two waits for what one does at the same time
+        tasks.start_soon(two.run, "until [ -e sub/mark ]; do sleep 0.05; done; WHO=two")
+        tasks.start_soon(one.run, "touch mark")
+    assert (await one.run('pwd; echo "$WHO"')).stdout == "/workspace/sub\none\n"
+    assert (await two.run('pwd; echo "$WHO"')).stdout == "/workspace\ntwo\n"
+    assert (await box.persistent.run('pwd; echo "$WHO"')).stdout == "/workspace\n\n"
+    assert box.shell("one") is one
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a b", "x" * 80])
+async def test_a_wrong_name_for_a_shell_is_refused(box: Session, name: str) -> None:
+    with pytest.raises(UsageError):
+        box.shell(name)
+
+
+async def test_named_shells_go_on_after_another_process_attaches(workspace: Path, base_image: str) -> None:
+    first = await Session(workspace, keep=True, lease=60).open()
+    await first.shell("a").run("cd /tmp; export WHO=a")
+    await first.shell("b").run("export WHO=b")
+    second = await Session.attach(first.id)
+    try:
+        result = await second.shell("a").run('pwd; echo "$WHO"')
+        assert (result.stdout, result.restarted) == ("/tmp\na\n", True)
+        assert (await second.shell("b").run('pwd; echo "$WHO"')).stdout == "/workspace\nb\n"
+    finally:
+        await second.stop()
+        await first.close()

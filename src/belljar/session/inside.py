@@ -41,9 +41,9 @@ class Inside:
         """The shells that may run on when a command has ended."""
         self.mounts = 1
         """How many mounts the workspace has had: commands that began in an older one must enter it again."""
-        self.in_call = False
-        """A call of the persistent shell is under way, which it may not have read yet."""
-        self.standstill = Standstill(lambda: self.sandbox, lambda: self.in_call)
+        self.calls = 0
+        """Of persistent shells, which are under way: the shell may not have read its text yet."""
+        self.standstill = Standstill(lambda: self.sandbox, lambda: self.calls > 0)
         self._sandbox: Sandbox | None = None
         self._aftermath: Aftermath | None = None
 

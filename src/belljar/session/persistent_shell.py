@@ -1,4 +1,5 @@
-"""The persistent shell: one bash per session that keeps its directory, variables, functions, options and jobs.
+"""A persistent shell: one bash that keeps its directory, variables, functions, options and jobs. A session has one, and
+more by name.
 
 When the bash has ended (exit, exec, kill, a timeout, Ctrl+C, a cancelled call), the next call starts a new one with the
 directory and the exported variables of the last report, and its result says so. Everything else is forgotten: the
@@ -11,7 +12,7 @@ import contextlib
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,14 +67,20 @@ class _Turn:
     interrupted: bool = False
 
 
+SavedState = dict[str, str]
+Save = Callable[[SavedState], Awaitable[None]]
+
+
 class PersistentShell:
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: Commands, saved: SavedState | None = None, save: Save | None = None) -> None:
+        """`saved`: the state of a shell that another process had, to go on with; `save` is called with each new one."""
         self._commands, self._inside = commands, commands.inside
         self._inside.lasting.add(self)
         self._bash: Bash | None = None
-        self._bash_state: BashState | None = None
+        self._bash_state = BashState(**saved) if saved else None
+        self._save, self._saved = save, saved
         self._shell_judge = ShellJudge(commands.judge, self._inside)
-        self._replaced = False
+        self._replaced = saved is not None
         """The shell ended between calls or with a cancelled one: the next result says so."""
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
@@ -139,12 +146,14 @@ class PersistentShell:
         conclusion = self._commands.conclusion(verdict)
         bash = self._begin()
         self._turn = turn = _Turn(conclusion, verdict)
-        self._inside.in_call = True
+        self._inside.calls += 1
         try:
-            return await self._take_turn(bash, turn, timeout, grace)
+            result = await self._take_turn(bash, turn, timeout, grace)
+            await self._save_state()
+            return result
         finally:
             self._turn = None
-            self._inside.in_call = False
+            self._inside.calls -= 1
             if turn.entry is not None:
                 turn.entry.end("killed", None, time.monotonic() - turn.begun)  # unless its end is recorded already
 
@@ -184,6 +193,7 @@ class PersistentShell:
             self.kill()  # also a shell that was started by a call that waited for the lock before this one
             self._drop()
             self._bash_state, self._replaced = None, False
+            await self._save_state()
             if bash is not None:
                 await self._forget_output(bash)
 
@@ -208,6 +218,12 @@ class PersistentShell:
     def _learn(self) -> None:
         if self._bash is not None:
             self._bash_state = self._bash.state or self._bash_state
+
+    async def _save_state(self) -> None:
+        state = self._bash_state or BashState()
+        if self._save is not None and self._saved != (now := {"cwd": state.cwd, "exports": state.exports}):
+            self._saved = now
+            await self._save(now)
 
     def _drop(self) -> None:
         self._learn()

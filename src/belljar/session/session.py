@@ -38,7 +38,7 @@ from belljar.session.ledger import Ledger
 from belljar.session.options import AttachOptions, Command, Options, RunOptions
 from belljar.session.request import Request
 from belljar.session.result import Result
-from belljar.session.shells import Shells
+from belljar.session.shells import SHELL_ID, Shells
 from belljar.session.staged import Staged
 from belljar.session.watched_run import Run
 from belljar.tasks import beside, see_through
@@ -206,6 +206,7 @@ class Session:
             session._ledger.session = sandbox.id
             session.staged.enter(sandbox)
             await session.refresh()
+            await session.shells.recall()
             await session.door.reopen()
         except BaseException:
             sandbox.disconnect()
@@ -436,9 +437,13 @@ class Session:
         """
         return await self.shells.yielding(command, yield_after=yield_after, **options)
 
-    def shell(self, id: str) -> Shell:
-        """One of the background shells: `box.shell("shell_00000001")`."""
-        return self.shells.get(id)
+    def shell(self, name: str) -> Any:
+        """A background shell by its id (typed: `box.shells.get`), or a persistent shell of its own by any other name
+        (`box.shells.named`).
+
+        await box.shell("build").run("cd src"); await box.shell("build").run("make")
+        """
+        return self.shells.get(name) if SHELL_ID.fullmatch(name) else self.shells.named(name)
 
     async def refresh(self) -> builtins.list[Shell]:
         """Ask the sandbox for all its shells, also those that other processes started.

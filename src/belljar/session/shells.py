@@ -1,19 +1,27 @@
-"""`Shells`, the `box.shells` of a session: its background shells, by their ids, and its persistent shell.
+"""`Shells`, the `box.shells` of a session: its background shells by their ids, its persistent shells by their names.
 
 shell = await box.shells.start("npm run dev")
 running = [shell for shell in box.shells() if shell.status == "running"]
+await box.shells.named("build").run("cd src")
+
+The state of the named shells of a kept session is written down after each call: a process that attaches goes on in
+their directories, with their exported variables.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import anyio
+from anyio import to_thread
 
 from belljar.errors import ShellNotFound
 from belljar.link.frames import Flag
-from belljar.options import seconds, whole
+from belljar.options import SESSION_NAME, must, seconds, whole
+from belljar.patterns import lazy_pattern
+from belljar.sandbox import rundir
 from belljar.session.options import Command, Options
 from belljar.session.request import Request
 from belljar.session.result import Result
@@ -22,14 +30,18 @@ from belljar.session.running_command import RunningCommand
 if TYPE_CHECKING:
     from belljar.session.background_shell import Shell
     from belljar.session.commands import Commands
-    from belljar.session.persistent_shell import PersistentShell
+    from belljar.session.persistent_shell import PersistentShell, SavedState
+
+SHELL_ID = lazy_pattern(r"shell_[0-9a-f]{8}")
+SAVED = "shells"
 
 
 class Shells:
     def __init__(self, commands: Commands) -> None:
         self._commands, self._inside = commands, commands.inside
         self._known: dict[str, Shell] = {}
-        self._persistent: PersistentShell | None = None
+        self._persistent: dict[str, PersistentShell] = {}
+        self._saved: dict[str, SavedState] = {}
 
     def __call__(self) -> list[Shell]:
         """Those that this object knows; `refresh` also finds those of other processes."""
@@ -42,11 +54,31 @@ class Shells:
 
     @property
     def persistent(self) -> PersistentShell:
-        if self._persistent is None:
+        return self._persistent_one("")
+
+    def named(self, name: str) -> PersistentShell:
+        """A persistent shell of its own; it starts with its first command."""
+        must(bool(SESSION_NAME.fullmatch(name)), "name", name, "made of letters, digits, dots and dashes")
+        return self._persistent_one(name)
+
+    def _persistent_one(self, name: str) -> PersistentShell:
+        if name not in self._persistent:
             from belljar.session.persistent_shell import PersistentShell
 
-            self._persistent = PersistentShell(self._commands)
-        return self._persistent
+            save = partial(self._save, name) if name else None
+            self._persistent[name] = PersistentShell(self._commands, self._saved.get(name), save)
+        return self._persistent[name]
+
+    async def _save(self, name: str, state: SavedState) -> None:
+        self._saved[name] = state
+        if self._inside.options.keep:
+            where = self._inside.sandbox.run_dir
+            await to_thread.run_sync(rundir.write_session, where, dict(self._saved), SAVED)
+
+    async def recall(self) -> None:
+        """Read what another process has written down."""
+        saved = await to_thread.run_sync(rundir.read_session, self._inside.sandbox.run_dir, SAVED)
+        self._saved = dict(saved or {})
 
     async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
         """Start a background shell. It runs until it ends, is killed or the session closes."""

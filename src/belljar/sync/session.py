@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from belljar import host as hosts
 from belljar.host import EngineName, Host
@@ -70,6 +70,9 @@ class Shells(Facade[shells.Shells]):
 
     def get(self, id: str) -> Shell:
         return Shell(self._loop, self._of.get(id))
+
+    def named(self, name: str) -> PersistentShell:
+        return PersistentShell(self._loop, self._of.named(name))
 
     def refresh(self) -> builtins.list[Shell]:
         return [Shell(self._loop, shell) for shell in self._loop.call(self._of.refresh)]
@@ -171,9 +174,9 @@ class Session(Facade[sessions.Session]):
         """
         return self.shells.yielding(command, yield_after=yield_after, **options)
 
-    def shell(self, id: str) -> Shell:
-        """One of the background shells: `box.shell("shell_00000001")`."""
-        return self.shells.get(id)
+    def shell(self, name: str) -> Any:
+        """A background shell by its id, or a persistent shell of its own: `box.shell("build").run("make")`."""
+        return self.shells.get(name) if shells.SHELL_ID.fullmatch(name) else self.shells.named(name)
 
     def refresh(self) -> builtins.list[Shell]:
         """Ask the sandbox for its shells, also those that other processes started: `box.refresh()`."""

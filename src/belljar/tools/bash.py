@@ -117,10 +117,10 @@ class _ShellTool(Tool):
 
     async def find(self, id: str) -> Shell:
         try:
-            return self.box.shell(id)
+            return self.box.shells.get(id)
         except ShellNotFound:
             await self.box.refresh()  # another process may have started it
-            return self.box.shell(id)
+            return self.box.shells.get(id)
 
 
 class BashOutputParams(Params):
