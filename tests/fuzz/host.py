@@ -23,7 +23,7 @@ from pathlib import Path
 from belljar.errors import BelljarError
 from belljar.link.frames import Flag
 from belljar.link.link import Link
-from belljar.link.remote_command import Execution
+from belljar.link.remote_process import RemoteProcess
 from belljar.link.transport import SocketTransport
 from belljar.session.bash_channel import Bash
 from belljar.session.collector import Collector
@@ -108,9 +108,9 @@ async def everything(link: Link) -> None:
         bash = Bash(link, {}, None, lambda stream, data: None)
         later(bash.begin("echo", None, 1.0))
         later(bash.look())
-        for execution in (plain, paced, shell, bash.execution):
-            later(execution.started())
-            later(execution.ended())
+        for process in (plain, paced, shell, bash.process):
+            later(process.started())
+            later(process.ended())
         later(shell.input(b"x" * (1 << 20)))
         for _ in range(9):
             later(link.read(shell.id, 0, 0, 1 << 20, 1.0))
@@ -131,11 +131,11 @@ async def _quietly(work: object) -> None:
         await work  # type: ignore[misc]
 
 
-async def _changes_its_mind(execution: Execution) -> None:
+async def _changes_its_mind(process: RemoteProcess) -> None:
     await asyncio.sleep(0.05)
-    execution.signal(2)
+    process.signal(2)
     await asyncio.sleep(0.05)
-    execution.abandon()
+    process.abandon()
 
 
 async def rounds(count: int, listener: socket.socket, findings: Findings) -> None:

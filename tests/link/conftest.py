@@ -11,7 +11,7 @@ import pytest
 from belljar.link import frames
 from belljar.link.frames import Flag, From
 from belljar.link.link import Link
-from belljar.link.remote_command import Execution
+from belljar.link.remote_process import RemoteProcess
 from belljar.link.transport import SocketTransport
 
 
@@ -66,12 +66,12 @@ def pass_pipe(pair: Pair, id: int, stream: int, *descriptors: int) -> None:
     socket.send_fds(pair.init, [frames.HEADER.pack(8, From.PIPE, stream, 0, id) + bytes(8)], descriptors)
 
 
-async def started_command(pair: Pair, flags: int) -> Execution:
-    execution = pair.link.spawn([b"true"], flags=flags)
-    pair.say(From.STARTED, execution.id, frames.u32(1))
-    await execution.started()
-    return execution
+async def started_command(pair: Pair, flags: int) -> RemoteProcess:
+    process = pair.link.spawn([b"true"], flags=flags)
+    pair.say(From.STARTED, process.id, frames.u32(1))
+    await process.started()
+    return process
 
 
-def spawned(pair: Pair, **options: object) -> Execution:
+def spawned(pair: Pair, **options: object) -> RemoteProcess:
     return pair.link.spawn([b"true"], flags=Flag.SHELL, **options)  # type: ignore[arg-type]

@@ -13,27 +13,27 @@ from belljar.link.frames import Flag, From
 @pytest.mark.parametrize("mode", ["wb", "ab"], ids=["pages", "copied"])
 async def test_output_goes_to_a_file_until_the_command_ends(pair: Pair, tmp_path: Path, mode: str) -> None:
     """Even if another process still holds the pipe open."""
-    execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
+    process, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     with open(tmp_path / "file", mode) as file:
-        execution.spill(file.fileno())
-        pass_pipe(pair, execution.id, frames.STDOUT, reading)
+        process.spill(file.fileno())
+        pass_pipe(pair, process.id, frames.STDOUT, reading)
         os.write(writing, b"x" * 5000)
-        pair.say(From.ENDED, execution.id, ENDED)
-        await execution.ended()
+        pair.say(From.ENDED, process.id, ENDED)
+        await process.ended()
     assert (tmp_path / "file").read_bytes() == b"x" * 5000
     for each in (reading, writing):
         os.close(each)
 
 
 async def test_a_file_that_cannot_be_written_ends_the_command_and_nothing_else(pair: Pair) -> None:
-    execution, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
+    process, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     with open("/dev/full", "wb") as file:
-        execution.spill(file.fileno())
-        pass_pipe(pair, execution.id, frames.STDOUT, reading)
+        process.spill(file.fileno())
+        pass_pipe(pair, process.id, frames.STDOUT, reading)
         os.write(writing, b"x")
-        pair.say(From.ENDED, execution.id, ENDED)
+        pair.say(From.ENDED, process.id, ENDED)
         with pytest.raises(OSError, match="No space"):
-            await execution.ended()
+            await process.ended()
     assert pair.link.lost is None
     for each in (reading, writing):
         os.close(each)

@@ -22,13 +22,13 @@ from belljar.link.transport import SocketTransport
 
 
 async def test_output_beyond_its_credit_closes_the_connection(pair: Pair) -> None:
-    execution = spawned(pair, paced=True)
-    pair.say(From.STARTED, execution.id, frames.u32(1))
+    process = spawned(pair, paced=True)
+    pair.say(From.STARTED, process.id, frames.u32(1))
     part = b"x" * (128 << 10)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_flood, pair, execution.id, part)
+        tasks.start_soon(_flood, pair, process.id, part)
         with anyio.fail_after(60), pytest.raises(SandboxLost, match="beyond its credit"):
-            await execution.ended()
+            await process.ended()
 
 
 async def _flood(pair: Pair, id: int, part: bytes, stream: int = 1) -> None:
@@ -62,20 +62,20 @@ async def _flood(pair: Pair, id: int, part: bytes, stream: int = 1) -> None:
 async def test_an_impossible_frame_closes_the_link_and_fails_every_waiting_call(
     pair: Pair, kind: int, payload: bytes
 ) -> None:
-    execution = spawned(pair)
-    pair.say(kind, execution.id, payload)
+    process = spawned(pair)
+    pair.say(kind, process.id, payload)
     with pytest.raises(SandboxLost, match="broke the protocol"):
-        await execution.ended()
+        await process.ended()
     with pytest.raises(SandboxLost):
         spawned(pair)
 
 
 @pytest.mark.parametrize("kind", [From.STARTED, From.OUTPUT, From.ENDED, From.SPAWN_ERROR, From.INPUT_ACK, From.PIPE])
 async def test_a_frame_for_an_unknown_command_closes_the_connection(pair: Pair, kind: From) -> None:
-    execution = spawned(pair)
-    pair.say(kind, execution.id + 2, ENDED if kind == From.ENDED else bytes(9 if kind == From.OUTPUT else 8)[:72])
+    process = spawned(pair)
+    pair.say(kind, process.id + 2, ENDED if kind == From.ENDED else bytes(9 if kind == From.OUTPUT else 8)[:72])
     with pytest.raises(SandboxLost, match="broke the protocol"):
-        await execution.ended()
+        await process.ended()
 
 
 async def test_only_a_greeting_is_accepted_first() -> None:
@@ -101,31 +101,31 @@ async def test_another_protocol_is_one_clear_error() -> None:
     [(Flag.SHELL, frames.CONTROL), (Flag.SHELL | Flag.PTY, frames.STDERR), (Flag.SHELL | Flag.BACKGROUND, 1)],
 )
 async def test_output_on_an_unrequested_stream_closes_the_connection(pair: Pair, flags: int, stream: int) -> None:
-    execution = pair.link.spawn([b"true"], flags=flags)
-    pair.say(From.STARTED, execution.id, frames.u32(1))
-    pair.say(From.OUTPUT, execution.id, bytes(8) + b"x", stream)
+    process = pair.link.spawn([b"true"], flags=flags)
+    pair.say(From.STARTED, process.id, frames.u32(1))
+    pair.say(From.OUTPUT, process.id, bytes(8) + b"x", stream)
     with pytest.raises(SandboxLost, match="broke the protocol"):
         await pair.link.ping()
 
 
 async def test_control_output_has_credit_like_any_other(pair: Pair) -> None:
-    execution = pair.link.spawn([b"true"], flags=Flag.CONTROL, paced=True)
-    pair.say(From.STARTED, execution.id, frames.u32(1))
-    await execution.started()
+    process = pair.link.spawn([b"true"], flags=Flag.CONTROL, paced=True)
+    pair.say(From.STARTED, process.id, frames.u32(1))
+    await process.started()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_flood, pair, execution.id, b"x" * (128 << 10), frames.CONTROL)
+        tasks.start_soon(_flood, pair, process.id, b"x" * (128 << 10), frames.CONTROL)
         with anyio.fail_after(60), pytest.raises(SandboxLost, match="beyond its credit"):
-            await execution.ended()
+            await process.ended()
 
 
 @pytest.mark.parametrize(("stream", "end"), [(0, 0), (1, 1), (2, 1), (3, 1)])
 async def test_a_passed_pipe_end_of_the_wrong_direction_closes_the_connection(
     pair: Pair, stream: int, end: int
 ) -> None:
-    execution, ends = await started_command(pair, DIRECT), os.pipe()
-    pass_pipe(pair, execution.id, stream, ends[end])
+    process, ends = await started_command(pair, DIRECT), os.pipe()
+    pass_pipe(pair, process.id, stream, ends[end])
     with pytest.raises(SandboxLost, match="broke the protocol"):
-        await execution.ended()
+        await process.ended()
     for each in ends:
         os.close(each)
 
@@ -134,32 +134,32 @@ async def test_a_passed_pipe_end_of_the_wrong_direction_closes_the_connection(
     ("flags", "stream"), [(Flag.SHELL, 0), (Flag.SHELL, 3), (Flag.PTY, 1), (Flag.CONTROL, 3), (Flag.DIRECT, 3)], ids=str
 )
 async def test_an_unexpected_pipe_closes_the_connection(pair: Pair, flags: int, stream: int) -> None:
-    execution, ends = await started_command(pair, flags), os.pipe()
-    pass_pipe(pair, execution.id, stream, ends[stream == 0])
+    process, ends = await started_command(pair, flags), os.pipe()
+    pass_pipe(pair, process.id, stream, ends[stream == 0])
     with pytest.raises(SandboxLost, match="unexpected"):
-        await execution.ended()
+        await process.ended()
     for each in ends:
         os.close(each)
 
 
 async def test_a_descriptor_without_its_frame_closes_the_connection(pair: Pair) -> None:
-    execution, ends = await started_command(pair, Flag.SHELL), os.pipe()
-    socket.send_fds(pair.init, [frames.HEADER.pack(9, From.OUTPUT, 1, 0, execution.id) + bytes(9)], [ends[0]])
+    process, ends = await started_command(pair, Flag.SHELL), os.pipe()
+    socket.send_fds(pair.init, [frames.HEADER.pack(9, From.OUTPUT, 1, 0, process.id) + bytes(9)], [ends[0]])
     with pytest.raises(SandboxLost, match="belongs to no stream"):
-        await execution.ended()
+        await process.ended()
     for each in ends:
         os.close(each)
 
 
 async def test_the_loop_s_other_callers_get_their_turn_between_tiny_frames(pair: Pair) -> None:
-    execution, heard, turns = await started_command(pair, Flag.SHELL), 0, [0]
+    process, heard, turns = await started_command(pair, Flag.SHELL), 0, [0]
 
     def hear(stream: int, data: bytes) -> None:
         nonlocal heard
         heard += 1
 
-    execution.on_output = hear
-    tiny = frames.HEADER.pack(9, From.OUTPUT, frames.STDOUT, 0, execution.id) + bytes(8) + b"x"
+    process.on_output = hear
+    tiny = frames.HEADER.pack(9, From.OUTPUT, frames.STDOUT, 0, process.id) + bytes(8) + b"x"
     pair.init.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * RECEIVE)
     sent = pair.init.send(tiny * (8 * RECEIVE // len(tiny))) // len(tiny)
     assert sent > 2 * RECEIVE // len(tiny), "else one turn could take it all"
@@ -205,26 +205,26 @@ async def test_a_blocked_event_loop_is_not_taken_for_a_silent_sandbox(
     monkeypatch.setattr(link, "SUSPECT", 0.1)
     monkeypatch.setattr(link, "GIVE_UP", 0.2)
     pair.alive = False
-    execution = await started_command(pair, Flag.SHELL)
-    pair.say(From.ENDED, execution.id, ENDED)
+    process = await started_command(pair, Flag.SHELL)
+    pair.say(From.ENDED, process.id, ENDED)
     pair.link.loop.remove_reader(pair.link._transport.fileno())  # the loop reads nothing while it is blocked
     block_the_loop(1)
     pair.link.loop.call_later(0.02, pair.link.loop.add_reader, pair.link._transport.fileno(), pair.link._readable)
-    assert (await execution.ended()).exit_code == 0
+    assert (await process.ended()).exit_code == 0
 
 
 async def test_a_command_that_ended_while_the_loop_was_blocked_has_not_timed_out(pair: Pair) -> None:
-    execution = await started_command(pair, Flag.SHELL)
+    process = await started_command(pair, Flag.SHELL)
     block_the_loop(0.2)
-    pair.say(From.ENDED, execution.id, ENDED)
-    assert (await execution.ended_within(0.1)).exit_code == 0
+    pair.say(From.ENDED, process.id, ENDED)
+    assert (await process.ended_within(0.1)).exit_code == 0
 
 
 async def test_an_init_that_hangs_up_fails_every_waiting_call(pair: Pair) -> None:
-    execution = spawned(pair)
+    process = spawned(pair)
     pair.init.close()
     with pytest.raises(SandboxLost):
-        await execution.ended()
+        await process.ended()
     with pytest.raises(SandboxLost):
         await pair.link.list()
 
@@ -233,9 +233,9 @@ async def test_a_silent_sandbox_that_the_engine_calls_dead_is_lost(pair: Pair, m
     monkeypatch.setattr(link, "PULSE", 0.01)
     monkeypatch.setattr(link, "SUSPECT", 0.05)
     pair.alive = False
-    execution = spawned(pair)
+    process = spawned(pair)
     with anyio.fail_after(120), pytest.raises(SandboxLost, match="stopped answering"):
-        await execution.ended()
+        await process.ended()
 
 
 async def test_a_silent_sandbox_that_the_engine_calls_alive_is_lost_after_a_longer_wait(
@@ -244,28 +244,28 @@ async def test_a_silent_sandbox_that_the_engine_calls_alive_is_lost_after_a_long
     monkeypatch.setattr(link, "PULSE", 0.01)
     monkeypatch.setattr(link, "SUSPECT", 0.02)
     monkeypatch.setattr(link, "GIVE_UP", 0.3)
-    execution = spawned(pair)
+    process = spawned(pair)
     with anyio.fail_after(120), pytest.raises(SandboxLost, match="stopped answering"):
-        await execution.ended()
+        await process.ended()
 
 
 async def test_an_init_that_sends_but_never_answers_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Output and replies to other requests do not count as an answer."""
     monkeypatch.setattr(link, "PULSE", 0.01)
     monkeypatch.setattr(link, "GIVE_UP", 0.3)
-    execution = await started_command(pair, Flag.SHELL)
+    process = await started_command(pair, Flag.SHELL)
 
     async def talk() -> None:
         while pair.link.lost is None:
             with contextlib.suppress(OSError):
-                pair.output(execution.id, b"x")
+                pair.output(process.id, b"x")
             await anyio.sleep(0.01)
 
     with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(talk)
             with pytest.raises(SandboxLost, match="stopped answering"):
-                await execution.ended_within(0.1)
+                await process.ended_within(0.1)
 
 
 async def test_a_read_of_an_unknown_shell_is_a_clear_error(pair: Pair) -> None:

@@ -24,8 +24,8 @@ from belljar.link.frames import From
     ],
 )
 async def test_a_failed_start_has_a_typed_error(pair: Pair, code: int, stage: int, kind: type[CommandError]) -> None:
-    execution = spawned(pair)
-    pair.say(From.SPAWN_ERROR, execution.id, frames.u32(code, stage) + b"why")
+    process = spawned(pair)
+    pair.say(From.SPAWN_ERROR, process.id, frames.u32(code, stage) + b"why")
     with pytest.raises(CommandError) as failed:
-        await execution.started()
+        await process.started()
     assert type(failed.value) is kind

@@ -12,7 +12,7 @@ from tests.link.conftest import Pair
 from tests.link.conftest import pair as pair
 
 from belljar.errors import FileFailed
-from belljar.link import remote_command
+from belljar.link import remote_process
 from belljar.session import init_tools
 from belljar.session.files import Files, Sink, Source
 from belljar.session.init_tools import InitTools
@@ -78,7 +78,7 @@ async def test_a_file_that_comes_byte_by_byte_takes_no_more_memory_than_its_byte
 async def test_a_program_that_the_init_never_ends_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init_tools, "ASK_SECONDS", 0.01)
     monkeypatch.setattr(init_tools, "GRACE", 0.01)
-    monkeypatch.setattr(remote_command, "PATIENCE", 0.01)
+    monkeypatch.setattr(remote_process, "PATIENCE", 0.01)
     tools = InitTools(lambda: SimpleNamespace(link=pair.link, init="/init"))  # type: ignore[arg-type, return-value]
 
     with anyio.fail_after(120):

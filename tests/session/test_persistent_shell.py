@@ -256,7 +256,7 @@ async def test_the_shells_pipes_are_used_directly_over_a_socket_link(
     for _ in range(100):  # the init passes the pipes only when it has nothing else to send
         await shell.run("true")
         assert shell._bash is not None
-        if direct := shell._bash.execution._inputs[frames.CONTROL].feed is not None:
+        if direct := shell._bash.process._inputs[frames.CONTROL].feed is not None:
             break
     assert direct == ("socket" in request.node.callspec.id)
 

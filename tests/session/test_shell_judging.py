@@ -32,7 +32,7 @@ async def test_a_shell_that_ends_while_its_command_is_judged_is_judged_anew(
             verdict = await admit(*given, **facts)  # type: ignore[arg-type]
             if shell._bash is not None:
                 shell.kill()
-                await shell._bash.execution.ended()
+                await shell._bash.process.ended()
             return verdict
 
         monkeypatch.setattr(box._judge, "admit", slow)

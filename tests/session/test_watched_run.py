@@ -7,7 +7,7 @@ from tests.link.conftest import pair as pair
 
 from belljar import Result
 from belljar.errors import SandboxLost
-from belljar.link import remote_command
+from belljar.link import remote_process
 from belljar.session.collector import Collector
 from belljar.session.command_input import CommandInput
 from belljar.session.watched_run import Run
@@ -16,12 +16,12 @@ from belljar.session.watched_run import Run
 async def test_a_command_that_the_init_never_starts_ends_with_its_timeout(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_command, "PATIENCE", 0.01)
-    execution = spawned(pair)
-    run = Run(Collector(execution, 1 << 20), CommandInput(execution, {}, 0), execution.started)  # type: ignore[arg-type]
+    monkeypatch.setattr(remote_process, "PATIENCE", 0.01)
+    process = spawned(pair)
+    run = Run(Collector(process, 1 << 20), CommandInput(process, {}, 0), process.started)  # type: ignore[arg-type]
 
     async def conclude() -> Result:
-        await execution.ended_within(0.01)
+        await process.ended_within(0.01)
         raise AssertionError
 
     with anyio.fail_after(120):

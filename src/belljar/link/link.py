@@ -5,7 +5,7 @@ decodes and checks each frame and passes it to its command at once. So a short c
 be opened and closed in any task. Sending never blocks: what the kernel does not accept waits in `_outbox`.
 
 The host accepts only frames that it expects. Before the greeting that is only a greeting. Each kind of frame has a
-handler, a command accepts only the kinds of its phase (remote_command.py), an answer needs a question, and output needs
+handler, a command accepts only the kinds of its phase (remote_process.py), an answer needs a question, and output needs
 credit on its stream. So an init can cost the host only a bounded amount of memory, and after at most FRAMES_PER_WAKE
 frames the other callbacks of the event loop get their turn.
 
@@ -36,7 +36,7 @@ from belljar.link.decoder import Decoder
 from belljar.link.frames import Flag, FrameError, From, To, milliseconds
 from belljar.link.outbox import Outbox
 from belljar.link.questions import Questions
-from belljar.link.remote_command import Execution
+from belljar.link.remote_process import RemoteProcess
 from belljar.link.spawn_errors import spawn_error
 from belljar.link.streams import CREDIT
 from belljar.link.transport import Transport
@@ -76,7 +76,7 @@ class Link:
         self._outbox = Outbox(transport)
         self._writing = False
         self._refusable = 0
-        self._commands: dict[int, Execution] = {}
+        self._commands: dict[int, RemoteProcess] = {}
         self._forgotten: dict[int, int] = {}
         """Id → how many late frames it may still send."""
         self._questions = Questions()
@@ -111,7 +111,7 @@ class Link:
         paced: bool = False,
         size: tuple[int, int] = (24, 80),
         user: bytes = b"",
-    ) -> Execution:
+    ) -> RemoteProcess:
         self.check_loop()
         if self.lost is not None:
             raise SandboxLost(f"{self.lost}; open a new session")
@@ -124,8 +124,8 @@ class Link:
         ))  # fmt: skip
         # The command starts while we prepare the rest: its frames are not read before the loop runs again.
         program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])
-        self._commands[id] = execution = Execution(self, id, program, os.fsdecode(cwd), flags=flags, paced=paced)
-        return execution
+        self._commands[id] = process = RemoteProcess(self, id, program, os.fsdecode(cwd), flags=flags, paced=paced)
+        return process
 
     async def read(self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> frames.ReadReply:
         self.check_loop()
@@ -170,21 +170,21 @@ class Link:
     def lease(self, seconds: float) -> None:
         self.send(frames.frame(To.LEASE, 0, frames.u32(milliseconds(seconds))))
 
-    def join(self, id: int) -> Execution:
+    def join(self, id: int) -> RemoteProcess:
         """Attach to a command that somebody else started, to write to it."""
         if id not in self._commands:
-            self._commands[id] = Execution(self, id, joined=True)
+            self._commands[id] = RemoteProcess(self, id, joined=True)
         return self._commands[id]
 
     def leave(self, id: int, ended: frames.EndedBody) -> None:
         """End the handle of a joined command that is over, so that writers stop waiting."""
-        if (execution := self._commands.get(id)) is not None:
-            execution.end(ended)
+        if (process := self._commands.get(id)) is not None:
+            process.end(ended)
 
-    def forget(self, execution: Execution) -> None:
+    def forget(self, process: RemoteProcess) -> None:
         """Stop following a command: it is over, or goes on in the background."""
-        if self._commands.pop(execution.id, None) is not None:
-            self._forgotten[execution.id] = LATE_FRAMES_MAX
+        if self._commands.pop(process.id, None) is not None:
+            self._forgotten[process.id] = LATE_FRAMES_MAX
             if len(self._forgotten) > FORGOTTEN_MAX:
                 del self._forgotten[next(iter(self._forgotten))]
 
@@ -208,8 +208,8 @@ class Link:
             self._transport.close()
         if self._pulse is not None:
             self._pulse.cancel()
-        for execution in list(self._commands.values()):
-            execution.end(self.lost)
+        for process in list(self._commands.values()):
+            process.end(self.lost)
         self._questions.fail(self.lost)
         callbacks, self._when_lost = self._when_lost, []
         for callback in callbacks:
@@ -297,30 +297,30 @@ class Link:
         self.isolation, self._handlers = welcome.isolation, HANDLERS
         self._questions.answer(welcome.boot, From.WELCOME)
 
-    def _command(self, kind: From, id: int) -> Execution | None:
+    def _command(self, kind: From, id: int) -> RemoteProcess | None:
         """The command a frame belongs to; None: a late frame of a command that was forgotten."""
-        execution = self._commands.get(id)
-        if execution is None and kind in LATE_KINDS and self._forgotten.get(id, 0) > 0:
+        process = self._commands.get(id)
+        if process is None and kind in LATE_KINDS and self._forgotten.get(id, 0) > 0:
             self._forgotten[id] -= 1
             return None
-        if execution is None or kind not in execution.accepts:
+        if process is None or kind not in process.accepts:
             raise FrameError(f"a frame of kind {kind} that its command does not expect")
-        return execution
+        return process
 
     def _take_ended(self, _stream: int, id: int, payload: bytes) -> None:
         body = frames.parse_ended(payload)
-        if (execution := self._command(From.ENDED, id)) is not None:
-            execution.end(body)
+        if (process := self._command(From.ENDED, id)) is not None:
+            process.end(body)
 
     def _take_spawn_error(self, _stream: int, id: int, payload: bytes) -> None:
-        if (execution := self._command(From.SPAWN_ERROR, id)) is not None:
-            execution.end(spawn_error(execution.program, execution.cwd, *frames.parse_spawn_error(payload)))
+        if (process := self._command(From.SPAWN_ERROR, id)) is not None:
+            process.end(spawn_error(process.program, process.cwd, *frames.parse_spawn_error(payload)))
 
     def _take_pipe(self, stream: int, id: int, payload: bytes) -> None:
         if not self._transport.pipes:
             raise FrameError("a PIPE frame without its descriptor")
-        if (execution := self._command(From.PIPE, id)) is not None:
-            execution.take_pipe(stream, frames.parse_u64(payload), self._transport.pipes.popleft())
+        if (process := self._command(From.PIPE, id)) is not None:
+            process.take_pipe(stream, frames.parse_u64(payload), self._transport.pipes.popleft())
 
     def _take_read(self, tag: int, id: int, payload: bytes) -> None:
         reply = frames.parse_read_reply(payload)
@@ -333,8 +333,8 @@ class Link:
         if frames.parse_u32(payload) != errno.ENOENT:
             return
         gone = ShellNotFound("Shell not found")
-        if not self._questions.fail(gone, id) and (execution := self._commands.get(id)) is not None:
-            execution.end(gone)  # a signal or input that raced with the end of its command
+        if not self._questions.fail(gone, id) and (process := self._commands.get(id)) is not None:
+            process.end(gone)  # a signal or input that raced with the end of its command
 
     # Silence.
 
@@ -370,10 +370,10 @@ class Link:
             self.close("the sandbox stopped answering (paused, killed or cut off)")
 
 
-def _to_command(kind: From, take: Callable[[Execution, int, bytes], None]) -> Handler:
+def _to_command(kind: From, take: Callable[[RemoteProcess, int, bytes], None]) -> Handler:
     def handler(link: Link, stream: int, id: int, payload: bytes) -> None:
-        if (execution := link._command(kind, id)) is not None:
-            take(execution, stream, payload)
+        if (process := link._command(kind, id)) is not None:
+            take(process, stream, payload)
 
     return handler
 
@@ -384,11 +384,11 @@ def _to_question(kind: From, parse: Callable[[bytes], Any]) -> Handler:
 
 GREETING: dict[int, Handler] = {From.WELCOME: Link._take_welcome}
 HANDLERS: dict[int, Handler] = {
-    From.STARTED: _to_command(From.STARTED, Execution.take_started),
+    From.STARTED: _to_command(From.STARTED, RemoteProcess.take_started),
     From.SPAWN_ERROR: Link._take_spawn_error,
-    From.OUTPUT: _to_command(From.OUTPUT, Execution.take_output),
+    From.OUTPUT: _to_command(From.OUTPUT, RemoteProcess.take_output),
     From.ENDED: Link._take_ended,
-    From.INPUT_ACK: _to_command(From.INPUT_ACK, Execution.take_ack),
+    From.INPUT_ACK: _to_command(From.INPUT_ACK, RemoteProcess.take_ack),
     From.READ_REPLY: Link._take_read,
     From.LIST_REPLY: _to_question(From.LIST_REPLY, frames.parse_list),
     From.STATE_REPLY: _to_question(From.STATE_REPLY, frames.parse_state),

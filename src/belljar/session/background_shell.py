@@ -20,7 +20,7 @@ from anyio import to_thread
 from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.link import frames
 from belljar.link.frames import To
-from belljar.link.remote_command import PATIENCE
+from belljar.link.remote_process import PATIENCE
 from belljar.link.streams import UNLIMITED
 from belljar.link.wire import RING_MAX
 from belljar.options import seconds, whole
@@ -110,8 +110,8 @@ class Shell:
 
     @classmethod
     def of(cls, inside: Inside, running: RunningCommand) -> Shell:
-        command, execution = running.request.verdict.canonical, running.execution
-        return cls(inside, execution.id, command, execution.pid, None, running.entry, running.conclusion)
+        command, process = running.request.verdict.canonical, running.process
+        return cls(inside, process.id, command, process.pid, None, running.entry, running.conclusion)
 
     @classmethod
     def from_listed(cls, inside: Inside, listed: frames.Listed) -> Shell:
@@ -274,12 +274,12 @@ class Shell:
         Output that is still on its way belongs to the caller. The reply to a read comes after it: from there on the
         output is this shell's.
         """
-        execution, collector = running.execution, running.collector
-        execution.background(ring)
+        process, collector = running.process, running.collector
+        process.background(ring)
         reply = await self._inside.link.read(self._number, UNLIMITED, UNLIMITED, 0)
-        if execution.over:
+        if process.over:
             return False
-        self._inside.link.forget(execution)
+        self._inside.link.forget(process)
         running.in_background = True
         self.learn(reply.ended)
         out, err = collector.captures

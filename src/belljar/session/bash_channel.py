@@ -4,7 +4,7 @@ Theory of operation. The bash runs persistent_loop.bash. It has a private channe
 and reports on descriptor 8; both are closed for the commands it runs. A request is a text followed by a nonce, which
 the loop reads only when the text has run. The report repeats the nonce, so neither the output of a command nor the
 report of an earlier call can pass for it. The host handles a report only after all output that was written before it
-(see remote_command.py).
+(see remote_process.py).
 
     host → 9    length (8 digits) text      the exact length; 00000000 if the text is not ASCII: then it ends with NUL,
                 nonce (16 digits)           since bash counts characters, not bytes
@@ -155,10 +155,10 @@ class Bash:
         environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
         self._terminal, self._tail, self._mark = terminal, b"", b""
         argv, flags = (_TERMINAL_ARGV, Flag.PTY | Flag.STDIN) if terminal else (_ARGV, Flag.DIRECT)
-        self.execution = link.spawn(argv, flags=flags | Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
-        self.execution.on_output = self._take
+        self.process = link.spawn(argv, flags=flags | Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
+        self.process.on_output = self._take
         self.usage = ShellUsage(self)
-        self.execution.when_ended(lambda: self._news.set())
+        self.process.when_ended(lambda: self._news.set())
         self._unsent = self._new_nonce() + (self._request(state.restore()) if state else b"")
 
     def _new_nonce(self) -> bytes:
@@ -174,7 +174,7 @@ class Bash:
     async def _send(self, ahead: bytes = b"") -> None:
         data, self._unsent = self._unsent, b""
         self.is_cut_off = True
-        await self.execution.input(data, frames.CONTROL, ahead=ahead)
+        await self.process.input(data, frames.CONTROL, ahead=ahead)
         self.is_cut_off = False
 
     async def begin(self, text: str, timeout: float | None, grace: float) -> None:
@@ -184,7 +184,7 @@ class Bash:
             self._idle_timer.cancel()
         self._waits = False
         self._unsent += self._request(text)
-        ahead = self.execution.deadline_frame(timeout, grace) if timeout or self._has_deadline else b""
+        ahead = self.process.deadline_frame(timeout, grace) if timeout or self._has_deadline else b""
         self._has_deadline = timeout is not None
         await self._send(ahead)
 
@@ -200,11 +200,11 @@ class Bash:
         """Take the deadline away from an idle shell. If there is time, wait for the next call, which sets its own: each
         frame wakes the init."""
         if spare > 20 * IDLE_SECONDS:
-            self._idle_timer = self.execution.link.loop.call_later(IDLE_SECONDS, self.disarm, 0.0)
-        elif not self.execution.over:
+            self._idle_timer = self.process.link.loop.call_later(IDLE_SECONDS, self.disarm, 0.0)
+        elif not self.process.over:
             self._has_deadline = False
             with contextlib.suppress(SandboxLost):  # then there is no deadline either
-                self.execution.deadline(None, 0)
+                self.process.deadline(None, 0)
 
     @property
     def closed(self) -> bool:
@@ -219,7 +219,7 @@ class Bash:
     async def look(self) -> frames.CommandState | None:
         """What the kernel says of the shell; None: it has ended. This is the only source of its directory."""
         try:
-            kernel = await self.execution.state()
+            kernel = await self.process.state()
         except ShellNotFound:
             return None
         self._waits = kernel.waits
@@ -244,7 +244,7 @@ class Bash:
             self.state = now
 
     async def _until(self, done: Callable[[], bool]) -> None:
-        while not done() and not self.execution.over:
+        while not done() and not self.process.over:
             self._news = asyncio.Event()
             await self._news.wait()
 
@@ -266,13 +266,13 @@ class Bash:
 
     def end_stopped(self) -> None:
         self._on_output(frames.STDERR, STOPPED)
-        self.execution.kill()
+        self.process.kill()
 
     def _end_unheard(self) -> None:
         """Kill the shell and ignore what it still sends."""
         self._control.clear()
-        self.execution.on_output = None
-        self.execution.kill()
+        self.process.on_output = None
+        self.process.kill()
 
     def _look_for_mark(self, data: bytes) -> None:
         """A terminal's output may arrive after the report that followed it."""

@@ -11,7 +11,7 @@ from belljar.session.capture import Capture
 from belljar.session.result import Cause, Output, Stream
 
 if TYPE_CHECKING:
-    from belljar.link.remote_command import Execution
+    from belljar.link.remote_process import RemoteProcess
 
 STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
 
@@ -36,16 +36,16 @@ class Listener:
 
 class Collector:
     def __init__(
-        self, execution: Execution, cap: int, *, grace: float = 2.0, limit: int | None = None,
+        self, process: RemoteProcess, cap: int, *, grace: float = 2.0, limit: int | None = None,
         on_output: Callable[[Output], None] | None = None,
     ) -> None:  # fmt: skip
         self.captures = (Capture("stdout", cap), Capture("stderr", cap))
-        self.execution = execution
+        self.process = process
         self.stopped: Cause | None = None
         self.listener = Listener(on_output)
         self._grace, self._limit = grace, limit
         self._order = 0
-        execution.on_output = self.take
+        process.on_output = self.take
 
     def take(self, stream: int, data: bytes) -> bytes:
         """Keep `data` up to the limit; returns what was kept."""
@@ -72,7 +72,7 @@ class Collector:
     def stop(self, cause: Cause) -> None:
         """Kill the command; the result will give this cause."""
         self.stopped = self.stopped or cause
-        self.execution.kill(self._grace)
+        self.process.kill(self._grace)
 
     def fail(self, failure: Exception) -> None:
         """Kill the command; the caller will get this exception."""
@@ -81,4 +81,4 @@ class Collector:
 
     def interrupt(self) -> None:
         self.stopped = self.stopped or "interrupted"
-        self.execution.signal(signal.SIGINT)
+        self.process.signal(signal.SIGINT)

@@ -15,13 +15,13 @@ from anyio import to_thread
 from belljar.link.frames import Flag
 
 if TYPE_CHECKING:
-    from belljar.link.remote_command import Execution
+    from belljar.link.remote_process import RemoteProcess
     from belljar.session.options import InputPiece, Options
 
 
 class CommandInput:
-    def __init__(self, execution: Execution, options: Options, flags: int) -> None:
-        self._execution = execution
+    def __init__(self, process: RemoteProcess, options: Options, flags: int) -> None:
+        self._execution = process
         self._first = options.get("stdin")
         self._ends = self._first is not None and not options.get("stdin_open") and not flags & Flag.PTY
         """Whether it ends after the first bytes. A terminal's input has no end, unless somebody types one."""

@@ -17,7 +17,7 @@ from belljar.session.files import File, Sink, Source
 from belljar.syscalls import write_all
 
 if TYPE_CHECKING:
-    from belljar.link.remote_command import Execution
+    from belljar.link.remote_process import RemoteProcess
     from belljar.sandbox.sandbox import Sandbox
 
 LONGEST_ERROR = 4096
@@ -35,15 +35,15 @@ class InitTools:
         """Flags for a tool with stdin; with DIRECT the init passes us the pipe itself."""
         return Flag.STDIN if self._sandbox().link.bridged else Flag.STDIN | Flag.DIRECT
 
-    def start(self, argv: list[str], on_output: Callable[[int, bytes], None], *, stdin: bool = True) -> Execution:
+    def start(self, argv: list[str], on_output: Callable[[int, bytes], None], *, stdin: bool = True) -> RemoteProcess:
         """Start a tool; the caller must end it. `on_output` must not raise."""
         return self._spawn([self._sandbox().init, "--tool", *argv], on_output, flags=self._stdin if stdin else 0)
 
-    def _spawn(self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any) -> Execution:
+    def _spawn(self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any) -> RemoteProcess:
         words = [word.encode("utf-8", "surrogateescape") for word in argv]
-        execution = self._sandbox().link.spawn(words, **{"env": {}, "grace": GRACE, **options})
-        execution.on_output = on_output
-        return execution
+        process = self._sandbox().link.spawn(words, **{"env": {}, "grace": GRACE, **options})
+        process.on_output = on_output
+        return process
 
     async def ask(self, argv: list[str], cwd: str = "/", seconds: float = ASK_SECONDS) -> str:
         """What a program of the image prints; '' if there is no such program or it takes too long."""
@@ -53,13 +53,13 @@ class InitTools:
             if stream == frames.STDOUT:
                 output.extend(data[: ANSWER_MAX - len(output)])
 
-        execution = self._spawn(argv, take, flags=Flag.DEFAULT_ENV, cwd=os.fsencode(cwd), deadline=seconds)
+        process = self._spawn(argv, take, flags=Flag.DEFAULT_ENV, cwd=os.fsencode(cwd), deadline=seconds)
         try:
-            await execution.ended_within(seconds + GRACE)
+            await process.ended_within(seconds + GRACE)
         except BelljarError:  # no such program
             return ""
         finally:
-            execution.abandon()
+            process.abandon()
         return output.decode("utf-8", "replace")
 
     async def run(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
@@ -75,31 +75,31 @@ class InitTools:
                     put(data)
                 except Exception as error:  # raised later: here it would break the link
                     failure.append(error)
-                    execution.kill()
+                    process.kill()
 
-        execution = self.start(argv, take, stdin=source is not None)
+        process = self.start(argv, take, stdin=source is not None)
         if not callable(sink):
-            execution.spill(sink.fileno())
+            process.spill(sink.fileno())
         try:
             if source is not None:
-                await self._feed(execution, source, argv[-1].encode() if argv[0] == "put" else b"")
-            body = await execution.ended()
+                await self._feed(process, source, argv[-1].encode() if argv[0] == "put" else b"")
+            body = await process.ended()
         finally:
-            execution.abandon()
+            process.abandon()
         if failure:
             raise failure[0]
         return body.exit_code, bytes(stderr)
 
-    async def _feed(self, execution: Execution, source: Source, mark: bytes) -> None:
+    async def _feed(self, process: RemoteProcess, source: Source, mark: bytes) -> None:
         """The mark follows only if the whole source was sent."""
-        if isinstance(source, File) and execution.flags & Flag.DIRECT:
-            await execution.pour(source.fileno())
+        if isinstance(source, File) and process.flags & Flag.DIRECT:
+            await process.pour(source.fileno())
         else:
             async for part in _read(source) if isinstance(source, File) else source:
-                await execution.input(part)
+                await process.input(part)
         if mark:
-            await execution.input(mark)
-        execution.close_input()
+            await process.input(mark)
+        process.close_input()
 
 
 async def _read(file: File) -> AsyncIterator[bytes]:

@@ -28,7 +28,7 @@ from belljar.network.share import Share
 from belljar.tasks import beside, see_through
 
 if TYPE_CHECKING:
-    from belljar.link.remote_command import Execution
+    from belljar.link.remote_process import RemoteProcess
     from belljar.session.files import Files
     from belljar.session.init_tools import InitTools
 
@@ -48,7 +48,7 @@ class NetworkDoor:
         self._callers: deque[MuxStream] = deque()
         """Connections from the sandbox that are not served yet."""
         self._admits = False
-        self._relay: Execution | None = None
+        self._relay: RemoteProcess | None = None
         self.door: Door | None = None
         self.mux: Mux | None = None
 

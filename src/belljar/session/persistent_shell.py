@@ -21,7 +21,7 @@ import anyio
 from belljar.errors import SandboxLost, UsageError
 from belljar.layout import WORKSPACE
 from belljar.link import frames
-from belljar.link.remote_command import PATIENCE
+from belljar.link.remote_process import PATIENCE
 from belljar.patience import stretched
 from belljar.records import record
 from belljar.session.bash_channel import Bash, BashState, Report
@@ -106,7 +106,7 @@ class PersistentShell:
     @property
     def ended(self) -> bool:
         """Whether no shell runs; the next call starts one."""
-        return self._bash is None or self._bash.execution.over
+        return self._bash is None or self._bash.process.over
 
     async def run(
         self,
@@ -159,10 +159,10 @@ class PersistentShell:
 
     def interrupt(self) -> None:
         """Send Ctrl+C to the running call, and kill it if that does not end it: `box.persistent.interrupt()`."""
-        if self._turn is not None and self._bash is not None and not self._bash.execution.over:
+        if self._turn is not None and self._bash is not None and not self._bash.process.over:
             self._turn.interrupted = True
-            self._bash.execution.signal(signal.SIGINT)
-            self._bash.execution.deadline(INTERRUPT_SECONDS, GRACE)
+            self._bash.process.signal(signal.SIGINT)
+            self._bash.process.deadline(INTERRUPT_SECONDS, GRACE)
 
     # On a terminal, for a person.
 
@@ -173,17 +173,17 @@ class PersistentShell:
 
     async def write(self, keys: bytes) -> None:
         if self._bash is not None and self._terminal is not None:
-            await self._bash.execution.input(keys)
+            await self._bash.process.input(keys)
 
     def resize(self, rows: int, cols: int) -> None:
         self._size = rows, cols
-        if self._bash is not None and not self._bash.execution.over:
-            self._bash.execution.resize(rows, cols)
+        if self._bash is not None and not self._bash.process.over:
+            self._bash.process.resize(rows, cols)
 
     def kill(self) -> None:
         """End the shell and all it runs; the next call starts a new one: `box.persistent.kill()`."""
-        if self._bash is not None and not self._bash.execution.over:
-            self._bash.execution.kill()
+        if self._bash is not None and not self._bash.process.over:
+            self._bash.process.kill()
 
     async def restart(self) -> None:
         """End the shell and forget its directory and variables: `await box.persistent.restart()`."""
@@ -202,7 +202,7 @@ class PersistentShell:
 
         await box.persistent.settle()
         """
-        if self._bash is None or self._bash.execution.over or self._lock.locked():
+        if self._bash is None or self._bash.process.over or self._lock.locked():
             return
         async with self._lock:
             if (bash := self._bash) is None:
@@ -232,7 +232,7 @@ class PersistentShell:
 
     def _retire(self) -> bool:
         """Drop a shell that can run nothing more; whether there was one."""
-        if self._bash is None or not (self._bash.closed or self._bash.execution.over):
+        if self._bash is None or not (self._bash.closed or self._bash.process.over):
             return False
         self._replaced |= not self._bash.closed  # the call that closed it has reported it
         self.kill()  # a shell whose output is closed is useless
@@ -255,14 +255,14 @@ class PersistentShell:
             self._bash = Bash(self._inside.link, env, self._bash_state, self._take, terminal=terminal)
             self._inside.aftermath.new_oom_kills()  # earlier kills do not count for this shell
             if terminal:
-                self._bash.execution.resize(*self._size)
+                self._bash.process.resize(*self._size)
         return self._bash
 
     async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult:
         try:
             report = await self._exchange(bash, turn, timeout, grace)
             if report is None:
-                body = await bash.execution.ended()
+                body = await bash.process.ended()
                 await self._inside.aftermath.look()
                 return self._ended(bash, turn, body)
             if timeout is not None or turn.interrupted:
@@ -308,15 +308,15 @@ class PersistentShell:
         self._drop()
         self._replaced = True
         with contextlib.suppress(SandboxLost):
-            bash.execution.kill()
+            bash.process.kill()
         await self._forget_output(bash)
 
     async def _forget_output(self, bash: Bash) -> None:
         """Forget the output of a killed shell, and wait for its end."""
-        bash.execution.on_output = None
+        bash.process.on_output = None
         self._captures = self._new_captures()
         with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(LAST_WORDS), shield=True):
-            await bash.execution.ended()
+            await bash.process.ended()
 
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
         used = bash.usage.end(await bash.look())

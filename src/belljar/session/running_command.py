@@ -23,7 +23,7 @@ from belljar.session.result import Result
 from belljar.tasks import beside, see_through
 
 if TYPE_CHECKING:
-    from belljar.link.remote_command import Execution
+    from belljar.link.remote_process import RemoteProcess
     from belljar.session.conclusion import Conclusion
     from belljar.session.inside import Inside
     from belljar.session.ledger import Entry, Ledger
@@ -50,14 +50,12 @@ class RunningCommand:
         options = request.options
         self.grace, self.timeout = options.get("grace", GRACE), options.get("timeout")
         self._ring = ring
-        self.execution = self._spawn(paced, ring)
+        self.process = self._spawn(paced, ring)
         limit = options.get("output_limit")
         # So that the first `limit` bytes all fit the head.
         cap = max(inside.options.limits.output, 2 * (limit or 0))
-        self.collector = Collector(
-            self.execution, cap, grace=self.grace, limit=limit, on_output=options.get("on_output")
-        )
-        self.input = CommandInput(self.execution, options, request.flags)
+        self.collector = Collector(self.process, cap, grace=self.grace, limit=limit, on_output=options.get("on_output"))
+        self.input = CommandInput(self.process, options, request.flags)
         self.entry = self._record()
         self.in_background = False
         """It goes on as a background shell."""
@@ -69,12 +67,12 @@ class RunningCommand:
         if self.in_background:
             return
         try:
-            if not self.execution.over:
+            if not self.process.over:
                 await see_through(self._cancel())
         finally:
-            self.entry.end(_unfinished(self.execution.error or error), None, time.time() - self.conclusion.started)
-        if isinstance(self.execution.error, CommandNotFound):
-            self._name_image(self.execution.error)
+            self.entry.end(_unfinished(self.process.error or error), None, time.time() - self.conclusion.started)
+        if isinstance(self.process.error, CommandNotFound):
+            self._name_image(self.process.error)
 
     def _name_image(self, error: CommandNotFound) -> None:
         """Add to the message which of our images has the program."""
@@ -84,7 +82,7 @@ class RunningCommand:
         if (better := image_with(name)) is not None and better != image:
             error.args = (f"{error}; the image {image!r} has none, {better!r} has",)
 
-    def _spawn(self, paced: bool, ring: int) -> Execution:
+    def _spawn(self, paced: bool, ring: int) -> RemoteProcess:
         request = self.request
         flags, tag = request.flags, b""
         if ring:
@@ -105,7 +103,7 @@ class RunningCommand:
         try:
             return self._ledger.start(self.request.verdict, os.fsdecode(self.request.cwd), self.request.env)
         except AuditError:
-            self.execution.abandon()
+            self.process.abandon()
             raise
 
     async def concluded(self) -> Result:
@@ -134,16 +132,16 @@ class RunningCommand:
 
     async def _ended(self) -> frames.EndedBody:
         if self.timeout is None:
-            return await self.execution.ended()
-        return await self.execution.ended_within(self.timeout + self.grace + stretched(SAFETY_NET))
+            return await self.process.ended()
+        return await self.process.ended_within(self.timeout + self.grace + stretched(SAFETY_NET))
 
     async def _cancel(self) -> None:
         with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_WORDS)):
-            self.execution.abandon()
+            self.process.abandon()
             if self._ring:  # nobody waits for a background command's end
-                self._inside.link.forget(self.execution)
+                self._inside.link.forget(self.process)
             else:
-                await self.execution.ended()
+                await self.process.ended()
 
 
 def _unfinished(error: BaseException | None) -> str:

@@ -397,7 +397,7 @@ class Session:
                 tasks.start_soon(running.input.feed, running.collector.fail)
                 tasks.start_soon(run.follow, running.conclude)
                 yield run
-                if running.execution.over:
+                if running.process.over:
                     await run.over()
 
     async def admit(

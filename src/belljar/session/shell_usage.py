@@ -54,14 +54,14 @@ class ShellUsage:
         self._timer = self._sampling = None
 
     def _later(self, seconds: float) -> None:
-        self._timer = self._bash.execution.link.loop.call_later(seconds, self._look, seconds)
+        self._timer = self._bash.process.link.loop.call_later(seconds, self._look, seconds)
 
     def _look(self, seconds: float) -> None:
-        self._sampling = self._bash.execution.link.loop.create_task(self._sample(min(2 * seconds, LAST_SAMPLE)))
+        self._sampling = self._bash.process.link.loop.create_task(self._sample(min(2 * seconds, LAST_SAMPLE)))
 
     async def _sample(self, after: float) -> None:
         with contextlib.suppress(BelljarError):
-            state = await self._bash.execution.state()
+            state = await self._bash.process.state()
             self._peak = max(self._peak, state.peak)
             self._stopped = self._stopped + 1 if state.stopped else 0
             if self._stopped >= STOPPED_SAMPLES:

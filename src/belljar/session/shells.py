@@ -90,8 +90,8 @@ class Shells:
         request = await self._commands.admitted(command, options, "start", without)
         request = replace(request, flags=request.flags | Flag.STDIN)
         async with self._commands.begin(request, ring=ring or self._default_ring) as running:
-            await running.execution.started()
-            self._inside.link.forget(running.execution)
+            await running.process.started()
+            self._inside.link.forget(running.process)
             running.in_background = True
             return self._keep(Shell.of(self._inside, running))
 

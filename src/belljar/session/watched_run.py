@@ -30,8 +30,8 @@ class Run:
         self, collector: Collector, input: CommandInput, take_over: Callable[[], Awaitable[Shell | None]]
     ) -> None:
         self._input, self._take_over = input, take_over
-        self._collector, self._execution = collector, collector.execution
-        self._execution.on_output, self._execution.on_started = self.take, self._announce
+        self._collector, self._process = collector, collector.process
+        self._process.on_output, self._process.on_started = self.take, self._announce
         self._events: deque[tuple[int, Event]] = deque()
         self._merged_output: dict[int, bytearray] = {}
         """Output that came while too many events waited. An event per byte would cost too much memory."""
@@ -44,12 +44,12 @@ class Run:
     @property
     def pid(self) -> int:
         """In the sandbox; 0 before it has started."""
-        return self._execution.pid
+        return self._process.pid
 
     def take(self, stream: int, data: bytes) -> None:
         kept = self._collector.take(stream, data)
         if len(kept) < len(data):
-            self._execution.consumed(stream, len(data) - len(kept))
+            self._process.consumed(stream, len(data) - len(kept))
         self._announce()
         if kept:
             self._add(stream, kept)
@@ -63,7 +63,7 @@ class Run:
     def _announce(self) -> None:
         if not self._announced:
             self._announced = True
-            self._push(0, Started(self._execution.pid))
+            self._push(0, Started(self._process.pid))
 
     def _push(self, stream: int, event: Event) -> None:
         self._events.append((stream, event))
@@ -108,7 +108,7 @@ class Run:
             await self._news.wait()
         stream, event = self._events.popleft()
         if isinstance(event, Output):
-            self._execution.consumed(stream, len(event.data))
+            self._process.consumed(stream, len(event.data))
         return event
 
     async def detach(self) -> Shell | None:
@@ -129,11 +129,11 @@ class Run:
 
     def signal(self, signo: int) -> None:
         """Send a signal to all its processes: `events.signal(signal.SIGHUP)`."""
-        self._execution.signal(signo)
+        self._process.signal(signo)
 
     def resize(self, rows: int, cols: int) -> None:
         """Resize its terminal (`pty=True`): `events.resize(24, 80)`."""
-        self._execution.resize(rows, cols)
+        self._process.resize(rows, cols)
 
     async def write(self, data: bytes | str) -> None:
         """Write to its stdin (`stdin_open=True` keeps it open): `await events.write("y\\n")`."""

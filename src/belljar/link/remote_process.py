@@ -1,4 +1,4 @@
-"""One command, as the host's side of the link sees it.
+"""`RemoteProcess`: one command, as the host's side of the link sees it.
 
     ASKED ──STARTED──▶ RUNNING ──ENDED──▶ DRAINING ──pipes read──▶ OVER
 
@@ -16,7 +16,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from anyio import to_thread
 
@@ -25,9 +25,6 @@ from belljar.link import bulk, frames
 from belljar.link.frames import CONTROL, STDERR, STDIN, STDOUT, Flag, FrameError, From, To, milliseconds
 from belljar.link.streams import CREDIT, READ, READS_PER_WAKE, InputStream, OutputStream
 from belljar.link.transport import close_passed
-
-if TYPE_CHECKING:
-    from belljar.link.link import Link
 
 PATIENCE = 30.0  # how long after its deadline a command may still run, if the init answers
 
@@ -51,9 +48,22 @@ ACCEPTED = {
 }
 
 
-class Execution:
+class Sender(Protocol):
+    """The link, as its processes use it."""
+
+    loop: asyncio.AbstractEventLoop
+    lost: SandboxLost | None
+
+    def send(self, data: bytes) -> None: ...
+    def forget(self, process: RemoteProcess) -> None: ...
+    def close(self, reason: str) -> None: ...
+    async def ping(self) -> None: ...
+    async def state(self, id: int) -> frames.CommandState: ...
+
+
+class RemoteProcess:
     def __init__(
-        self, link: Link, id: int, program: str = "", cwd: str = "", *, flags: int = 0, paced: bool = False,
+        self, link: Sender, id: int, program: str = "", cwd: str = "", *, flags: int = 0, paced: bool = False,
         joined: bool = False,
     ) -> None:  # fmt: skip
         self.link, self.id, self.pid = link, id, 0

@@ -13,22 +13,22 @@ from belljar.link.streams import INPUT_WINDOW
 
 async def test_start_output_and_end_reach_the_command_s_object(pair: Pair) -> None:
     heard: list[bytes] = []
-    execution = spawned(pair)
-    execution.on_output = lambda stream, data: heard.append(data)
-    pair.say(From.STARTED, execution.id, frames.u32(12))
-    pair.output(execution.id, b"hi")
-    pair.say(From.ENDED, execution.id, ENDED)
-    assert await execution.started() == 12
-    assert (await execution.ended()).exit_code == 0
+    process = spawned(pair)
+    process.on_output = lambda stream, data: heard.append(data)
+    pair.say(From.STARTED, process.id, frames.u32(12))
+    pair.output(process.id, b"hi")
+    pair.say(From.ENDED, process.id, ENDED)
+    assert await process.started() == 12
+    assert (await process.ended()).exit_code == 0
     assert heard == [b"hi"]
 
 
 @pytest.mark.parametrize("twice", [From.STARTED, From.ENDED])
 async def test_a_command_starts_once_and_ends_once(pair: Pair, twice: From) -> None:
-    execution = await started_command(pair, Flag.SHELL)
+    process = await started_command(pair, Flag.SHELL)
     if twice == From.ENDED:
-        pair.say(From.ENDED, execution.id, ENDED)
-    pair.say(twice, execution.id, ENDED if twice == From.ENDED else frames.u32(1))
+        pair.say(From.ENDED, process.id, ENDED)
+    pair.say(twice, process.id, ENDED if twice == From.ENDED else frames.u32(1))
     with pytest.raises(SandboxLost, match="broke the protocol"):
         await pair.link.ping()
 
@@ -54,13 +54,13 @@ async def test_an_on_output_that_raises_ends_only_its_own_command(pair: Pair) ->
 
 
 async def test_late_frames_of_an_abandoned_command_are_ignored(pair: Pair) -> None:
-    execution = spawned(pair)
-    execution.abandon()
-    pair.say(From.STARTED, execution.id, frames.u32(1))
-    pair.output(execution.id, b"late")
-    pair.say(From.ENDED, execution.id, ENDED)
-    await execution.ended()
-    pair.say(From.ERROR, execution.id, frames.u32(2) + b"no such command")
+    process = spawned(pair)
+    process.abandon()
+    pair.say(From.STARTED, process.id, frames.u32(1))
+    pair.output(process.id, b"late")
+    pair.say(From.ENDED, process.id, ENDED)
+    await process.ended()
+    pair.say(From.ERROR, process.id, frames.u32(2) + b"no such command")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(pair.link.ping)
         await anyio.wait_all_tasks_blocked()
@@ -69,36 +69,36 @@ async def test_late_frames_of_an_abandoned_command_are_ignored(pair: Pair) -> No
 
 
 async def test_a_late_start_frame_of_an_abandoned_shell_is_accepted_once(pair: Pair) -> None:
-    execution = pair.link.spawn([b"true"], flags=Flag.SHELL | Flag.BACKGROUND)
-    execution.abandon()
-    pair.link.forget(execution)
-    pair.say(From.STARTED, execution.id, frames.u32(1))
+    process = pair.link.spawn([b"true"], flags=Flag.SHELL | Flag.BACKGROUND)
+    process.abandon()
+    pair.link.forget(process)
+    pair.say(From.STARTED, process.id, frames.u32(1))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(pair.link.ping)
         await anyio.wait_all_tasks_blocked()
         pair.say(From.PONG, 0, bytes(8))
     for _ in range(70):
-        pair.say(From.STARTED, execution.id, frames.u32(1))
+        pair.say(From.STARTED, process.id, frames.u32(1))
     with pytest.raises(SandboxLost, match="broke the protocol"):
         await pair.link.ping()
 
 
 async def test_input_waits_for_the_init_to_take_it(pair: Pair) -> None:
-    execution = spawned(pair)
+    process = spawned(pair)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(execution.input, b"x" * (INPUT_WINDOW + 10))
+        tasks.start_soon(process.input, b"x" * (INPUT_WINDOW + 10))
         await anyio.wait_all_tasks_blocked()
-        assert execution._inputs[0].sent == INPUT_WINDOW
-        pair.say(From.INPUT_ACK, execution.id, frames.u64(INPUT_WINDOW))
-    assert execution._inputs[0].sent == INPUT_WINDOW + 10
+        assert process._inputs[0].sent == INPUT_WINDOW
+        pair.say(From.INPUT_ACK, process.id, frames.u64(INPUT_WINDOW))
+    assert process._inputs[0].sent == INPUT_WINDOW + 10
 
 
 async def test_input_to_a_command_that_ended_is_dropped(pair: Pair) -> None:
-    execution = spawned(pair)
-    pair.say(From.ENDED, execution.id, ENDED)
-    await execution.ended()
-    await execution.input(b"too late")
-    execution.close_input()
+    process = spawned(pair)
+    pair.say(From.ENDED, process.id, ENDED)
+    await process.ended()
+    await process.input(b"too late")
+    process.close_input()
 
 
 async def test_milliseconds_on_the_wire_are_never_zero_by_rounding() -> None:
