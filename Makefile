@@ -21,7 +21,7 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'
   { echo 'belljar: Python 3.11 or newer is needed (PYTHON=…)' >&2; exit 1; }
 SETUP = @$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup --venv "$(VENV)"
 
-.PHONY: help setup engine images sandbox test lint format lock fresh vm-test projects bench soak fuzz deb deb-test sbom clean
+.PHONY: help setup engine images sandbox test browser-test lint format lock fresh vm-test projects bench soak fuzz deb deb-test sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -44,6 +44,11 @@ test: ## everything the tests can prove, in real containers
 	$(SETUP) test engine images </dev/null >&2
 	@env -u PYTHONDONTWRITEBYTECODE "$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not soak' $(TESTS) </dev/null \
 	  $(if $(strip $(COVERAGE)),--cov --cov-report=term --cov-fail-under=$(strip $(COVERAGE)))
+
+browser-test: ## the dashboard in a real Chromium, which it installs (Debian, root)
+	$(SETUP) test engine images </dev/null >&2
+	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium fonts-dejavu-core >&2
+	@"$(BIN)/python" -m pytest -n 2 --dist loadfile tests/surfaces/http/dashboard </dev/null
 
 lint: setup ## ruff, mypy, shellcheck and clang-format
 	@"$(BIN)/ruff" check

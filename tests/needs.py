@@ -32,6 +32,7 @@ FIXTURES = {
     "shared_box": "root",
     "private": "dockerd",
     "root_workspace": "idmap",
+    "browser": "chromium",
 }
 
 OCI_FIXTURES = {"host", "engine", "user", "workspace", "base_image"}
@@ -183,6 +184,10 @@ def _no_dockerd() -> str | None:
     return _not_root() or (f"{' and '.join(missing)} not installed" if missing else None)
 
 
+def _no_chromium() -> str | None:
+    return None if shutil.which("chromium") else "chromium is not installed (`make browser-test` installs it)"
+
+
 NEEDS: dict[str, tuple[str, Callable[[], str | None]]] = {
     "engine": ("a container engine that answers", _no_engine),
     "daemon": ("Docker or Podman, to look at sandboxes from outside", lambda: _reason_of(daemon)),
@@ -192,6 +197,7 @@ NEEDS: dict[str, tuple[str, Callable[[], str | None]]] = {
     "root": ("to be run by root", _not_root),
     "idmap": ("id-mapped mounts where root runs it", _no_idmap),
     "dockerd": ("to start a Docker daemon of its own", _no_dockerd),
+    "chromium": ("a browser: Debian's chromium", _no_chromium),
 }
 
 
