@@ -5,6 +5,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -187,7 +188,7 @@ def test_a_session_is_made_while_another_thread_connects(tmp_path: Path, monkeyp
     def connect(*_: object) -> object:
         connecting.set()
         assert answered.wait(60)
-        return object()
+        return SimpleNamespace(name="docker")
 
     monkeypatch.setattr("belljar.engines.connect", connect)
     thread = threading.Thread(target=host.connect)

@@ -26,6 +26,7 @@ LAYERS = [
     {"session"},
     {"host"},
     {"sandbox"},
+    {"enforcement"},
     {"options"},
     {"engines"},
     {"network", "staged", "codec"},

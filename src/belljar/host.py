@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from belljar import engines, environment, resources
+from belljar import enforcement, engines, environment, resources
 from belljar.errors import UsageError
 from belljar.images.progress import Progress, quiet
 from belljar.sandbox import rundir
@@ -79,14 +79,19 @@ class Host:
 
     @property
     def engine_name(self) -> EngineName:
-        return self._name or check_engine(environment.value("BELLJAR_ENGINE", "auto"))
+        asked = environment.value("BELLJAR_ENGINE")
+        return self._name or check_engine(enforcement.chosen("engine", "" if asked == "auto" else asked) or "auto")
 
     def connect(self) -> Engine:
         """The engine, looked for at the first call. Blocking: call it from a thread."""
         with self._connecting:
             if self._engine is None:
                 state = self.state_root if self._state else None
-                self._engine = engines.connect(self.engine_name, self._runtime, state)
+                asked = environment.value("BELLJAR_RUNTIME") if self._runtime is None else self._runtime
+                runtime = enforcement.chosen("runtime", asked)
+                engine = engines.connect(self.engine_name, runtime, state)
+                enforcement.check_engine(engine.name, runtime)
+                self._engine = engine
             return self._engine
 
     def forget(self) -> None:
@@ -105,7 +110,7 @@ class Host:
     def state_root(self) -> Path:
         """Where the audit trail, staged changes, caches, volumes and the engine's own records are. Not the images:
         all hosts of a user share one store (BELLJAR_IMAGES)."""
-        return resources.own_directory(self._state) if self._state else resources.state_dir()
+        return resources.own_directory(enforcement.state(self._state or resources.state_path()))
 
     @property
     def staged_root(self) -> Path:
@@ -128,7 +133,7 @@ class Host:
             return self._audit
         from belljar.audit import writer as audits
 
-        where, mode = self.state_root, environment.value("BELLJAR_AUDIT", "on").lower()
+        where, mode = self.state_root, enforcement.trail(environment.value("BELLJAR_AUDIT").lower())
         with self._lock:
             if (where, mode) not in self._audits:
                 self._audits[where, mode] = audits.open_trail(where, mode)

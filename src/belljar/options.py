@@ -91,6 +91,18 @@ def seconds(name: str, value: Any, *, optional: bool = True, zero: bool = False)
         raise UsageError(f"{name}: {value!r} is out of range: {least} and at most {LONGEST_SECONDS:.0f}{also}")
 
 
+def parse_seconds(text: str) -> float:
+    """Seconds from `90`, `90s`, `5m`, `1h` or `2d`."""
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:], 0)
+    try:
+        value = float(text[:-1] if unit else text) * (unit or 1)
+    except ValueError:
+        value = -1
+    if not 0 < value < 1e9:
+        raise ValueError(f"{text!r} is not a time; write seconds, or for example 90s, 5m, 1h")
+    return value
+
+
 def whole(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise UsageError(f"{name}: {value!r} is not a whole number from {least} to {most}")
@@ -235,6 +247,11 @@ def _lease(name: str, value: Any) -> float:
     return float(value)
 
 
+def seconds_or_none(name: str, value: Any) -> float | None:
+    seconds(name, value)
+    return value  # type: ignore[no-any-return]
+
+
 def _metadata(name: str, value: Any) -> Pairs:
     metadata = variables(name, value)
     if len(json.dumps(dict(metadata))) > MOST_METADATA:
@@ -339,6 +356,8 @@ class SandboxOptions:
     keep: bool = option(False, flag)
     """The sandbox outlives this process by `lease` seconds, and `Session.attach(id)` enters it."""
     id: str | None = option(None, _id, of_session=True)
+    longest: float | None = option(None, seconds_or_none, of_session=True, internal=True)
+    """No command may run longer, whatever timeout it is given."""
     keepable: bool = option(False, flag, internal=True)
     """It may become a kept one later, so the reaper leaves it to its lease."""
     base: str = option("", lambda name, value: check_session_id(value) if value else "", internal=True)
@@ -443,6 +462,7 @@ class OwnOptions(PublicOptions, total=False):
 
 
 class AllOptions(OwnOptions, total=False):
+    longest: float | None
     keepable: bool
     base: str
     reserved: Sequence[str]

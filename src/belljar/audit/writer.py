@@ -32,6 +32,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -119,12 +120,28 @@ class Note(NamedTuple):
         seconds, micros = divmod(round(self.time * 1e6), 1_000_000)
         when = time.strftime(f"%Y-%m-%dT%H:%M:%S.{micros:06}+00:00", time.gmtime(seconds))
         kept = {name: _kept(name, value) for name, value in self.fields.items() if value is not None}
-        return {"seq": seq, "time": when, "kind": self.kind, "pid": self.pid, **kept, "prev": prev}
+        return {"seq": seq, "time": when, "kind": self.kind, "pid": self.pid, **_who(), **kept, "prev": prev}
 
     def without_its_fields(self, reason: Exception) -> Note:
         """The record for a field that cannot be encoded, so that this and other records are not lost."""
         known = {name: value for name in ("session", "digest") if isinstance(value := self.fields.get(name), str)}
         return Note(self.pid, self.time, self.kind, {**known, "unwritable": type(reason).__name__})
+
+
+def _who() -> dict[str, Any]:
+    """Who runs Belljar. The name is looked up once."""
+    uid = os.getuid()
+    return {"uid": uid, "user": _name_of(uid)}
+
+
+@cache
+def _name_of(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
 
 
 class Audit:

@@ -50,6 +50,8 @@ class Commands:
         self, command: Command, options: Options, policy: Policy | None = None, question: str | None = None
     ) -> Request:
         checks.check_command(command)
+        if self.inside.options.longest is not None:
+            options = {**options, "timeout": self.inside.within(options.get("timeout"))}
         cwd = self.resolve_cwd(options.get("cwd"), anywhere=True)
         user = await self._identity(options.get("user"))
         env = {**self.inside.env, **(user.environment if user else {}), **(options.get("env") or {})}

@@ -47,6 +47,11 @@ class Inside:
         self._sandbox: Sandbox | None = None
         self._aftermath: Aftermath | None = None
 
+    def within(self, timeout: float | None) -> float | None:
+        """A command's timeout, within what the operator allows."""
+        longest = self.options.longest
+        return timeout if longest is None else min(timeout or longest, longest)
+
     def enter(self, sandbox: Sandbox, run_files: HostRunFiles) -> None:
         self._sandbox, self._aftermath = sandbox, Aftermath(sandbox, run_files)
 

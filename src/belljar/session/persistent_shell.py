@@ -125,6 +125,7 @@ class PersistentShell:
         check_command(command)
         check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
         self._inside.link.check_loop()
+        timeout = self._inside.within(timeout)
         async with self._lock:
             verdict = await self._judge(command)
             self._listener = listener = Listener(on_output)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 import anyio
 from anyio import to_thread
 
+from belljar import enforcement
 from belljar import host as hosts
 from belljar.engines.spec import Network
 from belljar.errors import BelljarError, UsageError
@@ -85,7 +86,8 @@ class Session:
         """`options` are the fields of `SandboxOptions`. `approve` is called for commands that need an approval; only
         True approves."""
         known(options, PUBLIC, "Session")
-        self._set_up(SandboxOptions(workspace, **options), approve, audit, hosts.chosen(host, engine))
+        given = SandboxOptions(workspace, **enforcement.filled(options))
+        self._set_up(given, approve, audit, hosts.chosen(host, engine))
 
     @classmethod
     def of(
@@ -95,14 +97,21 @@ class Session:
         approve: Approver | None = None,
         audit: Audit | None = None,
         host: Host | None = None,
+        runs: bool = False,
     ) -> Self:
-        """A session with these options, not open yet: `belljar.Session.of(box.options)`."""
+        """A session with these options, not open yet: `belljar.Session.of(box.options)`. `runs`: for a sandbox that is
+        there already."""
         session = cls.__new__(cls)
-        session._set_up(options, approve, audit, hosts.chosen(host, None))
+        session._set_up(options, approve, audit, hosts.chosen(host, None), runs=runs)
         return session
 
-    def _set_up(self, options: SandboxOptions, approve: Approver | None, audit: Audit | None, host: Host) -> None:
+    def _set_up(
+        self, options: SandboxOptions, approve: Approver | None, audit: Audit | None, host: Host, *, runs: bool = False
+    ) -> None:
         callable_or_none("approve", approve)
+        options = enforcement.bound(options, runs=runs)
+        if audit is not None and audit is not host.audit:
+            enforcement.refuse_own_trail()
         self.host = host
         self._ledger = Ledger(audit or host.audit)
         is_staged = options.changes == "staged"
@@ -198,10 +207,10 @@ class Session:
         live: Any = {"approve": options.get("approve"), "audit": options.get("audit"), "host": host}
         given: Any = options
         own = {name: given[name] for name in ("policy", "env") if name in given}
-        cls.of(SandboxOptions(**own), **live)  # raises for wrong options, before anything is entered
+        cls.of(SandboxOptions(**own), **live, runs=True)  # raises for wrong options, before anything is entered
         sandbox = await Sandbox.attach(id, host)
         try:
-            session = cls.of(replace(sandbox.options, **own, keep=True), **live)
+            session = cls.of(replace(sandbox.options, **own, keep=True), **live, runs=True)
             session._attached = True
             session._ledger.session = sandbox.id
             session.staged.enter(sandbox)

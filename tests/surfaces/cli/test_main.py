@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.surfaces.invoking import belljar
 
+from belljar import enforcement
 from belljar.errors import UsageError
-from belljar.surfaces.cli import settings
 from belljar.surfaces.cli.main import main
 from belljar.surfaces.cli.parser import parse
 
@@ -32,7 +32,7 @@ class TestSettings:
     def _files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.user, self.operator = tmp_path / "user.toml", tmp_path / "operator.toml"
         monkeypatch.setenv("BELLJAR_CONFIG", str(self.user))
-        monkeypatch.setattr(settings, "OPERATOR", self.operator)
+        monkeypatch.setattr(enforcement, "OPERATOR", self.operator)
 
     def write(self, path: Path, text: str) -> None:
         path.write_text(text)

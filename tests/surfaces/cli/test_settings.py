@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from belljar import enforcement
 from belljar.errors import UsageError
 from belljar.network.allow import Allow
 from belljar.policy import Policy
 from belljar.session.door import under_policy
 from belljar.surfaces.cli import settings
 from belljar.surfaces.cli.parser import build
-from belljar.surfaces.cli.sandbox_options import policy_of
+from belljar.surfaces.cli.sandbox_options import options_of
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     operator, user = tmp_path / "operator.toml", tmp_path / "home" / "user.toml"
     user.parent.mkdir()
     user.touch()
-    monkeypatch.setattr(settings, "OPERATOR", operator)
+    monkeypatch.setattr(enforcement, "OPERATOR", operator)
     monkeypatch.setenv("BELLJAR_CONFIG", str(user))
     return operator, user
 
@@ -137,11 +138,9 @@ def test_an_enforced_network_none_refuses_allow_options(files: tuple[Path, Path]
 def test_an_enforced_network_none_overrides_the_policy_s_hosts(files: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "open.toml").write_text('[policy]\nname = "open"\n[network]\nallow = ["a.example"]\n')
     args = build().parse_args(["run", "--policy", str(tmp_path / "open.toml"), "true"])
-    settings.enforce(args, settings.load())
-    assert under_policy("none", Policy.load(policy_of(args))) is not None
+    assert under_policy("none", Policy.load(options_of(args).policy)) is not None  # type: ignore[arg-type]
     files[0].write_text('[enforce]\nnetwork = "none"\n')
-    settings.enforce(args, settings.load())
-    policy = policy_of(args)
+    policy = options_of(args).policy
     assert isinstance(policy, Policy)
     assert under_policy("none", policy) is None
     with pytest.raises(UsageError, match="ceiling"):

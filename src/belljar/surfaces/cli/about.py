@@ -6,7 +6,7 @@ from argparse import Namespace
 from contextlib import redirect_stdout, suppress
 from io import StringIO
 
-from belljar import __version__
+from belljar import __version__, enforcement
 from belljar.surfaces.cli import console, settings
 from belljar.surfaces.cli.parser import build
 
@@ -28,6 +28,6 @@ def config(args: Namespace) -> int:
     rows = [(name, setting.value, setting.described_source) for name, setting in found.items()]
     facts = {name: vars(setting) for name, setting in found.items()}
     console.answer_table(args, facts, rows, "SETTING", "VALUE", "FROM")
-    paths = (settings.OPERATOR, settings.user_file())
+    paths = (enforcement.OPERATOR, settings.user_file())
     files = [f"{path}: {'read' if path.exists() else 'not there'}" for path in paths]
     return 0 if args.json else console.answer(args, None, *files, f"known settings: {', '.join(settings.SETTABLE)}")

@@ -13,10 +13,9 @@ from anyio import to_thread
 from belljar import host as hosts
 from belljar.policy import Policy, Verdict
 from belljar.sandbox.sandbox import Sandbox
-from belljar.session import kept
 from belljar.session.session import Session
 from belljar.surfaces.cli import afterwards, console, names
-from belljar.surfaces.cli.sandbox_options import options_of, policy_of
+from belljar.surfaces.cli.sandbox_options import options_of
 
 if TYPE_CHECKING:
     from belljar.session.options import Approver
@@ -47,9 +46,10 @@ async def opened(
 
 async def _attached(args: Namespace, id: str, approve: Approver | None) -> Session:
     """Without `--policy`, commands are judged by the policy that the session was started with."""
-    own = None if args.policy_is_explicit else kept.policy(hosts.default().run_root / id)
-    args.policy = args.policy if own is None else own.name
-    return await Session.attach(id, policy=policy_of(args, own), approve=approve)
+    named = {"policy": args.policy} if args.policy_is_explicit else {}
+    box = await Session.attach(id, approve=approve, **named)
+    args.policy = box.policy.name
+    return box
 
 
 async def _adopted(early: EarlyLaunch, args: Namespace, **live: Any) -> Session:

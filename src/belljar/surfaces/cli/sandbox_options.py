@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import Field, field
 from typing import TYPE_CHECKING, Any
 
-from belljar import engines, host
+from belljar import enforcement, engines, host
 from belljar.errors import UsageError
 from belljar.host import Host
 from belljar.limits import Limits, LimitsError
@@ -17,7 +17,6 @@ from belljar.records import record
 if TYPE_CHECKING:
     from belljar.engines.spec import Network
     from belljar.network.allow import Allow
-    from belljar.policy import Policy
 
 NETWORKS = ("none", "full")
 ENGINES = ("auto", *engines.KNOWN)
@@ -134,8 +133,8 @@ def options_of(args: Namespace, **more: Any) -> SandboxOptions:
         from belljar.surfaces.cli import names
 
         names.refuse_taken(given["name"])
-    return SandboxOptions(**{**given, "network": network_of(args), "limits": limits(args),
-                             "policy": policy_of(args), **more})  # fmt: skip
+    own = {"network": network_of(args), "limits": limits(args)}
+    return enforcement.bound(SandboxOptions(**{**given, **own, **more}))  # fmt: skip
 
 
 def network_of(args: Namespace) -> Network | Allow:
@@ -148,18 +147,6 @@ def network_of(args: Namespace) -> Network | Allow:
     from belljar.network.allow import Allow
 
     return Allow(*args.allow, presets=args.allow_preset, ask_hosts=args.ask_hosts)
-
-
-NO_HOSTS = '[policy]\nname = "enforced"\n[network]\nceiling = []'
-
-
-def policy_of(args: Namespace, own: Policy | None = None) -> str | Policy:
-    """The policy. If the operator enforces `network = "none"`, it allows no hosts, now or later."""
-    if not getattr(args, "no_hosts", False):
-        return own or args.policy
-    from belljar.policy import Policy
-
-    return (own or Policy.load(args.policy)).tighten(Policy.parse(NO_HOSTS))
 
 
 # Limits.

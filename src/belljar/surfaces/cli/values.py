@@ -6,18 +6,16 @@ import argparse
 import os
 import stat
 
+from belljar.options import parse_seconds
+
 _LONGEST_ENV_FILE = 1 << 20
 
 
 def seconds(text: str) -> float:
-    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:], 0)
     try:
-        value = float(text[:-1] if unit else text) * (unit or 1)
-    except ValueError:
-        value = -1
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write seconds, or for example 90s, 5m, 1h")
-    return value
+        return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def count(text: str) -> int:

@@ -1,0 +1,287 @@
+"""What the operator of this machine enforces: the table [enforce] of /etc/belljar/config.toml.
+
+Sessions and hosts ask here themselves, so it binds every surface: the command line, MCP, the service, and Python
+programs that use Belljar as it is. It cannot bind a program that changes Belljar in its own process, or users who can
+talk to an engine directly: those need no Belljar to start a container.
+
+    memory, cpus … timeout, lease      the most
+    policy, network, changes …         exactly this (image, engine, runtime: one of these)
+    root, debug, allow_home, yes       false: refused
+    mounts, cache                      directories that may be mounted (or what is below them); names of caches
+    audit, state                       how the trail is kept ("on" or "required"), and where
+
+Where nothing is given, the enforced value is the default. Whatever is given otherwise is refused, never changed; only a
+command's timeout is cut to the ceiling.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from belljar import limits as limiting
+from belljar.ancestry import untrusted
+from belljar.errors import UsageError, suggestion
+from belljar.limits import Limits
+from belljar.options import FIELDS, SandboxOptions, parse_seconds
+
+if TYPE_CHECKING:
+    from belljar.policy import Policy
+
+OPERATOR = Path("/etc/belljar/config.toml")
+TABLE = "enforce"
+SIZES = tuple(one.name for one in fields(Limits))
+TIMES = ("timeout", "lease")
+LISTED = ("image", "engine", "runtime", "mounts", "cache")
+SWITCHES = ("yes", *(name for name, one in FIELDS.items() if isinstance(one.default, bool) and one.metadata["help"]))
+EXACT = ("policy", "network", "changes", "checkpoints", "audit", "state")
+KNOWN = (*SIZES, *TIMES, *LISTED, *SWITCHES, *EXACT)
+TRAILS = ("off", "on", "required")
+NO_HOSTS = '[policy]\nname = "enforced"\n[network]\nceiling = []'
+
+Table = Mapping[str, tuple[Any, ...]]
+"""The allowed values of each enforced setting."""
+
+
+def read_trusted(path: Path) -> dict[str, Any]:
+    """A settings file. What is judged is what is read: another user may swap the file meanwhile (`sudo` with the
+    caller's HOME)."""
+    try:
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        if not os.path.lexists(path):  # also if a directory on the way cannot be searched
+            return {}
+        raise UsageError(f"{path}: {error.strerror}") from None
+    with file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):  # such as BELLJAR_CONFIG=/dev/null
+            return {}
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+            raise UsageError(
+                f"{path} can be written by other users, so it is not read; run chmod go-w on it, and own it"
+            )
+        if found := untrusted(path):  # their link may lead to a file of ours, whose paths would be relative to theirs
+            raise UsageError(f"{path} is not read: others own {found} or may write to it; BELLJAR_CONFIG names another")
+        import tomllib
+
+        try:
+            return tomllib.loads(file.read())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: {error}") from None
+
+
+def beside(text: str, path: Path) -> str:
+    """Relative to the settings file: a repository could put its own file into the current directory."""
+    return os.path.normpath(path.absolute().parent / Path(text).expanduser())
+
+
+def policy_file(text: str, path: Path) -> str:
+    from belljar.policy import BUILT_IN
+
+    if text in BUILT_IN:
+        return text
+    file = beside(text, path)
+    if not os.path.isfile(file):
+        raise UsageError(f"{path}: no policy {file!r}: give a file, or one of {', '.join(BUILT_IN)}")
+    return file
+
+
+def amount(name: str, value: Any) -> float | None:
+    """The number of a size, a count or a time; None for other settings."""
+    if name in SIZES:
+        return limiting.checked(name, value)
+    return parse_seconds(str(value)) if name in TIMES else None
+
+
+def table() -> Table:
+    """What is enforced now. The file is read again when it has changed."""
+    try:
+        status = os.stat(OPERATOR)
+    except OSError:
+        return _read(OPERATOR, None) if os.path.lexists(OPERATOR) else {}
+    return _read(OPERATOR, (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode))
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, _: object) -> Table:
+    given = read_trusted(path).get(TABLE, {})
+    if not isinstance(given, dict):
+        raise UsageError(f"{path}: {TABLE} is not a table")
+    return {name: _allowed(name, value, path) for name, value in given.items()}
+
+
+def _allowed(name: str, value: Any, path: Path) -> tuple[Any, ...]:
+    if name not in KNOWN:
+        raise UsageError(f"{path}: there is no setting {name!r}; {suggestion(name, KNOWN)}")
+    if name in SWITCHES:
+        if not isinstance(value, bool):
+            raise UsageError(f"{path}: {name} must be true or false")
+        return (value,)
+    values = value if isinstance(value, list) and name in LISTED else [value]
+    if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in values):
+        raise UsageError(f"{path}: {name} must be text or a number")
+    if not values and name not in ("mounts", "cache"):
+        raise UsageError(f"{path}: {name} must be text or a number")
+    return tuple(_value(name, str(each), path) for each in values)
+
+
+def _value(name: str, text: str, path: Path) -> str:
+    try:
+        amount(name, text)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error if name in SIZES else f'{name}: {error}'}") from None
+    if name == "policy":
+        return policy_file(text, path)
+    if name in ("mounts", "state") or (name == "runtime" and "/" in text):
+        return beside(text, path)
+    if name == "audit" and text not in TRAILS[1:]:
+        raise UsageError(f"{path}: audit is {text!r}; choose from {', '.join(TRAILS[1:])}")
+    return text
+
+
+def within(name: str, value: Any, allowed: tuple[Any, ...]) -> bool:
+    most = amount(name, allowed[0]) if allowed else None
+    if value is None or most is None:
+        return str(value) in map(str, allowed)
+    return (amount(name, value) or 0) <= most
+
+
+def refusal(name: str, allowed: tuple[Any, ...]) -> UsageError:
+    if name in SWITCHES:
+        return UsageError(f"{name} is {'required' if allowed[0] else 'not allowed'} on this machine ({_SOURCE})")
+    if not allowed:
+        return UsageError(f"{name}: none is allowed on this machine ({_SOURCE})")
+    must = "must be" if amount(name, allowed[0]) is None else "may be at most"
+    return UsageError(f"{name} {must} {either(allowed)} on this machine ({_SOURCE})")
+
+
+_SOURCE = f"{OPERATOR} enforces it"
+
+
+def either(choices: tuple[Any, ...]) -> str:
+    return " or ".join(filter(None, (", ".join(map(str, choices[:-1])), str(choices[-1]))))
+
+
+# Sessions.
+
+
+def filled(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a caller, with what is enforced where he says nothing."""
+    now = table()
+    own: dict[str, Any] = {name: now[name][0] for name in now if name in FIELDS and name not in ("mounts", "cache")}
+    if "lease" in own:
+        own["lease"] = min(float(FIELDS["lease"].default), parse_seconds(str(own["lease"])))  # type: ignore[arg-type]
+    if sizes := [name for name in now if name in SIZES]:
+        usual = Limits()
+        own["limits"] = Limits(
+            **{name: now[name][0] for name in sizes if not within(name, getattr(usual, name), now[name])}
+        )
+    return own | dict(given)
+
+
+def bound(options: SandboxOptions, *, runs: bool = False) -> SandboxOptions:
+    """The options, with what holds for the commands of each session; UsageError if one is not allowed. `runs`: the
+    sandbox was checked when it began, and only what a session adds is looked at."""
+    now = table()
+    if not now:
+        return options
+    for name in () if runs else now:
+        if not _is_allowed(name, options, now[name]):
+            raise refusal(name, now[name])
+    if "policy" in now:
+        _check_policy(options.policy, now["policy"])
+    if now.get("network") == ("none",):
+        if options.network != "none":
+            raise refusal("network", now["network"])
+        options = replace(options, policy=_loaded(options.policy).tighten(_no_hosts()))
+    if "timeout" in now:
+        most = parse_seconds(str(now["timeout"][0]))
+        options = replace(options, longest=min(options.longest or most, most))
+    return options
+
+
+def _is_allowed(name: str, options: SandboxOptions, allowed: tuple[Any, ...]) -> bool:
+    if name in SIZES:
+        return within(name, getattr(options.limits, name), allowed)
+    if name == "mounts":
+        return all(_is_below(source, allowed) for _, source in options.mounts)
+    if name == "cache":
+        return all(cache in allowed for cache, _ in options.cache)
+    if name in ("image", "lease", "network", "changes", "checkpoints") or (name in SWITCHES and name in FIELDS):
+        return within(name, getattr(options, name), allowed)
+    return True
+
+
+def _is_below(source: str, allowed: tuple[Any, ...]) -> bool:
+    real = Path(os.path.realpath(source))
+    return any(real.is_relative_to(os.path.realpath(place)) for place in allowed)
+
+
+def _check_policy(policy: str | Policy, allowed: tuple[Any, ...]) -> None:
+    """It is the enforced one, or that one with others on top, which can only tighten it."""
+    if policy == allowed[0]:
+        return
+    enforced = _loaded(allowed[0])
+    texts = [file.text for file in enforced.files]
+    own = _loaded(policy)
+    if [file.text for file in own.files[: len(texts)]] != texts or own.trusted > len(texts):
+        raise refusal("policy", allowed)
+
+
+def _loaded(policy: str | Policy) -> Policy:
+    from belljar.policy import BUILT_IN, Policy
+
+    # The examples of shipped policies are checked before they first judge: that takes long, and this runs on loops.
+    return Policy.load(policy, prove=policy not in BUILT_IN) if isinstance(policy, str) else policy
+
+
+def _no_hosts() -> Policy:
+    from belljar.policy import Policy
+
+    return Policy.parse(NO_HOSTS)
+
+
+# Hosts.
+
+
+def check_engine(name: str, runtime: str) -> None:
+    """UsageError unless this engine, and the runtime that was chosen (empty: its own), are allowed."""
+    now = table()
+    if "engine" in now and name not in now["engine"]:
+        raise refusal("engine", now["engine"])
+    if "runtime" in now and runtime not in now["runtime"]:
+        raise refusal("runtime", now["runtime"])
+
+
+def chosen(name: str, given: str) -> str:
+    """The engine or runtime to use: what was given, or else the first that is allowed."""
+    return given or next(iter(table().get(name, ())), "")
+
+
+def trail(mode: str) -> str:
+    """How to keep the trail, where `mode` was asked for (empty: nothing was)."""
+    now = table().get("audit")
+    if now is None:
+        return mode or "on"
+    if mode and mode in TRAILS and TRAILS.index(mode) < TRAILS.index(now[0]):
+        raise refusal("audit", now)
+    return mode if mode not in ("", "on") else str(now[0])
+
+
+def refuse_own_trail() -> None:
+    """For a caller's own trail: UsageError where the operator says how or where it is kept."""
+    if table().keys() & {"audit", "state"}:
+        raise UsageError(f"audit: the trail is the host's on this machine ({_SOURCE})")
+
+
+def state(given: Path) -> Path:
+    """The state directory, where `given` would be used."""
+    now = table().get("state")
+    if now is not None and os.path.realpath(given) != os.path.realpath(now[0]):
+        raise UsageError(f"the state directory must be {now[0]}, not {given}, on this machine ({_SOURCE})")
+    return given
