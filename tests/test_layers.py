@@ -32,7 +32,7 @@ LAYERS = [
     {"network", "staged", "codec"},
     {"images", "link", "workspace", "policy", "audit"},
     {"user_namespace"},
-    {"limits", "resources", "patience", "tasks", "toml_schema"},
+    {"limits", "resources", "patience", "tasks", "toml_schema", "turns"},
     {"ancestry", "environment", "layout", "errors", "syscalls", "records", "patterns", "tables"},
 ]
 # `belljar/__init__` lists all public names and loads each on first use.

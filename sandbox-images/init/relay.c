@@ -27,7 +27,7 @@ enum { OPEN = 1, DATA, END, CLOSE, CREDIT, READY };
 
 #define HEAD 9u
 #define PAYLOAD_MAX (64u << 10)
-#define HOST_WINDOW (64u << 10)   /* bytes that we may send on a new connection; the host extends it with CREDIT */
+#define HOST_WINDOW (16u << 10)   /* bytes that we may send on a new connection; the host extends it with CREDIT */
 #define OUR_WINDOW (256u << 10)   /* bytes that the host may send before we have passed them on */
 #define LINKS_MAX 2048u
 #define BUCKETS 4096u

@@ -21,6 +21,7 @@ PARTS = {
     "throwaways": "Fresh sandboxes, and many of them",
     "files": "Files and ports of a sandbox",
     "door": "The network door",
+    "hostile": "Beside a sandbox that attacks",
     "oci": "The engine without a daemon",
     "staged": "Staged workspaces",
 }

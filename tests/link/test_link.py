@@ -11,6 +11,7 @@ import anyio.lowlevel
 import pytest
 from tests.link.conftest import DIRECT, ENDED, WELCOME, Pair, block_the_loop, pass_pipe, spawned, started_command
 
+from belljar import turns
 from belljar.errors import (
     SandboxLost,
     ShellNotFound,
@@ -151,8 +152,11 @@ async def test_a_descriptor_without_its_frame_closes_the_connection(pair: Pair) 
         os.close(each)
 
 
-async def test_the_loop_s_other_callers_get_their_turn_between_tiny_frames(pair: Pair) -> None:
-    process, heard, turns = await started_command(pair, Flag.SHELL), 0, [0]
+async def test_the_loop_s_other_callers_get_their_turn_between_tiny_frames(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "SLICE", 0.0)
+    process, heard, after_turns = await started_command(pair, Flag.SHELL), 0, [0]
 
     def hear(stream: int, data: bytes) -> None:
         nonlocal heard
@@ -166,8 +170,8 @@ async def test_the_loop_s_other_callers_get_their_turn_between_tiny_frames(pair:
     with anyio.fail_after(60):
         while heard < sent:
             await anyio.lowlevel.checkpoint()
-            turns.append(heard)
-    assert max(after - before for before, after in pairwise(turns)) <= RECEIVE // len(tiny) + FRAMES_PER_WAKE
+            after_turns.append(heard)
+    assert max(after - before for before, after in pairwise(after_turns)) <= FRAMES_PER_WAKE
 
 
 async def test_many_reads_of_one_shell_wait_at_once(pair: Pair) -> None:
@@ -209,7 +213,8 @@ async def test_a_blocked_event_loop_is_not_taken_for_a_silent_sandbox(
     pair.say(From.ENDED, process.id, ENDED)
     pair.link.loop.remove_reader(pair.link._transport.fileno())  # the loop reads nothing while it is blocked
     block_the_loop(1)
-    pair.link.loop.call_later(0.02, pair.link.loop.add_reader, pair.link._transport.fileno(), pair.link._readable)
+    read = (pair.link._transport.fileno(), pair.link._guarded, pair.link._receive)
+    pair.link.loop.call_later(0.02, pair.link.loop.add_reader, *read)
     assert (await process.ended()).exit_code == 0
 
 

@@ -22,6 +22,7 @@ from anyio.abc import SocketStream
 from anyio.streams.tls import TLSStream
 from tests.init import compiled
 
+from belljar.network import sockets
 from belljar.network.allow import Address, Allow, host_of
 from belljar.network.authority import Authority
 from belljar.network.door import Door
@@ -208,12 +209,12 @@ def connect(port: int) -> bytes:
 def to_443(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Redirects connections to port 443 to `["port"]`, since a test may not listen on 443."""
     where: dict[str, int] = {}
-    real = anyio.connect_tcp
+    real = sockets.connected
 
-    async def connect(host: str, port: int) -> SocketStream:
+    async def connect(host: str, port: int) -> sockets.TcpStream:
         return await real(host, where.get("port", port) if port == 443 else port)
 
-    monkeypatch.setattr("belljar.network.door.anyio.connect_tcp", connect)
+    monkeypatch.setattr("belljar.network.door.sockets.connected", connect)
     return where
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import anyio
+import anyio.lowlevel
+import h11
 import pytest
 from anyio.abc import SocketStream
 from tests.network.conftest import Names, OpenDoor, server
 
+from belljar import turns
 from belljar.network import http_proxy
 from belljar.network.allow import Allow
 from belljar.network.door import Door
 from belljar.network.http_proxy import HttpProxy
+from belljar.network.mux import MuxStream
 
 NAMES = {"api.test": ["127.0.0.1"]}
 
@@ -217,3 +221,72 @@ async def test_line_ends_that_can_be_read_in_two_ways_are_refused(open_door: Ope
         received = await door.exchange(*pieces)
     assert b"HTTP/1.1 400" in received
     assert received.count(b"HTTP/1.1 200") == (how == "behind another")
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["chunks of a byte", "a flood of 103s"])
+async def test_a_server_s_tiny_pieces_are_passed_on_together(
+    open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    """Each on its own cost a write to the relay, and all those of one read the same turn of the loop: 66 seconds."""
+    monkeypatch.setattr(turns, "SLICE", 3600.0)
+    pieces = b"HTTP/1.1 103 Early Hints\r\n\r\n" if early else b"1\r\nx\r\n"
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def served(stream: SocketStream) -> None:
+        await read_head(stream)
+        await stream.send(pieces * 500 + head + b"0\r\n\r\n" if early else head + pieces * 500 + b"0\r\n\r\n")
+        await anyio.sleep_forever()
+
+    sends, real = list[int](), MuxStream.send
+
+    async def counted(stream: MuxStream, item: bytes) -> None:
+        sends.append(len(item))
+        await real(stream, item)
+
+    monkeypatch.setattr(MuxStream, "send", counted)
+    async with server(served) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
+        await stream.send(request(port))
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += await stream.receive()
+    assert received.count(b"103") == 500 if early else received.count(b"1\r\nx\r\n") == 500
+    assert len(sends) < 20
+
+
+async def test_between_tiny_pieces_the_loop_turns(open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many pieces one read brings: each may use a turn up."""
+    monkeypatch.setattr(turns, "SLICE", 0.0)
+
+    async def served(stream: SocketStream) -> None:
+        await read_head(stream)
+        await stream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 500 + b"0\r\n\r\n")
+        await anyio.sleep_forever()
+
+    async with server(served) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
+        proxy, taken, most = door.door, 0, 0
+
+        async def watch() -> None:
+            nonlocal taken, most
+            while True:
+                before = taken
+                await anyio.lowlevel.checkpoint()
+                most = max(most, taken - before)
+
+        real = h11.Connection.next_event
+
+        def counted(connection: h11.Connection) -> object:
+            nonlocal taken
+            taken += 1
+            return real(connection)
+
+        monkeypatch.setattr(h11.Connection, "next_event", counted)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await stream.send(request(port))
+            received = b""
+            while not received.endswith(b"0\r\n\r\n"):
+                received += await stream.receive()
+            tasks.cancel_scope.cancel()
+    assert proxy.visits[0].verdict == "allowed"
+    assert taken > 500
+    assert most <= 10

@@ -9,7 +9,7 @@ from tests.network.conftest import Names, OpenDoor, echo, free_port, server
 
 from belljar.network import mux as mux_module
 from belljar.network.allow import Allow, DoorLimits
-from belljar.network.mux import CLOSE, DATA, HEAD, MERGED_MAX, OPEN, PAYLOAD_MAX, READY, Mux, MuxStream
+from belljar.network.mux import CLOSE, DATA, HEAD, MERGED_MAX, OPEN, READY, WINDOW, Mux, MuxStream
 
 
 async def test_without_the_relay_there_is_no_network(open_door: OpenDoor) -> None:
@@ -71,16 +71,22 @@ async def test_bytes_that_arrive_singly_are_stored_joined() -> None:
     """Single-byte objects take forty times their size, and thousands of connections may be unread."""
     opened: list[MuxStream] = []
     mux = Mux(lambda _: anyio.lowlevel.checkpoint(), opened.append)
-    mux.feed(HEAD.pack(0, READY, 2) + bytes(2) + HEAD.pack(1, OPEN, 2) + bytes(2))
-    sent = bytes(range(256)) * 200
+    await fed(mux, HEAD.pack(0, READY, 2) + bytes(2) + HEAD.pack(1, OPEN, 2) + bytes(2))
+    sent = bytes(range(256)) * 60
     for byte in sent:
-        mux.feed(HEAD.pack(1, DATA, 1) + bytes([byte]))
+        await fed(mux, HEAD.pack(1, DATA, 1) + bytes([byte]))
     (stream,) = opened
     assert len(stream._received) <= 2 + 2 * len(sent) // MERGED_MAX
     received = b""
     while len(received) < len(sent):
         received += await stream.receive()
     assert received == sent
+
+
+async def fed(mux: Mux, data: bytes) -> None:
+    mux.feed(data)
+    while mux._behind:
+        await anyio.lowlevel.checkpoint()
 
 
 def ready(*ids: int) -> bytes:
@@ -92,10 +98,12 @@ async def test_a_relay_that_does_not_take_its_credit_is_lost(monkeypatch: pytest
     monkeypatch.setattr(mux_module, "QUEUED_MAX", 1)
     opened, lost = list[MuxStream](), list[bool]()
     mux = Mux(lambda _: anyio.sleep_forever(), opened.append, lambda: lost.append(True))
-    mux.feed(ready(1, 3))
+    await fed(mux, ready(1, 3))
     for stream in opened:
-        mux.feed(HEAD.pack(stream.id, DATA, PAYLOAD_MAX) + bytes(PAYLOAD_MAX))
-    assert [len(await stream.receive(PAYLOAD_MAX)) for stream in opened] == [PAYLOAD_MAX] * 2
+        await fed(mux, HEAD.pack(stream.id, DATA, WINDOW) + bytes(WINDOW))
+    assert [len(await stream.receive(WINDOW)) for stream in opened] == [WINDOW] * 2
+    for stream in opened:
+        mux._grant_credit(stream)
     assert lost == [True]
     with pytest.raises(anyio.BrokenResourceError):
         await opened[0].receive()
@@ -112,7 +120,7 @@ async def test_a_cancelled_sender_leaves_no_half_frame() -> None:
 
     opened: list[MuxStream] = []
     mux = Mux(write, opened.append)
-    mux.feed(ready(1))
+    await fed(mux, ready(1))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(opened[0].send, b"hello")
         await anyio.wait_all_tasks_blocked()
@@ -124,7 +132,7 @@ async def test_a_cancelled_sender_leaves_no_half_frame() -> None:
 async def test_a_cancelled_open_leaves_no_stream() -> None:
     blocked = anyio.Event()
     mux = Mux(lambda _: blocked.wait(), lambda _: None)
-    mux.feed(ready())
+    await fed(mux, ready())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(mux._send, b"first")
         await anyio.wait_all_tasks_blocked()
@@ -145,7 +153,7 @@ async def test_a_cancelled_close_reaches_the_relay() -> None:
 
     opened: list[MuxStream] = []
     mux = Mux(write, opened.append)
-    mux.feed(ready(1))
+    await fed(mux, ready(1))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(mux._send, b"")
         await anyio.wait_all_tasks_blocked()

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
-from anyio.abc import SocketStream
 from tests.network.conftest import ALLOW, NAMES, Names, OpenDoor, connect, echo, server, web
 from tests.network.test_tls import hello
 
-from belljar.network import tunnel
+from belljar.network import sockets, tunnel
 from belljar.network.allow import Allow, DoorLimits
 
 
 async def test_on_port_80_only_http_is_spoken(open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = anyio.connect_tcp
+    real = sockets.connected
     async with server(web) as port, open_door(Allow("api.test:80=127.0.0.1"), Names(NAMES)) as door:
 
-        async def dial(host: str, asked: int) -> SocketStream:
+        async def dial(host: str, asked: int) -> sockets.TcpStream:
             return await real(host, port if asked == 80 else asked)
 
-        monkeypatch.setattr("belljar.network.door.anyio.connect_tcp", dial)
+        monkeypatch.setattr("belljar.network.door.sockets.connected", dial)
         received = await door.exchange(connect(80), b"\x00\x01binary\r\n\r\n")
     assert b"HTTP/1.1 400" in received
     assert door.records[0]["sent"] == 0

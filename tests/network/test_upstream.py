@@ -27,7 +27,7 @@ async def test_without_free_descriptors_a_request_gets_502(
         raise OSError(errno.EMFILE, "Too many open files")
 
     async with open_door(allowed(80), Names(LOCAL)) as opened, await opened.dial() as stream:
-        monkeypatch.setattr("belljar.network.door.anyio.connect_tcp", used_up)
+        monkeypatch.setattr("belljar.network.door.sockets.connected", used_up)
         await stream.send(request(80))
         assert (await stream.receive()).startswith(b"HTTP/1.1 502")
     monkeypatch.setattr(addresses.socket, "socket", none_left)

@@ -1,13 +1,13 @@
 """One connection to a sandbox's init.
 
-Theory of operation. A link has no task of its own. The event loop calls `_readable` when bytes arrive; that call
+Theory of operation. A link has no task of its own. The event loop calls `_receive` when bytes arrive; that call
 decodes and checks each frame and passes it to its command at once. So a short command costs one wake-up, and a link may
 be opened and closed in any task. Sending never blocks: what the kernel does not accept waits in `_outbox`.
 
 The host accepts only frames that it expects. Before the greeting that is only a greeting. Each kind of frame has a
 handler, a command accepts only the kinds of its phase (remote_process.py), an answer needs a question, and output needs
-credit on its stream. So an init can cost the host only a bounded amount of memory, and after at most FRAMES_PER_WAKE
-frames the other callbacks of the event loop get their turn.
+credit on its stream. So an init can cost the host only a bounded amount of memory. After at most FRAMES_PER_WAKE frames
+the other callbacks of the event loop get their turn, and nothing more is received before the rest is handled.
 
 When the network is cut or the container paused, the stream falls silent without being closed. If that happens while we
 wait for something, we send a PING, then ask the engine (`still_alive`), and finally close the link; everything that
@@ -27,12 +27,14 @@ import errno
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from belljar.errors import SandboxLost, ShellNotFound, UsageError
 from belljar.link import frames
-from belljar.link.decoder import Decoder
+from belljar.link.decoder import Decoder, Frame
 from belljar.link.frames import Flag, FrameError, From, To, milliseconds
 from belljar.link.outbox import Outbox
 from belljar.link.questions import Questions
@@ -40,12 +42,14 @@ from belljar.link.remote_process import RemoteProcess
 from belljar.link.spawn_errors import spawn_error
 from belljar.link.streams import CREDIT
 from belljar.link.transport import Transport
+from belljar.turns import Turns
 
 RECEIVE = 64 << 10  # a larger buffer would be mapped anew for each try, at ten times the cost
 SMALL = 4096  # after fewer bytes there is hardly more to receive, so the next system call is saved
 _OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
 RECEIVES_PER_WAKE = 8  # then other callbacks of the event loop get their turn
-FRAMES_PER_WAKE = 512  # likewise, for tiny frames
+FRAMES_PER_WAKE = 64  # likewise, for tiny frames: more are handled in turns with whoever else has much to do
+FRAMES_PER_LOOK = 8  # at the clock
 FORGOTTEN_MAX = 1024  # commands we no longer follow, whose last frames may still arrive
 LATE_FRAMES_MAX = 64  # how many frames each of them may still send
 
@@ -74,6 +78,9 @@ class Link:
         self._decoder = Decoder()
         self._handlers = GREETING
         self._outbox = Outbox(transport)
+        self._received: deque[Frame] = deque()
+        """Decoded, but not handled yet."""
+        self._turns = Turns.here()
         self._writing = False
         self._refusable = 0
         self._commands: dict[int, RemoteProcess] = {}
@@ -88,7 +95,7 @@ class Link:
         self._closed = threading.Event()
         if transport.bridged:
             threading.Thread(target=self._beat, name="belljar-heartbeat", daemon=True).start()
-        self.loop.add_reader(transport.fileno(), self._readable)
+        self.loop.add_reader(transport.fileno(), self._guarded, self._receive)
 
     # Asking.
 
@@ -206,6 +213,7 @@ class Link:
             self.loop.remove_writer(self._transport.fileno())
         with self._outbox.lock:
             self._transport.close()
+        self._received.clear()
         if self._pulse is not None:
             self._pulse.cancel()
         for process in list(self._commands.values()):
@@ -257,9 +265,10 @@ class Link:
 
     # Receiving.
 
-    def _readable(self) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Whatever is wrong with what was received closes the link."""
         try:
-            self._receive()
+            work()
         except (BlockingIOError, InterruptedError, SandboxLost):
             pass  # SandboxLost: sending failed, and the link is closed already
         except frames.VersionMismatch as error:
@@ -278,19 +287,41 @@ class Link:
                 self.close("the sandbox ended")
                 return
             self._last_received = time.monotonic()
-            received = self._decoder.feed(data)
-            for kind, stream, id, payload in received:
-                handler = self._handlers.get(kind)
-                if handler is None:
-                    raise FrameError(f"an unexpected frame of kind {kind}")
-                handler(self, stream, id, payload)
-                if self.lost is not None:
-                    return
-            if self._transport.pipes and not self._decoder.midway:
-                raise FrameError("a descriptor that belongs to no stream")
-            handled += len(received)
+            self._received.extend(self._decoder.feed(data))
+            if len(self._received) > FRAMES_PER_WAKE:
+                self.loop.remove_reader(self._transport.fileno())
+                self._turns.soon(partial(self._guarded, self._handle_many))
+                return
+            handled += len(self._received)
+            while self._received:
+                self._handle(*self._received.popleft())
+            self._check_descriptors()
             if len(data) < SMALL or handled >= FRAMES_PER_WAKE:
                 return
+
+    def _handle_many(self) -> None:
+        """Tiny frames, more than one turn has time for. Nothing is received before all are handled."""
+        while self._received and self.lost is None:
+            for _ in range(min(FRAMES_PER_LOOK, len(self._received))):
+                self._handle(*self._received.popleft())
+            if self._turns.is_used_up and self._received:
+                self._turns.soon(partial(self._guarded, self._handle_many))
+                return
+        if self.lost is None:
+            self._check_descriptors()
+            self.loop.add_reader(self._transport.fileno(), self._guarded, self._receive)
+
+    def _handle(self, kind: int, stream: int, id: int, payload: bytes) -> None:
+        if self.lost is not None:
+            return
+        handler = self._handlers.get(kind)
+        if handler is None:
+            raise FrameError(f"an unexpected frame of kind {kind}")
+        handler(self, stream, id, payload)
+
+    def _check_descriptors(self) -> None:
+        if self.lost is None and self._transport.pipes and not self._decoder.midway:
+            raise FrameError("a descriptor that belongs to no stream")
 
     def _take_welcome(self, _stream: int, _id: int, payload: bytes) -> None:
         welcome = frames.parse_welcome(payload)

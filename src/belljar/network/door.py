@@ -14,8 +14,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.abc import ByteStream, SocketStream
+from anyio.abc import ByteStream
 
+from belljar.network import sockets
 from belljar.network.addresses import PRIVATE, refusal
 from belljar.network.allow import Address, Allow, BadHost, host_of, in_url
 from belljar.network.hello_guard import HelloGuard
@@ -217,7 +218,7 @@ class Door:
         if self._unrecorded:
             self._write_record(Visit("", 0, "refused", "too many refusals to record each"))
 
-    async def dial(self, target: Target, visit: Visit) -> SocketStream:
+    async def dial(self, target: Target, visit: Visit) -> ByteStream:
         """Connect to the first of the target's addresses that answers; Refused with status 502 if none does."""
         failure = "it has no address"
         for address in target.addresses:
@@ -225,12 +226,11 @@ class Door:
             try:
                 async with self._dials:
                     with anyio.fail_after(self.allow.limits.connect):
-                        return await anyio.connect_tcp(str(address), target.port)
+                        return await sockets.connected(str(address), target.port)
             except TimeoutError:
                 failure = "it does not answer"
             except OSError as error:
-                code = getattr(error.__cause__, "errno", None) or error.errno  # anyio's own error has no errno
-                failure = os.strerror(code) if code else str(error)
+                failure = os.strerror(error.errno) if error.errno else str(error)
         raise Refused(f"{target.host} cannot be reached on port {target.port}: {failure}", status=502)
 
     async def tunnel(

@@ -16,10 +16,11 @@ import h11
 from anyio.abc import ByteStream
 
 from belljar.network.http_headers import AUTHORITY, HOST_AND_PORT, answer_headers, masked, port_of, request_headers
-from belljar.network.tunnel import CHUNK, GONE, HELLO_SECONDS, Meter, tunnel
+from belljar.network.tunnel import CHUNK, GONE, HELLO_SECONDS, Meter, room, tunnel
 from belljar.network.upstream import HEAD_MAX, Upstream
 from belljar.network.visit import Refused, Visit
 from belljar.patterns import lazy_pattern
+from belljar.turns import Turns
 
 if TYPE_CHECKING:
     from belljar.network.door import Door, Target
@@ -42,7 +43,18 @@ class HttpProxy:
     the TLS server of this client, and use TLS to the host.
     """
 
-    __slots__ = ("_client", "_dialled", "_door", "_head_end", "_http", "_tls", "_tunnel_to", "_upstream")
+    __slots__ = (
+        "_client",
+        "_dialled",
+        "_door",
+        "_head_end",
+        "_http",
+        "_tls",
+        "_tunnel_to",
+        "_turns",
+        "_unsent",
+        "_upstream",
+    )
 
     def __init__(
         self, door: Door, client: ByteStream, tunnel_to: Target | None = None, dialled: ByteStream | None = None, *,
@@ -51,6 +63,7 @@ class HttpProxy:
         self._door, self._client, self._tunnel_to, self._dialled, self._tls = door, client, tunnel_to, dialled, tls
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
         self._upstream: Upstream | None = None
+        self._unsent, self._turns = bytearray(), Turns.here()
         self._head_end = b""
         """The last bytes received of this request's head."""
 
@@ -103,6 +116,8 @@ class HttpProxy:
                     return event
                 if event is not h11.NEED_DATA:
                     raise _Ended
+                if self._turns.is_used_up:
+                    await self._turns.next()
                 try:
                     self._feed(await self._client.receive(CHUNK))
                 except anyio.EndOfStream:
@@ -224,7 +239,8 @@ class HttpProxy:
             async with anyio.create_task_group() as both:
                 meter.watch(both.cancel_scope)
                 try:
-                    await upstream.send(request, meter)
+                    upstream.add(request)
+                    await upstream.flush(meter)
                     both.start_soon(self._upload, upstream, meter, both.cancel_scope)
                     switched = await self._answer(upstream, meter, added.values())
                     broken = ""
@@ -248,39 +264,65 @@ class HttpProxy:
             while True:
                 event = self._http.next_event()
                 if event is h11.NEED_DATA:
+                    await upstream.flush(meter)
                     self._feed(await self._client.receive(CHUNK))
                 elif isinstance(event, h11.Data):
-                    await upstream.send(h11.Data(data=event.data), meter)
+                    upstream.add(h11.Data(data=event.data))
                 elif isinstance(event, h11.EndOfMessage):
-                    await upstream.send(h11.EndOfMessage(), meter)  # without trailers: nobody checked those headers
+                    upstream.add(h11.EndOfMessage())  # without trailers: nobody checked those headers
+                    await upstream.flush(meter)
                     return
                 else:
                     return
+                if self._turns.is_used_up:
+                    await upstream.flush(meter)
+                    await self._turns.next()
         except (h11.ProtocolError, *GONE):
             scope.cancel()
 
     async def _answer(self, upstream: Upstream, meter: Meter, secrets: Iterable[str]) -> bool:
         """Pass the answer on; True if it switches to another protocol."""
-        while True:
-            event = await upstream.next_event(meter)
-            if isinstance(event, h11.InformationalResponse | h11.Response):
-                switching = event.status_code == 101
-                headers = answer_headers(event.headers, secrets, switching)
-                reason = masked(bytes(event.reason), secrets)
-                await self._send(type(event)(status_code=event.status_code, headers=headers, reason=reason))
-                if switching:
-                    return True
-            elif isinstance(event, h11.Data):
-                await self._send(h11.Data(data=event.data))
-            elif isinstance(event, h11.EndOfMessage):
-                await self._send(h11.EndOfMessage())
-                return False
-            else:
-                raise anyio.EndOfStream
+        try:
+            while True:
+                event = upstream.http.next_event()
+                if event is h11.NEED_DATA:
+                    await self._flush()
+                    await upstream.receive(await room(self._client), meter)
+                elif isinstance(event, h11.InformationalResponse | h11.Response):
+                    self._add_head(event, secrets)
+                    if event.status_code == 101:
+                        return True
+                elif isinstance(event, h11.Data):
+                    self._add(h11.Data(data=event.data))
+                elif isinstance(event, h11.EndOfMessage):
+                    self._add(h11.EndOfMessage())
+                    return False
+                else:
+                    raise anyio.EndOfStream
+                if self._turns.is_used_up:
+                    await self._flush()
+                    await self._turns.next()
+        finally:
+            await self._flush()
+
+    def _add_head(self, event: h11.InformationalResponse | h11.Response, secrets: Iterable[str]) -> None:
+        headers = answer_headers(event.headers, secrets, switching=event.status_code == 101)
+        reason = masked(bytes(event.reason), secrets)
+        self._add(type(event)(status_code=event.status_code, headers=headers, reason=reason))
+
+    def _add(self, event: h11.Event) -> None:
+        """To be sent with the next `_flush`: an answer may come in pieces of a byte."""
+        self._unsent += self._http.send(event) or b""
+
+    async def _flush(self) -> None:
+        data, self._unsent = bytes(self._unsent), bytearray()
+        if data:
+            await self._client.send(data)
 
     async def _send(self, *events: h11.Event) -> None:
-        if data := b"".join(self._http.send(event) or b"" for event in events):
-            await self._client.send(data)
+        for event in events:
+            self._add(event)
+        await self._flush()
 
     async def _tunnel_on(self, upstream: Upstream, meter: Meter) -> None:
         """After a switch of protocols: pass bytes both ways."""

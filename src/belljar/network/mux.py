@@ -19,14 +19,18 @@ from contextlib import suppress
 import anyio
 from anyio.abc import ByteStream
 
+from belljar.turns import Turns
+
 OPEN, DATA, EOF, CLOSE, CREDIT, READY = 1, 2, 3, 4, 5, 6
 HEAD = struct.Struct("<IBI")
 PAYLOAD_MAX = 64 << 10
-WINDOW = 64 << 10  # bytes that the relay may send on a new connection before we read them
+WINDOW = 16 << 10  # bytes that the relay may send on a new connection before we read them; HOST_WINDOW in relay.c
 WINDOW_MAX = 1 << 20  # the same for a busy connection
 EXTRA_MAX = 16 << 20  # by how much all windows together may grow
 CONNECTIONS = 2048
 RELAY_WINDOW = 256 << 10  # OUR_WINDOW in relay.c
+SENDING_MAX = 16 << 20  # bytes that all connections together may wait to send
+SENT_LEAST = 4096  # bytes at once, however many there are
 QUEUED_MAX = 4096  # frames
 MERGED_MAX = 4096  # bytes: smaller pieces are merged up to this size
 
@@ -66,6 +70,8 @@ class MuxStream(ByteStream):
         self._changed = anyio.Event()
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
+        """What was received before counts as read only now: until then its reader may still be busy with it."""
+        self._mux._grant_credit(self)
         while not self._received:
             if self._closed:
                 raise anyio.ClosedResourceError
@@ -74,13 +80,28 @@ class MuxStream(ByteStream):
             if self._broken:
                 raise anyio.BrokenResourceError
             await self._changed.wait()
+        await self._mux.turns.next()
+        if not self._received:
+            raise anyio.ClosedResourceError
         data = self._received.popleft()
         if len(data) > max_bytes:
             self._received.appendleft(data[max_bytes:])
             data = data[:max_bytes]
         self._unread -= len(data)
-        self._mux._grant_credit(self)
         return data
+
+    async def room(self) -> int:
+        """How much `send` takes at once; waits until that is something. If all connections send at once, they wait for
+        each other, and what waits must not take much memory."""
+        while self._our_credit <= 0 or self._is_over:
+            if self._is_over:
+                raise anyio.BrokenResourceError
+            await self._changed.wait()
+        return min(self._our_credit, max(SENT_LEAST, SENDING_MAX // max(1, len(self._mux._streams))))
+
+    @property
+    def _is_over(self) -> bool:
+        return self._closed or self._we_ended or self._broken
 
     async def send(self, item: bytes) -> None:
         view = memoryview(item)
@@ -119,20 +140,24 @@ def _frames(id: int, data: memoryview) -> bytes:
 
 class Mux:
     """`write` sends bytes to the relay; `feed` takes what came from it. `on_open` gets each connection that the relay
-    opens. `when_lost` is called once, whoever notices that the relay is gone or misbehaves.
+    opens. `when_lost` is called once, whoever notices that the relay is gone or misbehaves; `when_taken` with how many
+    bytes of the relay's need no more room.
 
     A frame is written whole or not at all, also if who sends it is cancelled: half of one would break all connections.
     So each stream that the relay knows of gets its CLOSE."""
 
     def __init__(
         self, write: Callable[[bytes], Awaitable[None]], on_open: Callable[[MuxStream], None],
-        when_lost: Callable[[], None] = lambda: None,
+        when_lost: Callable[[], None] = lambda: None, when_taken: Callable[[int], None] = lambda count: None,
     ) -> None:  # fmt: skip
-        self._write, self._on_open, self._when_lost = write, on_open, when_lost
+        self._write, self._on_open, self._when_lost, self._when_taken = write, on_open, when_lost, when_taken
+        self.turns = Turns.here()
         self._streams: dict[int, MuxStream] = {}
         self._half_closed: dict[int, bool] = {}
         """Ids that only one side has closed; True: we did."""
         self._buffer = bytearray()
+        self._behind = False
+        """Whether frames wait for a later turn."""
         self._next_id = 2
         self._extra = 0
         self._lock = anyio.Lock(fast_acquire=True)
@@ -187,18 +212,41 @@ class Mux:
     # From the relay.
 
     def feed(self, data: bytes) -> None:
+        """Take what came; if it is more than there is time for, the rest in later turns."""
         self._buffer += data
+        if not self._behind:
+            self._behind = True
+            self.turns.soon(self._take_frames)
+
+    def _take_frames(self) -> None:
+        self._behind = False
         at = 0
-        while len(self._buffer) - at >= HEAD.size:
-            id, kind, length = HEAD.unpack_from(self._buffer, at)
-            if length > PAYLOAD_MAX:
-                raise RelayError("a frame is too long")
-            if len(self._buffer) - at < HEAD.size + length:
-                break
-            at += HEAD.size
-            self._on_frame(id, kind, bytes(self._buffer[at : at + length]))
-            at += length
+        try:
+            while (after := self._take_frame(at)) > at and not self.lost:
+                at = after
+                if self.turns.is_used_up:
+                    self._behind = True
+                    break
+        except RelayError:
+            self.lose()
+            return
         del self._buffer[:at]
+        self._when_taken(at)
+        if self._behind:
+            self.turns.soon(self._take_frames)
+
+    def _take_frame(self, at: int) -> int:
+        """Returns where the next frame begins; `at`: this one is incomplete."""
+        start = at + HEAD.size
+        if len(self._buffer) < start:
+            return at
+        id, kind, length = HEAD.unpack_from(self._buffer, at)
+        if length > PAYLOAD_MAX:
+            raise RelayError("a frame is too long")
+        if len(self._buffer) < start + length:
+            return at
+        self._on_frame(id, kind, bytes(self._buffer[start : start + length]))
+        return start + int(length)
 
     def _on_frame(self, id: int, kind: int, payload: bytes) -> None:
         if not self.ready.is_set():

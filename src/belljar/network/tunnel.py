@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import anyio
 from anyio.abc import ByteStream
@@ -15,9 +16,11 @@ from anyio.abc import ByteStream
 from belljar.network.tls import Hello, HelloReader, NotTLS
 from belljar.network.visit import Refused, Visit
 from belljar.patterns import lazy_pattern
+from belljar.turns import Turns
 
 CHUNK = 256 << 10
 HELLO_SECONDS = 30.0
+HELLO_PIECE = 1 << 10
 GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 
 
@@ -62,6 +65,19 @@ class Meter:
         self._scope = None
 
 
+@runtime_checkable
+class HasRoom(Protocol):
+    """A stream that says how much it takes at once."""
+
+    async def room(self) -> int: ...
+
+
+async def room(target: ByteStream) -> int:
+    """How much to read for it: what it cannot take yet would wait in our memory."""
+    under_tls = getattr(target, "transport_stream", target)
+    return min(CHUNK, await under_tls.room()) if isinstance(under_tls, HasRoom) else CHUNK
+
+
 class PartlyRead(ByteStream):
     """A stream whose `first` bytes were already read."""
 
@@ -76,6 +92,9 @@ class PartlyRead(ByteStream):
 
     async def send(self, item: bytes) -> None:
         await self._stream.send(item)
+
+    async def room(self) -> int:
+        return await room(self._stream)
 
     async def send_eof(self) -> None:
         await self._stream.send_eof()
@@ -105,7 +124,7 @@ async def _pump(
             await target.send(first)
         with contextlib.suppress(anyio.EndOfStream):
             while True:
-                data = await source.receive(CHUNK)
+                data = await source.receive(await room(target))
                 count(len(data))
                 await target.send(data)
         await target.send_eof()
@@ -119,7 +138,7 @@ async def checked_hello(client: ByteStream, name: str | None, first: bytes, port
     with anyio.move_on_after(HELLO_SECONDS):
         while True:
             try:
-                hello = reader.feed(data)
+                hello = await _fed(reader, data)
             except NotTLS as error:
                 raise Refused(
                     f"{shown}: only TLS is allowed there ({error}); allow 'tcp://{name}:{port}' for other protocols"
@@ -137,6 +156,19 @@ async def checked_hello(client: ByteStream, name: str | None, first: bytes, port
             raise Refused(f"{name} was requested, but the TLS handshake names {other}")
         return hello, bytes(reader.data)
     raise Refused(f"{shown}: no TLS handshake came")
+
+
+async def _fed(reader: HelloReader, data: bytes) -> Hello | None:
+    """Feed it a little at a time: a client may send each byte in a record of its own."""
+    turns, hello = Turns.here(), None
+    for at in range(0, len(data), HELLO_PIECE):
+        if turns.is_used_up:
+            await turns.next()
+        hello = reader.feed(data[at : at + HELLO_PIECE])
+        if hello is not None:
+            reader.data += data[at + HELLO_PIECE :]
+            break
+    return hello
 
 
 async def first_data(client: ByteStream, upstream: ByteStream) -> tuple[bytes, bytes]:

@@ -9,7 +9,7 @@ import anyio
 import h11
 from anyio.abc import ByteStream, SocketAttribute
 
-from belljar.network.tunnel import CHUNK, Meter
+from belljar.network.tunnel import Meter
 
 if TYPE_CHECKING:
     from belljar.network.door import Target
@@ -21,6 +21,7 @@ class Upstream:
     def __init__(self, target: Target, stream: ByteStream, address: str) -> None:
         self.target, self.stream, self.address = target, stream, address
         self.http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_MAX)
+        self._unsent = bytearray()
 
     @property
     def is_idle(self) -> bool:
@@ -32,17 +33,20 @@ class Upstream:
         poll.register(self.stream.extra(SocketAttribute.raw_socket).fileno(), select.POLLRDHUP)
         return bool(poll.poll(0))
 
-    async def send(self, event: h11.Event, meter: Meter) -> None:
-        if data := self.http.send(event):
+    def add(self, event: h11.Event) -> None:
+        """To be sent with the next `flush`: a body may come in pieces of a byte."""
+        self._unsent += self.http.send(event) or b""
+
+    async def flush(self, meter: Meter) -> None:
+        data, self._unsent = bytes(self._unsent), bytearray()
+        if data:
             meter.sent(len(data))
             await self.stream.send(data)
 
-    async def next_event(self, meter: Meter) -> object:
-        while (event := self.http.next_event()) is h11.NEED_DATA:
-            try:
-                data = await self.stream.receive(CHUNK)
-            except anyio.EndOfStream:
-                data = b""
-            meter.received(len(data))
-            self.http.receive_data(data)
-        return event
+    async def receive(self, most: int, meter: Meter) -> None:
+        try:
+            data = await self.stream.receive(most)
+        except anyio.EndOfStream:
+            data = b""
+        meter.received(len(data))
+        self.http.receive_data(data)

@@ -35,9 +35,13 @@ class InitTools:
         """Flags for a tool with stdin; with DIRECT the init passes us the pipe itself."""
         return Flag.STDIN if self._sandbox().link.bridged else Flag.STDIN | Flag.DIRECT
 
-    def start(self, argv: list[str], on_output: Callable[[int, bytes], None], *, stdin: bool = True) -> RemoteProcess:
-        """Start a tool; the caller must end it. `on_output` must not raise."""
-        return self._spawn([self._sandbox().init, "--tool", *argv], on_output, flags=self._stdin if stdin else 0)
+    def start(
+        self, argv: list[str], on_output: Callable[[int, bytes], None], *, stdin: bool = True, paced: bool = False
+    ) -> RemoteProcess:
+        """Start a tool; the caller must end it. `on_output` must not raise. If `paced`, the caller says what it has
+        consumed."""
+        command = [self._sandbox().init, "--tool", *argv]
+        return self._spawn(command, on_output, flags=self._stdin if stdin else 0, paced=paced)
 
     def _spawn(self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any) -> RemoteProcess:
         words = [word.encode("utf-8", "surrogateescape") for word in argv]

@@ -26,6 +26,7 @@ from belljar.network.mux import Mux, MuxStream, RelayError
 from belljar.network.presets import PresetHost, explain
 from belljar.network.share import Share
 from belljar.tasks import beside, see_through
+from belljar.turns import Turns
 
 if TYPE_CHECKING:
     from belljar.link.remote_process import RemoteProcess
@@ -63,8 +64,8 @@ class NetworkDoor:
             raise
 
     async def _start_relay(self, port: int) -> None:
-        mux = self.mux = Mux(self._write, self._accept, self.close)
-        self._relay = self._tools.start(["relay", str(port)], self._received)
+        mux = self.mux = Mux(self._write, self._accept, self.close, self._taken)
+        self._relay = self._tools.start(["relay", str(port)], self._received, paced=True)
         self._relay.when_ended(mux.lose)
         self._begin(mux.run())
         with anyio.move_on_after(READY_SECONDS):
@@ -87,12 +88,16 @@ class NetworkDoor:
         return allowed
 
     def _received(self, stream: int, data: bytes) -> None:
-        if stream != frames.STDOUT or self.mux is None or self.mux.lost:
+        if self._relay is None or self.mux is None or self.mux.lost:
             return
-        try:
-            self.mux.feed(data)
-        except RelayError:
-            self.mux.lose()
+        if stream != frames.STDOUT:
+            self._relay.consumed(stream, len(data))
+            return
+        self.mux.feed(data)
+
+    def _taken(self, count: int) -> None:
+        if self._relay is not None:
+            self._relay.consumed(frames.STDOUT, count)
 
     def _accept(self, stream: MuxStream) -> None:
         if self.door is None:
@@ -153,10 +158,10 @@ class NetworkDoor:
         if self.door is not None and self.door.authority is not None:
             bundle += self.door.authority.pem
         if bundle:
-            await files.write(BUNDLE, bundle, mode=0o444)
-            await files.write(JAVA_BUNDLE, await to_thread.run_sync(java_bundle, bundle), mode=0o444)
+            await files.write(BUNDLE, bundle)
+            await files.write(JAVA_BUNDLE, await to_thread.run_sync(java_bundle, bundle))
             for path, text in SETTINGS.items():
-                await files.write(path, text, mode=0o644)
+                await files.write(path, text)
 
 
 async def explained(preset: str, tools: InitTools) -> list[PresetHost]:
@@ -169,6 +174,8 @@ async def explained(preset: str, tools: InitTools) -> list[PresetHost]:
 
 
 def _door(allow: Allow, record: Callable[[dict[str, Any]], None], ask: Any) -> Door:
+    from belljar.network import http_proxy, socks  # noqa: F401 - imported here, in a thread, not at the first connection
+
     authority = Authority() if any(allow.headers.values()) else None
     return Door(allow, record=record, ask=ask, authority=authority)
 
@@ -198,11 +205,13 @@ class Forwarded:
         mux = self.door.mux
         with contextlib.suppress(anyio.EndOfStream, *_GONE):
             if mux is not None:
+                turns = Turns.here()
                 inside = await mux.open(self.inside)
                 try:
                     async with beside() as tasks:
                         tasks.start_soon(_up, reader, inside, tasks.cancel_scope)
                         while True:
+                            await turns.next()
                             writer.write(await inside.receive(1 << 18))
                             await writer.drain()
                 finally:
@@ -217,6 +226,7 @@ class Forwarded:
 async def _up(reader: asyncio.StreamReader, inside: MuxStream, scope: anyio.CancelScope) -> None:
     try:
         while data := await reader.read(1 << 18):
+            await Turns.here().next()
             await inside.send(data)
         await inside.send_eof()
     except _GONE:
