@@ -264,11 +264,16 @@ static bool drained(const struct command *command)
     return true;
 }
 
+static bool is_unconfirmed(const struct command *command)
+{
+    return command->flags & FLAG_HELD && stream_unconfirmed(&command->streams[0]) + stream_unconfirmed(&command->streams[1]) > 0;
+}
+
 static size_t kept_bytes(const struct command *command) { return command->streams[0].ring.size + command->streams[1].ring.size; }
 
 /*
  * Ended background commands are kept until the host forgets them, within limits. Beyond those the oldest lose their output (a reader
- * sees how much is missing), and then are forgotten. The newest always keeps its output.
+ * sees how much is missing), and then are forgotten. The newest always keeps its output, and a held one what its host has not confirmed.
  */
 static void evict(void)
 {
@@ -277,7 +282,7 @@ static void evict(void)
     for (struct command *command = retained, *after; command; command = after) {
         after = command->next;
         bytes += kept_bytes(command);
-        if (place && bytes > RETAINED_BYTES) {
+        if (place && bytes > RETAINED_BYTES && !is_unconfirmed(command)) {
             bytes -= kept_bytes(command);
             for (int i = 0; i < 2; i++)
                 ring_free(&command->streams[i].ring);

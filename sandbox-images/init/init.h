@@ -174,6 +174,8 @@ bool commands_pump(void);
 bool stream_pump(struct stream *stream);
 void stream_close(struct stream *stream);
 void stream_finish(struct stream *stream);
+/* How much of a held command's output its host has not confirmed. */
+uint64_t stream_unconfirmed(const struct stream *stream);
 void stream_event(struct stream *stream, uint32_t events);
 bool sink_put(struct sink *sink, const uint8_t *data, size_t length);
 void sink_pump(struct sink *sink);

@@ -1,7 +1,7 @@
 /*
  * The bytes of commands. Output of a foreground command goes from its pipe straight to its host. It stays in the pipe while the host
  * grants no credit or does not read: that is the back-pressure, for this command alone. Output of a background command goes into its
- * rings.
+ * rings. The rings of a held command drop nothing: its output stays in the pipe until the host confirms (CREDIT) that it has the oldest.
  *
  * All descriptors are watched edge-triggered: `ready` is set by an event and cleared when the kernel says EAGAIN.
  */
@@ -59,6 +59,8 @@ void stream_finish(struct stream *stream)
 {
     stream->left = stream->command->flags & FLAG_PTY ? TERMINAL_HOLDS : unread(stream);
     stream->ready = stream->fd >= 0;
+    if (stream->command->flags & FLAG_HELD && stream->fd >= 0)
+        stream->ring.cap += stream->left; /* nobody needs to confirm anything for the end to be known */
 }
 
 /* 0: nothing to read now, or the end. */
@@ -86,9 +88,25 @@ static size_t read_into_scratch(struct stream *stream, size_t most)
     return 0;
 }
 
+uint64_t stream_unconfirmed(const struct stream *stream)
+{
+    return stream->ring.total > stream->credit ? stream->ring.total - stream->credit : 0;
+}
+
+static size_t ring_room(const struct stream *stream)
+{
+    uint64_t kept = stream_unconfirmed(stream), cap = stream->ring.cap;
+    if (!(stream->command->flags & FLAG_HELD) || kept + RING_TURN <= cap)
+        return RING_TURN;
+    return kept < cap ? (size_t)(cap - kept) : 0;
+}
+
 static bool pump_ring(struct stream *stream)
 {
-    size_t n = read_into_scratch(stream, RING_TURN);
+    size_t room = ring_room(stream);
+    if (!room && stream->command->phase != DRAINING)
+        return false;
+    size_t n = read_into_scratch(stream, room);
     ring_put(&stream->ring, scratch, n);
     widen(stream);
     return n > 0 && stream->ready;

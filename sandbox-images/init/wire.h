@@ -3,7 +3,7 @@
 #ifndef BELLJAR_WIRE_H
 #define BELLJAR_WIRE_H
 
-#define PROTOCOL_VERSION 6
+#define PROTOCOL_VERSION 7
 #define WIRE_HEADER 16u
 #define WIRE_TO_INIT_MAX 8388608u
 #define WIRE_FROM_INIT_MAX 2097152u
@@ -34,6 +34,7 @@ enum {
     FLAG_DEFAULT_ENV = 64,
     FLAG_DIRECT = 128,
     FLAG_USER = 256,
+    FLAG_HELD = 512,
 };
 
 enum stage {
@@ -59,7 +60,7 @@ enum {
     DOES_STOPPED = 2,
 };
 
-#define FLAGS_KNOWN 511u
+#define FLAGS_KNOWN 1023u
 
 enum {
     HELLO = 1,

@@ -180,6 +180,12 @@ class RemoteProcess:
             self.link.send(ahead + frames.frame(To.INPUT, self.id, bytes(part), stream))
             ahead = b""
 
+    async def delivered(self) -> None:
+        """Wait until the command's pipe has all input that was sent, or nobody reads it any more."""
+        stdin = self._inputs[STDIN]
+        while stdin.acked < stdin.sent and not (self.over or stdin.closed):
+            await stdin.wait_for_room()
+
     @property
     def _own_stdin(self) -> bool:
         """Whether stdin is a pipe that the init passes; it accepts no INPUT frames for it."""

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-VERSION = 6
+VERSION = 7
 HEADER = 16
 TO_INIT_MAX = 8388608
 FROM_INIT_MAX = 2097152
@@ -93,6 +93,7 @@ class Flag:
     DEFAULT_ENV = 64
     DIRECT = 128
     USER = 256
+    HELD = 512
 
 
 FROM_INIT_BOUNDS = {

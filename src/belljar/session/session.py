@@ -55,7 +55,9 @@ if TYPE_CHECKING:
     from belljar.policy.verdict import Verdict
     from belljar.session.background_shell import Shell
     from belljar.session.files import Files
+    from belljar.session.held_command import HeldCommand
     from belljar.session.init_tools import InitTools
+    from belljar.session.named_shell import NamedShell
     from belljar.session.options import Approver
     from belljar.session.persistent_shell import PersistentShell
     from belljar.staged.apply import Applied
@@ -469,6 +471,31 @@ class Session:
     def persistent(self) -> PersistentShell:
         """One bash that keeps its state from call to call: `await box.persistent.run("cd src")`."""
         return self.shells.persistent
+
+    async def hold(self, request: Request, tag: str) -> HeldCommand:
+        """Start a command that outlives this process, with all of its output.
+
+        held = await box.hold(await box.admit("make"), "c-1")
+        """
+        from belljar.session.held_command import HeldCommand  # few sessions have one
+
+        return await HeldCommand.begin(self._commands, request, tag)
+
+    async def held(self) -> dict[str, HeldCommand]:
+        """The held commands that the sandbox knows, by their tags: `(await box.held())["c-1"]`."""
+        from belljar.session.held_command import HeldCommand
+
+        return await HeldCommand.all(self._commands)
+
+    def named_shell(self, name: str) -> NamedShell:
+        """Commands that share a directory and variables, also from process to process: `box.named_shell("a")`."""
+        from belljar.session.named_shell import NamedShell
+
+        return NamedShell(name, self._commands)
+
+    async def ping(self) -> None:
+        """Wait for the sandbox to answer; SandboxLost if it is gone: `await box.ping()`."""
+        await self._inside.link.ping()
 
     # Files and network.
 

@@ -306,6 +306,17 @@ def _about(commands: Commands) -> None:
     commands.add("man", "cli.man_page:man", "print the manual page (belljar man | man -l -)")
 
 
+def _serving(commands: Commands) -> None:
+    serve = commands.add("serve", "http.serve:command", "serve sessions over HTTP, to many keys and tenants")
+    serve.takes("--listen", "HOST:PORT", "where to listen; port 0 is a free one", default="127.0.0.1:8808")
+    serve.takes("--database", "URL", "postgresql://… for several servers (default: SQLite in the state directory)")
+    serve.takes("--tls-cert", "FILE", "certificate; needed off loopback, unless --behind-proxy")
+    serve.takes("--tls-key", "FILE", "its key")
+    serve.flag("--behind-proxy", "a proxy ends TLS and sets X-Forwarded-For; needs --public-url")
+    serve.takes("--public-url", "URL", "the address that clients use")
+    serve.takes("--output-kept", "SIZE", "how much output of each command is kept", default="64m")
+
+
 GROUPS = (
     Group("run commands", ("run", "shell", "check"), _work),
     Group("sessions and background shells",
@@ -313,6 +324,7 @@ GROUPS = (
     Group("staged changes", ("changes", "diff", "apply", "discard", "checkpoint", "rollback"),
           _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
+    Group("for others", ("serve",), _serving),
     Group("upkeep", ("images", "doctor", "prune", "audit", "network", "policy"), _upkeep),
     Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),
 )  # fmt: skip

@@ -1,0 +1,157 @@
+"""A command that outlives this process, with all of its output.
+
+A background shell keeps the newest output in a ring and drops the rest. A held command drops nothing: the init keeps
+its output, and holds the command back once the rings are full, until somebody has *confirmed* how much they have. It
+carries a tag of its caller, so that a later process finds it again and goes on reading where the earlier one confirmed.
+
+    held = await box.hold(await box.admit("make"), "c-1")
+    taken = await held.take((0, 0), wait=30)          # what there is from these offsets on
+    held.confirm(taken.next)                          # the init may drop everything before
+    …
+    again = (await box.held())["c-1"]                 # in another process
+
+Every `begin` writes one `start` to the audit trail, and every `conclude` one `end`, under a name that both know.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from belljar.errors import CommandError
+from belljar.link import frames
+from belljar.link.frames import STDERR, STDOUT, Flag, To
+from belljar.records import record
+from belljar.session.capture import Capture
+from belljar.session.conclusion import Conclusion
+from belljar.session.running_command import GRACE
+
+if TYPE_CHECKING:
+    from belljar.session.commands import Commands
+    from belljar.session.request import Request
+    from belljar.session.result import Cause, Result
+
+RING = 1 << 20
+"""Bytes of each stream that wait in the init. They count as memory of the sandbox."""
+MOST = 1 << 20
+"""Bytes of each stream that one `take` brings."""
+Position = tuple[int, int]
+"""How many bytes of stdout and of stderr."""
+
+
+@record
+class Taken:
+    """Output from the wanted position on. It begins later only if the init ran out of memory."""
+
+    stdout: bytes
+    stderr: bytes
+    start: Position
+    ended: frames.EndedBody | None
+
+    @property
+    def next(self) -> Position:
+        return self.start[0] + len(self.stdout), self.start[1] + len(self.stderr)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the command has ended and no more output follows."""
+        return self.ended is not None and self.next == (self.ended.stdout_total, self.ended.stderr_total)
+
+
+class HeldCommand:
+    def __init__(self, commands: Commands, number: int, pid: int, started: float, conclusion: Conclusion) -> None:
+        self.pid, self.started = pid, started
+        self._inside, self._number, self._conclusion = commands.inside, number, conclusion
+
+    @classmethod
+    async def begin(cls, commands: Commands, request: Request, tag: str) -> HeldCommand:
+        """Start an admitted command; CommandError if it cannot start."""
+        request = await commands.admitted(request, {}, "hold")
+        options, link = request.options, commands.inside.link
+        combined = bool(options.get("combined") or options.get("pty"))
+        conclusion = commands.conclusion(request.verdict, combined)
+        execution = link.spawn(
+            request.argv, flags=request.flags | Flag.BACKGROUND | Flag.HELD, cwd=request.cwd, env=request.env,
+            deadline=options.get("timeout"), grace=options.get("grace", GRACE), ring=RING, tag=tag.encode(),
+            size=options.get("size") or (24, 80), user=request.user,
+        )  # fmt: skip
+        commands.ledger.record(
+            "start", run=tag, digest=request.verdict.digest, command=request.verdict.canonical,
+            cwd=os.fsdecode(request.cwd), env=request.env,
+        )  # fmt: skip
+        try:
+            pid = await execution.started()
+        except CommandError:
+            commands.ledger.record("end", run=tag, digest=request.verdict.digest, cause="not_started")
+            raise
+        finally:
+            link.forget(execution)
+        return cls(commands, execution.id, pid, conclusion.started, conclusion)
+
+    @classmethod
+    async def all(cls, commands: Commands) -> dict[str, HeldCommand]:
+        """The held commands that the sandbox knows, by their tags."""
+        found = {}
+        for listed in await commands.inside.link.list():
+            if listed.flags & Flag.HELD:
+                started, combined = listed.started_ms / 1000, bool(listed.flags & (Flag.COMBINED | Flag.PTY))
+                conclusion = Conclusion(commands.inside.surroundings, started, combined=combined)
+                found[listed.tag.decode()] = cls(commands, listed.id, listed.pid, started, conclusion)
+        return found
+
+    async def take(self, position: Position, *, wait: float = 0.0, most: int = MOST) -> Taken:
+        """What comes after `position`; waits so long for something to come, or for the end."""
+        reply = await self._inside.link.read(self._number, *position, most, wait)
+        return Taken(reply.out, reply.err, (reply.out_start, reply.err_start), reply.ended)
+
+    def confirm(self, position: Position) -> None:
+        """The output before `position` is safe elsewhere: the init need not keep it."""
+        for stream, offset in zip((STDOUT, STDERR), position, strict=True):
+            self._send(To.CREDIT, frames.u64(offset), stream)
+
+    async def conclude(
+        self, captures: tuple[Capture, Capture], ended: frames.EndedBody, stopped: Cause | None = None
+    ) -> Result:
+        """The result of a command whose end `take` has told."""
+        await self._inside.aftermath.look()
+        result = self._conclusion.ended(captures, ended, stopped)
+        if result.oom_kills:
+            self._inside.aftermath.new_oom_kills()
+        return result
+
+    def lost(self, captures: tuple[Capture, Capture], now: float, why: object) -> Result:
+        """The result of a command whose sandbox went away."""
+        return self._conclusion.lost(captures, now, why)
+
+    # Steering.
+
+    async def write(self, data: bytes) -> None:
+        """Write to its stdin; returns when the command's pipe has all of it."""
+        execution = self._inside.link.join(self._number)
+        await execution.input(data)
+        await execution.delivered()
+
+    def close_input(self) -> None:
+        self._inside.link.join(self._number).close_input()
+
+    def resize(self, rows: int, cols: int) -> None:
+        self._inside.link.join(self._number).resize(rows, cols)
+
+    def signal(self, signo: int) -> None:
+        """To all its processes."""
+        self._send(To.SIGNAL, frames.u32(signo))
+
+    def kill(self, grace: float = GRACE) -> None:
+        """SIGTERM, then SIGKILL after `grace`. `take` tells when no process of it is left."""
+        self._send(To.KILL, frames.u32(frames.milliseconds(grace)))
+
+    def left(self, ended: frames.EndedBody) -> None:
+        """It has ended: let those go on who wait to write to it."""
+        self._inside.link.leave(self._number, ended)
+
+    def forget(self) -> None:
+        """Let the init drop it and its output."""
+        self._send(To.FORGET, b"")
+
+    def _send(self, kind: To, payload: Any, stream: int = 0) -> None:
+        self._inside.link.send(frames.frame(kind, self._number, payload, stream))

@@ -1,0 +1,459 @@
+"""What clients send and get, as types. Requests are checked against them, and `/openapi.json` is made from them.
+
+Types are strict: `"5"` is no number. An unknown field is an error that names it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from belljar.surfaces.http.quota import NETWORKS
+
+Seconds = Annotated[float, Field(ge=0, le=4_000_000, allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+Variables = dict[Annotated[str, StringConstraints(min_length=1, pattern=r"^[^=\x00]+$")], Text]
+Scope = Literal["read", "run", "approve", "admin", "operator"]
+Network = Literal["none", "full"]
+Mode = Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")]
+ImageName = Annotated[str, StringConstraints(max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+_NETWORKS = Literal[NETWORKS]  # type: ignore[valid-type]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Query(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+# Sessions.
+
+
+class Allow(Body):
+    allow: list[Text] = []
+    presets: list[Text] = []
+    ask_hosts: bool = False
+
+
+class SessionBody(Body):
+    image: Annotated[
+        str, StringConstraints(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
+    ] = "base"
+    limits: dict[str, int | float | str | None] = {}
+    policy: Annotated[str, StringConstraints(max_length=64)] = "default"
+    name: Name | None = None
+    network: Network | Allow = "none"
+    changes: Literal["direct", "staged"] = "direct"
+    checkpoints: Literal["off", "auto"] = "off"
+    env: Variables = {}
+    metadata: dict[str, Text] = {}
+    lease: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] = 600.0
+    approval_seconds: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = 300.0
+    root: bool = False
+    debug: bool = False
+    workspace: Slug | None = None
+    from_: Annotated[str | None, Field(alias="from")] = None
+    snapshot: str | None = None
+
+    @field_validator("metadata")
+    @classmethod
+    def _small(cls, value: dict[str, str]) -> dict[str, str]:
+        if sum(len(name.encode()) + len(text.encode()) for name, text in value.items()) > 4096:
+            raise ValueError("at most 4096 bytes")
+        return value
+
+
+class SessionPatch(Body):
+    lease: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] | None = None
+    metadata: dict[str, Text] | None = None
+    paused: bool | None = None
+    bypass_until: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+
+class Page(Query):
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    cursor: str | None = None
+
+
+class SessionsQuery(Page):
+    state: Literal["queued", "pulling", "starting", "verifying", "ready", "paused", "ended"] | None = None
+
+
+# Commands.
+
+
+class CommandBody(Body):
+    command: Text | Annotated[list[Text], Field(min_length=1)]
+    timeout: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] | None = None
+    grace: Seconds = 2.0
+    cwd: Text | None = None
+    env: Variables = {}
+    stdin: str | None = None
+    stdin_open: bool = False
+    shell: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    combined: bool = False
+    pty: bool = False
+    size: Annotated[list[Annotated[int, Field(ge=1, le=65535)]], Field(min_length=2, max_length=2)] | None = None
+    clean_env: bool = False
+    output_limit: Annotated[int, Field(ge=1)] | None = None
+    on_full: Literal["drop", "wait"] = "drop"
+    user: Text | None = None
+
+
+class CommandsQuery(Page):
+    state: Literal["queued", "waiting", "running", "ended"] | None = None
+
+
+class OutputQuery(Query):
+    offset: Annotated[int, Field(ge=0, lt=1 << 62)] = 0
+    limit: Annotated[int, Field(ge=1, le=16 << 20)] = 1 << 20
+    wait: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False)] = 0.0
+    stream: Literal["stdout", "stderr"] | None = None
+
+
+class StdinQuery(Query):
+    close: bool = False
+
+
+class SignalBody(Body):
+    signal: Annotated[int, Field(ge=1, le=64)] | Annotated[str, StringConstraints(pattern=r"^(SIG)?[A-Z0-9+-]{1,10}$")]
+
+
+class GraceQuery(Query):
+    grace: Seconds = 2.0
+
+
+class AttachQuery(Query):
+    offset: Annotated[int, Field(ge=0, lt=1 << 62)] = 0
+
+
+# Files.
+
+
+class PathQuery(Query):
+    path: Annotated[Text, Field(min_length=1, max_length=4096)]
+
+
+class ReadQuery(PathQuery):
+    offset: Annotated[int, Field(ge=0, lt=1 << 62)] = 0
+    length: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+
+
+class WriteQuery(PathQuery):
+    mode: Mode = "0644"
+
+
+class DirectoryQuery(Query):
+    path: Annotated[Text, Field(min_length=1, max_length=4096)] = "."
+
+
+class EntriesQuery(DirectoryQuery):
+    depth: Annotated[int, Field(ge=0, le=100)] = 1
+
+
+# Review.
+
+
+class DiffQuery(Query):
+    path: list[Text] = []
+    against: str | None = None
+
+
+class ApplyBody(Body):
+    paths: list[Text] | None = None
+    force: bool = False
+    merge: bool = False
+    runs_later: bool = False
+    contents: dict[str, str] | None = None
+
+
+class PathsBody(Body):
+    paths: list[Text] | None = None
+
+
+class NameBody(Body):
+    name: Name
+
+
+class RollbackBody(Body):
+    name: Name | None = None
+
+
+class SnapshotBody(Body):
+    session: str
+    name: Slug
+
+
+class NoBody(Body):
+    pass
+
+
+class NoQuery(Query):
+    pass
+
+
+# Approvals, keys and the rest.
+
+
+class ApprovalsQuery(Page):
+    state: Literal["waiting", "allowed", "denied", "expired", "cancelled"] | None = None
+    session: str | None = None
+
+
+class DecisionBody(Body):
+    decision: Literal["allow", "deny"]
+    token: str
+    scope: Literal["once", "session"] = "once"
+    reason: Annotated[str, StringConstraints(max_length=500)] = ""
+
+
+class QuotaBody(Body):
+    sessions: Annotated[int, Field(ge=0)] | None = None
+    memory: Annotated[int, Field(ge=0)] | str | None = None
+    cpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    disk: Annotated[int, Field(ge=0)] | str | None = None
+    creates_per_minute: Annotated[int, Field(ge=0)] | None = None
+    lifetime: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    policies: list[Text] | None = None
+    network: _NETWORKS | None = None
+
+
+class KeyBody(Body):
+    name: Name
+    scopes: Annotated[list[Scope], Field(min_length=1)]
+    tenant: Slug | None = None
+    reach: Literal["tenant", "own"] | None = None
+    quota: QuotaBody = QuotaBody()
+    expires: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+
+class TenantBody(Body):
+    name: Slug
+    quota: QuotaBody = QuotaBody()
+
+
+class LoginBody(Body):
+    key: str
+
+
+class UsageQuery(Query):
+    tenant: str | None = None
+
+
+class CheckBody(Body):
+    command: Text | Annotated[list[Text], Field(min_length=1)]
+    policy: Annotated[str, StringConstraints(max_length=64)] = "default"
+    cwd: Text | None = None
+
+
+class AuditQuery(Query):
+    kind: str | None = None
+    session: str | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    cursor: str | None = None
+    after: Annotated[int, Field(ge=0)] | None = None
+
+
+class EventsQuery(Query):
+    topics: Text = "sessions,commands,approvals"
+
+
+class LinkBody(Body):
+    port: Annotated[int, Field(ge=1, le=65535)]
+    seconds: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = 3600.0
+
+
+# Answers.
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class Current(Answer):
+    id: str
+    command: str | list[str]
+    started: float | None
+
+
+class ProblemAnswer(Answer):
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str
+
+
+class SessionAnswer(Answer):
+    id: str
+    tenant: str
+    key: str
+    state: Literal["queued", "pulling", "starting", "verifying", "ready", "paused", "ended"]
+    reason: Literal["deleted", "expired", "lost", "failed"] | None
+    error: ProblemAnswer | None
+    created: float
+    started: float | None
+    ended: float | None
+    expires: float | None
+    paused: bool
+    bypass_until: float | None
+    current: Current | None
+    running: int
+    waiting: int
+    listening: list[int]
+    image: str
+    limits: dict[str, Any]
+    policy: str
+    name: str | None
+    network: Network | Allow
+    changes: Literal["direct", "staged"]
+    checkpoints: Literal["off", "auto"]
+    env: dict[str, str]
+    metadata: dict[str, str]
+    lease: float
+    approval_seconds: float
+    root: bool
+    debug: bool
+    workspace: str | None
+
+
+class CommandAnswer(Answer):
+    id: str
+    session: str
+    command: str | list[str]
+    state: Literal["queued", "waiting", "running", "ended"]
+    shell: str | None
+    pty: bool
+    created: float
+    started: float | None
+    ended: float | None
+    bytes_produced: int
+    bytes_dropped: int
+    exit_code: int | None
+    approval: str | None
+    verdict: dict[str, Any] | None
+    result: dict[str, Any] | None
+    error: ProblemAnswer | None
+
+
+class Decided(Answer):
+    by: str
+    name: str
+    at: float
+    decision: Literal["allow", "deny"]
+    scope: Literal["once", "session"]
+    reason: str
+
+
+class ApprovalAnswer(Answer):
+    id: str
+    session: str
+    tenant: str
+    key: str
+    name: str
+    command: str | None
+    about: str
+    state: Literal["waiting", "allowed", "denied", "expired", "cancelled"]
+    text: str
+    risk: str
+    reason: str
+    rules: list[dict[str, Any]]
+    effects: list[str]
+    cwd: str
+    policy: str
+    created: float
+    expires: float
+    token: str
+    decided: Decided | None
+
+
+class KeyAnswer(Answer):
+    id: str
+    name: str
+    tenant: str
+    scopes: list[Scope]
+    reach: Literal["tenant", "own"]
+    parent: str | None
+    quota: dict[str, Any]
+    created: float
+    expires: float | None
+    last_used: float | None
+
+
+class NewKeyAnswer(KeyAnswer):
+    key: str
+
+
+class TenantAnswer(Answer):
+    name: str
+    quota: dict[str, Any]
+    created: float
+
+
+class UsageAnswer(Answer):
+    tenant: str
+    sessions: int
+    memory: int
+    cpus: float
+    disk: int
+    creates_last_minute: int
+    commands: int
+    cpu_time: float
+    quota: dict[str, Any]
+
+
+class FileAnswer(Answer):
+    path: str
+    kind: str
+    mode: int
+    size: int
+    mtime_ns: int
+    target: str | None
+
+
+class AppliedAnswer(Answer):
+    paths: list[str]
+    held: list[str]
+    refused: list[Any]
+    merged: list[str]
+
+
+class PathsAnswer(Answer):
+    paths: list[str]
+
+
+class PointAnswer(Answer):
+    name: str
+    when: float
+
+
+class SnapshotAnswer(Answer):
+    name: str
+    image: str
+    size: int
+    created: float
+
+
+class LinkAnswer(Answer):
+    url: str
+    expires: float
+
+
+class VerdictAnswer(Answer):
+    decision: Literal["allow", "ask", "deny"]
+    risk: str
+    reason: str
+    canonical: str
+    rules: list[dict[str, Any]]
+    effects: list[str]
+
+
+class Items(Answer):
+    items: list[Any]
+    next: str | None

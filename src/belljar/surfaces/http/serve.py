@@ -1,0 +1,174 @@
+"""The process: addresses, TLS, the first key, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import ipaddress
+import json
+import os
+import re
+import signal
+import socket
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from belljar import resources
+from belljar.errors import UsageError
+from belljar.limits import parse_size
+
+BOOTSTRAP = "BELLJAR_BOOTSTRAP_KEY"
+_KEY = re.compile(r"bj_[A-Za-z0-9_-]{32,}\Z")
+STOP_SECONDS = 5
+SMALLEST_KEPT = 64 << 10
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+def command(args: Namespace) -> int:
+    """`belljar serve`."""
+    bootstrap = _bootstrap_key()
+    host, port = parse_address(args.listen)
+    _check_exposure(args, host)
+    state = resources.state_dir() / "serve"
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _only_server(state, args.database), _listening(host, port) as listener:
+        return asyncio.run(_serve(args, state, listener, bootstrap))
+
+
+def _bootstrap_key() -> str | None:
+    """The first key, if the operator chose it. No program that we start is to see it."""
+    key = os.environ.pop(BOOTSTRAP, None)
+    if key is not None and not _KEY.match(key):
+        raise UsageError(f"{BOOTSTRAP} must be bj_ and at least 32 letters, digits, _ or -")
+    return key
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+        if host is None or port is None:
+            raise ValueError(text)
+        return "127.0.0.1" if host == "localhost" else str(ipaddress.ip_address(host)), port
+    except ValueError:
+        raise UsageError(f"--listen: {text!r} is not an address; write for example 127.0.0.1:8808") from None
+
+
+def _check_exposure(args: Namespace, host: str) -> None:
+    if bool(args.tls_cert) != bool(args.tls_key):
+        raise UsageError("--tls-cert and --tls-key belong together")
+    if args.tls_cert and args.behind_proxy:
+        raise UsageError("--behind-proxy: the proxy has the certificate, so leave --tls-cert out")
+    if args.behind_proxy and not (args.public_url or "").startswith("https://"):
+        raise UsageError("--behind-proxy needs --public-url https://…: the address that browsers use")
+    if args.public_url is not None:
+        parts = urlsplit(args.public_url)
+        if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/"):
+            raise UsageError("--public-url: write for example https://belljar.example.com")
+    if not ipaddress.ip_address(host).is_loopback and not (args.tls_cert or args.behind_proxy):
+        raise UsageError(f"{host} is not loopback: give --tls-cert and --tls-key, or --behind-proxy")
+
+
+@contextlib.contextmanager
+def _only_server(state: Path, database: str | None) -> Any:
+    """SQLite belongs to one server. Several share PostgreSQL."""
+    if database is not None and not database.startswith("sqlite"):
+        yield
+        return
+    lock = os.open(state / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError("another belljar serve uses this state; several need --database postgresql://…") from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+
+
+def _names(args: Namespace, listener: socket.socket) -> tuple[str, set[str], set[str]]:
+    """Our address, and the hosts and origins by which we may be called."""
+    address, port = listener.getsockname()[:2]
+    scheme = "https" if args.tls_cert else "http"
+    own = f"[{address}]" if ":" in address else address
+    hosts = {f"{name}:{port}" for name in (own, *LOOPBACK_NAMES)}
+    if port == (443 if scheme == "https" else 80):
+        hosts |= {own, *LOOPBACK_NAMES}
+    origins = {f"{scheme}://{host}" for host in hosts}
+    if args.public_url:
+        parts = urlsplit(args.public_url)
+        hosts.add(parts.netloc)
+        origins.add(f"{parts.scheme}://{parts.netloc}")
+    return f"{scheme}://{own}:{port}", hosts, origins
+
+
+async def _serve(args: Namespace, state: Path, listener: socket.socket, bootstrap: str | None) -> int:
+    import uvicorn
+
+    from belljar.surfaces.http import app as application
+    from belljar.surfaces.http.service import Service
+
+    kept = _size(args.output_kept)
+    url, hosts, origins = _names(args, listener)
+    service = Service(state, database=args.database, output_kept=kept)
+    first = await service.open(bootstrap)
+    app = application.make(service, hosts=hosts, origins=origins, secure=bool(args.tls_cert or args.behind_proxy))
+    app.state.url = args.public_url or url
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, log_config=None, access_log=False, log_level="error", server_header=False, date_header=True,
+            ws="websockets-sansio", lifespan="off", timeout_graceful_shutdown=STOP_SECONDS, backlog=2048,
+            ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key, proxy_headers=args.behind_proxy,
+            forwarded_allow_ips="*" if args.behind_proxy else "", timeout_keep_alive=75,
+        )
+    )  # fmt: skip
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    serving = asyncio.create_task(_run(server, listener))
+    _stop_on_signals(service, server)
+    await _connected(url)
+    told = {"url": url, "pid": os.getpid(), **({"key": first} if first else {})}
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+    await serving
+    await service.close()
+    return 0
+
+
+async def _connected(url: str) -> None:
+    """Returns once the server answers a connection; the kernel holds it until then."""
+    parts = urlsplit(url)
+    _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.close()
+
+
+async def _run(server: Any, listener: socket.socket) -> None:
+    await server._serve([listener])
+
+
+def _stop_on_signals(service: Any, server: Any) -> None:
+    def stop() -> None:
+        service.stop()
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+def _size(text: str) -> int:
+    try:
+        return max(parse_size(text), SMALLEST_KEPT)
+    except ValueError as error:
+        raise UsageError(f"--output-kept: {error}") from None

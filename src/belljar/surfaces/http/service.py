@@ -1,0 +1,383 @@
+"""Everything that a running service holds. `app.state.service` is one.
+
+For the dashboard and other parts inside this process, the doors are:
+
+    service.keys         who calls: `by_secret`, `by_cookie`, `login(secret, address)`, `logout`, `as_dict(key)`; a Key
+                         has `may(scope)`, `sees(tenant, path)`, `revoked`
+    service.sessions_for(key) · service.session_for(key, id)          Session objects as `/v1` shows them
+    service.commands_for(key, session) · service.command_for(key, session, id)   likewise; a live one has `.log`
+    service.approvals_for(key, state, session)
+    service.approvals.decide(approval, {decision, token, scope, reason}, key)
+    service.events       `follow`, `missed`, `now`: what `/v1/events` sends; topics sessions, commands, approvals, audit
+    service.trail(tenant)   the tenant's audit trail (an `Audit`: `.where` for `audit.reader`)
+    service.live(id)     the LiveSession if this server has it: `.box` is the open `belljar.Session`
+
+Whoever uses them asks with a Key, and gets what that key may see. Pages change things through the same methods as the
+routes (routes.py), never through the tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from anyio import to_thread
+
+from belljar.errors import BelljarError
+from belljar.host import Host
+from belljar.sandbox import rundir
+from belljar.session import kept
+from belljar.surfaces.http import audit, storage
+from belljar.surfaces.http.approvals import Approvals
+from belljar.surfaces.http.audit import TenantAudit
+from belljar.surfaces.http.commands import Command
+from belljar.surfaces.http.events import Events
+from belljar.surfaces.http.keys import Key, Keys
+from belljar.surfaces.http.links import Links
+from belljar.surfaces.http.log import KEPT
+from belljar.surfaces.http.metrics import Metrics
+from belljar.surfaces.http.problems import Problem, hide
+from belljar.surfaces.http.sessions import LIVING, LiveSession
+from belljar.surfaces.http.storage import Row, Store
+
+if TYPE_CHECKING:
+    from belljar.engines.base import Engine
+
+_log = logging.getLogger("belljar.serve")
+TICK_SECONDS = 0.5
+SWEEP_SECONDS = 30.0
+SHOWN_AFTER_END = 3600.0  # how long an ended session is shown
+ANSWERS_KEPT = 24 * 3600.0
+RECENT = 256  # ended commands that stay in memory, for readers that come right after the end
+
+
+class Recently:
+    """The commands that ended last."""
+
+    def __init__(self) -> None:
+        self._commands: OrderedDict[str, Command] = OrderedDict()
+
+    def keep(self, command: Command) -> None:
+        self._commands[command.id] = command
+        while len(self._commands) > RECENT:
+            self._commands.popitem(last=False)
+
+    def get(self, id: str) -> Command | None:
+        return self._commands.get(id)
+
+
+class Service:
+    def __init__(self, state: Path, *, database: str | None = None, output_kept: int = KEPT) -> None:
+        self.id = f"i-{secrets.token_hex(6)}"
+        self.state = state
+        self.output_kept = output_kept
+        self.store = Store.at(database, state)
+        self.keys = Keys(self.store)
+        self.events = Events()
+        self.metrics = Metrics()
+        self.approvals = Approvals(self)
+        self.links = Links(self.store)
+        self.recently = Recently()
+        self.database_id = ""
+        self.status = "starting"
+        """What `/readyz` says: starting, ready or stopping."""
+        self.stopping = asyncio.Event()
+        """Set when the server goes: streams end."""
+        self._live: dict[str, LiveSession] = {}
+        self._hosts: dict[str, Host] = {}
+        self._trails: dict[str, TenantAudit] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._admission = asyncio.Lock()
+
+    # Places. Nothing of a tenant is above its own directory.
+
+    def tenant_directory(self, tenant: str) -> Path:
+        return self.state / "tenants" / tenant
+
+    def workspace_of(self, tenant: str, session: str, name: str | None) -> Path:
+        kind, last = ("scratch", session) if name is None else ("workspaces", name)
+        return self.tenant_directory(tenant) / kind / last
+
+    def output_of(self, session: str, command: str) -> Path:
+        return self.state / "output" / session / command
+
+    def trail(self, tenant: str) -> TenantAudit:
+        if tenant not in self._trails:
+            required = (os.environ.get("BELLJAR_AUDIT") or "").lower() == "required"
+            trail = TenantAudit(self.tenant_directory(tenant) / "audit", tenant, required=required)
+            trail.when_recorded = lambda kind, fields: self._recorded(tenant, kind, fields)
+            self._trails[tenant] = trail
+        return self._trails[tenant]
+
+    def _recorded(self, tenant: str, kind: str, fields: dict[str, Any]) -> None:
+        if kind == "verdict" and fields["verdict"].decision == "deny":
+            self.metrics.denied.inc()
+
+    def host_of(self, tenant: str) -> Host:
+        if tenant not in self._hosts:
+            where = self.tenant_directory(tenant) / "state"
+            where.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._hosts[tenant] = Host(state=where, audit=self.trail(tenant))
+        return self._hosts[tenant]
+
+    # Life.
+
+    async def open(self, bootstrap: str | None = None) -> str | None:
+        """Open the database and take over the sessions; the first key, if one was made."""
+        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        hide(str(self.state), "…")
+        await self.store.open()
+        await self.keys.load()
+        first = await self.keys.first(bootstrap)
+        self.database_id = await self._database_id()
+        await self._adopt_all()
+        self._begin(TICK_SECONDS, self._tick)
+        self._begin(SWEEP_SECONDS, self._sweep)
+        self.status = "ready"
+        return first
+
+    async def _database_id(self) -> str:
+        with contextlib.suppress(storage.IntegrityError):
+            await self.store.insert(storage.facts, id="database", data={"id": secrets.token_hex(8)})
+        row = await self.store.get(storage.facts, "database")
+        assert row is not None
+        return str(row["data"]["id"])
+
+    def stop(self) -> None:
+        """Take no more requests; open streams end."""
+        self.status = "stopping"
+        self.stopping.set()
+
+    async def readiness(self) -> str:
+        """ready, starting, stopping, or unavailable without database or engine."""
+        if self.status != "ready":
+            return self.status
+        try:
+            await self.store.one(sa.select(sa.literal(1).label("one")))
+            await to_thread.run_sync(lambda: self.host_of("default").connect())
+        except Exception:
+            return "unavailable"
+        return "ready"
+
+    async def close(self) -> None:
+        """Stop serving; sessions run on."""
+        self.stop()
+        for task in self._tasks:
+            task.cancel()
+        await self.keys.note_use()
+        for session in self._live.values():
+            with contextlib.suppress(BelljarError):
+                if not session.is_over:
+                    await session.save()
+            session.leave()
+        for trail in self._trails.values():
+            await to_thread.run_sync(trail.close)
+        await self.store.close()
+
+    def _begin(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(self._every(seconds, work)))
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self.report(error)
+
+    def report(self, error: BaseException) -> None:
+        """An error that is no client's fault, for the operator."""
+        _log.error("unexpected: %s", "".join(traceback.format_exception(error)))
+
+    # Adoption.
+
+    async def _adopt_all(self) -> None:
+        table = storage.sessions
+        rows = await self.store.all(sa.select(table).where(table.c.state.in_(LIVING)))
+        for row in rows:
+            self._live[row["id"]] = LiveSession(self, dict(row["data"]))
+        await self._remove_orphans()
+        await asyncio.gather(*(session.adopt() for session in list(self._live.values())))
+        await self._close_trails()
+
+    async def _remove_orphans(self) -> None:
+        """Sandboxes of this service that no row names."""
+        host = self.host_of("default")
+        for facts in await to_thread.run_sync(kept.facts, host):
+            if facts["metadata"].get("service") == self.database_id and facts["id"] not in self._live:
+                await self.remove_sandbox("default", facts["id"])
+
+    async def _close_trails(self) -> None:
+        """Give an `end` to each `start` in the trails whose server was killed before it wrote one."""
+        alive = {command.id for session in self._live.values() for command in session.commands.values()}
+        for tenant in self.keys.tenants:
+            trail = self.trail(tenant)
+            await to_thread.run_sync(trail.flush)
+            starts, ends = await to_thread.run_sync(audit.runs, trail.where)
+            for run in starts.keys() - ends - alive:
+                row = await self.store.get(storage.commands, run)
+                result = (row["data"]["command"]["result"] if row is not None else None) or {}
+                trail.note(
+                    "end", session=starts[run].get("session"), run=run, digest=starts[run].get("digest"),
+                    cause=result.get("cause", "sandbox_lost"), exit_code=result.get("exit_code"),
+                    duration=result.get("duration"),
+                )  # fmt: skip
+
+    async def remove_sandbox(self, tenant: str, id: str) -> None:
+        """Remove whatever is left of a sandbox, attached or not."""
+        await to_thread.run_sync(self._remove_sandbox, self.host_of(tenant), id)
+
+    def _remove_sandbox(self, host: Host, id: str) -> None:
+        engine: Engine = host.connect()
+        path = host.run_root / id
+        facts = rundir.read_session(path) or {}
+        for name in {str(facts.get("container") or ""), f"belljar-{id}"} - {""}:
+            with contextlib.suppress(BelljarError):
+                engine.destroy(name)
+        if path.exists():
+            rundir.remove_run_dir(path)
+
+    # Every moment.
+
+    async def _tick(self) -> None:
+        for session in list(self._live.values()):
+            try:
+                await session.tick()
+            except BelljarError as error:
+                self.report(error)
+
+    async def _sweep(self) -> None:
+        """Forget what is over."""
+        now = time.time()
+        table = storage.sessions
+        gone = await self.store.all(
+            sa.select(table.c.id).where(table.c.state == "ended", table.c.ended < now - SHOWN_AFTER_END)
+        )
+        for row in gone:
+            await self._forget(row["id"])
+        await self.store.run(
+            sa.delete(storage.answers).where(storage.answers.c.created < now - ANSWERS_KEPT),
+            sa.delete(storage.logins).where(storage.logins.c.expires < now),
+            sa.delete(storage.links).where(storage.links.c.expires < now),
+        )
+        await self.approvals.expire()
+        await self.keys.note_use()
+
+    async def _forget(self, id: str) -> None:
+        self._live.pop(id, None)
+        await self.store.run(
+            sa.delete(storage.commands).where(storage.commands.c.session == id),
+            sa.delete(storage.approvals).where(storage.approvals.c.session == id),
+            sa.delete(storage.sessions).where(storage.sessions.c.id == id),
+        )
+        await to_thread.run_sync(lambda: shutil.rmtree(self.state / "output" / id, ignore_errors=True))
+
+    # What a key may see.
+
+    def live(self, id: str) -> LiveSession | None:
+        return self._live.get(id)
+
+    def own(self, session: LiveSession) -> None:
+        self._live[session.id] = session
+
+    @property
+    def living(self) -> list[LiveSession]:
+        return [session for session in self._live.values() if not session.is_over]
+
+    async def session_row(self, key: Key, id: str) -> Row:
+        """404 unless this key may see it."""
+        row = await self.store.get(storage.sessions, id)
+        if row is None or not key.sees(row["tenant"], row["path"]):
+            raise Problem("session_not_found", "there is no such session")
+        return row
+
+    async def session_for(self, key: Key, id: str) -> dict[str, Any]:
+        session = self._live.get(id)
+        if session is not None and key.sees(session.tenant, session.path):
+            return session.as_dict()
+        return dict((await self.session_row(key, id))["data"]["session"])
+
+    async def live_for(self, key: Key, id: str) -> LiveSession:
+        """The session, if this server has it; else what its row says, ended."""
+        session = self._live.get(id)
+        if session is None:
+            row = await self.session_row(key, id)
+            session = LiveSession(self, dict(row["data"]))
+            if session.is_over:
+                self._live[id] = session
+        if not key.sees(session.tenant, session.path):
+            raise Problem("session_not_found", "there is no such session")
+        return session
+
+    async def command_for(self, key: Key, session: LiveSession, id: str) -> Command:
+        command = session.commands.get(id) or self.recently.get(id)
+        if command is None:
+            row = await self.store.get(storage.commands, id)
+            if row is None:
+                raise Problem("not_found", "there is no such command")
+            command = Command(self, session, dict(row["data"]))
+            if command.is_over:
+                command.ended.set()
+                self.recently.keep(command)
+        if command.session.id != session.id:
+            raise Problem("not_found", "there is no such command")
+        return command
+
+    def shown_session(self, row: Row) -> dict[str, Any]:
+        session = self._live.get(row["id"])
+        return session.as_dict() if session is not None else dict(row["data"]["session"])
+
+    def shown_command(self, row: Row) -> dict[str, Any]:
+        session = self._live.get(row["session"])
+        command = session.commands.get(row["id"]) if session is not None else None
+        return command.as_dict() if command is not None else dict(row["data"]["command"])
+
+    async def sessions_for(self, key: Key) -> list[dict[str, Any]]:
+        """All that this key may see, newest first."""
+        table = storage.sessions
+        rows = await self.store.all(
+            sa.select(table).where(visible(table, key)).order_by(table.c.created.desc(), table.c.id.desc())
+        )
+        return [self.shown_session(row) for row in rows]
+
+    async def commands_for(self, key: Key, session: str) -> list[dict[str, Any]]:
+        table = storage.commands
+        rows = await self.store.all(
+            sa.select(table).where(table.c.session == session).order_by(table.c.created.desc(), table.c.id.desc())
+        )
+        return [self.shown_command(row) for row in rows]
+
+    async def approvals_for(self, key: Key, state: str = "waiting", session: str = "") -> list[dict[str, Any]]:
+        table = storage.approvals
+        chosen = sa.select(table).where(visible(table, key))
+        if state:
+            chosen = chosen.where(table.c.state == state)
+        if session:
+            chosen = chosen.where(table.c.session == session)
+        rows = await self.store.all(chosen.order_by(table.c.created.desc(), table.c.id.desc()))
+        return [dict(row["data"]) for row in rows]
+
+    @contextlib.asynccontextmanager
+    async def admission(self, tenant: str) -> Any:
+        """One decision about a quota of a tenant at a time, on all servers."""
+        async with self._admission, self.store.locked(f"quota {tenant}"):
+            yield
+
+
+def visible(table: sa.Table, key: Key) -> sa.ColumnElement[bool]:
+    """The rows that a key may see."""
+    mine = table.c.tenant == key.tenant
+    return mine if key.reach == "tenant" else sa.and_(mine, table.c.path.startswith(key.path, autoescape=True))

@@ -1,0 +1,454 @@
+"""The life of a session: queued → starting → verifying → ready (⇄ paused) → ended.
+
+A session is a *kept* sandbox (`Session(keep=True)`), so it ends with no server. Its row is written before the sandbox
+is made and says how far it came: after a crash one that was ready is attached, one that was not is made again.
+
+What ends a session: DELETE, its lease (`expires`, moved on by commands and requests), the hard end that its key's quota
+sets (`lifetime`), or the loss of its sandbox. Readiness is the link's heartbeat, not a row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from anyio import to_thread
+
+from belljar.errors import BelljarError, PolicyDenied, SandboxLost
+from belljar.limits import Limits
+from belljar.session.conclusion import Conclusion
+from belljar.session.judging import judged, load
+from belljar.session.result import Surroundings
+from belljar.session.session import Session
+from belljar.surfaces.http import audit, storage
+from belljar.surfaces.http.approvals import remembered, restored
+from belljar.surfaces.http.commands import Command
+from belljar.surfaces.http.events import Signal
+from belljar.surfaces.http.problems import Problem, problem_of
+
+if TYPE_CHECKING:
+    from belljar.policy import Verdict
+    from belljar.session.named_shell import NamedShell
+    from belljar.session.result import Result
+    from belljar.surfaces.http.service import Service
+
+READY_PATIENCE = 30.0  # how long a request waits for a session that is starting
+RESTART_LEASE = 3600.0  # the least that a sandbox outlives a server
+SAVE_EVERY = 5.0  # seconds between notes of a lease that commands extend
+PING_EVERY = 10.0
+PING_SECONDS = 15.0
+LIVING = ("queued", "pulling", "starting", "verifying", "ready", "paused")
+
+
+class SharedShell:
+    """A named shell, which its commands take in turn."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.turn = asyncio.Lock()
+        """Held by the command that runs; the others queue."""
+        self._named: NamedShell | None = None
+
+    def named(self, box: Session) -> NamedShell:
+        self._named = self._named or box.named_shell(self._name)
+        return self._named
+
+
+class LiveSession:
+    """One session of this server."""
+
+    def __init__(self, service: Service, row: dict[str, Any]) -> None:
+        self._service = service
+        self.data: dict[str, Any] = row["session"]
+        self.path: str = row["path"]
+        self.ends_at: float | None = row["ends_at"]
+        """The hard end."""
+        self.remembered: dict[str, Any] = row["remembered"]
+        """Approvals for the session."""
+        self.cause = audit.Cause(*row["cause"])
+        self.commands: dict[str, Command] = {}
+        """Those that have not ended."""
+        self.changed = Signal()
+        self.box: Session | None = None
+        self.is_ending = False
+        self._shells: dict[str, SharedShell] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._saved = time.monotonic()
+        self._pinged = time.monotonic()
+        self._ending = asyncio.Lock()
+        self.review = asyncio.Lock()
+        """One apply, undo or discard at a time."""
+
+    @property
+    def id(self) -> str:
+        return str(self.data["id"])
+
+    @property
+    def tenant(self) -> str:
+        return str(self.data["tenant"])
+
+    @property
+    def state(self) -> str:
+        return str(self.data["state"])
+
+    @property
+    def is_over(self) -> bool:
+        return self.state == "ended"
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**self.data["limits"])
+
+    def as_dict(self) -> dict[str, Any]:
+        running = [command for command in self.commands.values() if command.state == "running"]
+        waiting = [command for command in self.commands.values() if command.state == "waiting"]
+        current = running[0] if running else None
+        shown = (
+            {"id": current.id, "command": current.data["command"], "started": current.data["started"]}
+            if current
+            else None
+        )
+        return {**self.data, "current": shown, "running": len(running), "waiting": len(waiting)}
+
+    # Storing it.
+
+    @property
+    def row(self) -> dict[str, Any]:
+        limits = self.data["limits"]
+        return {
+            "id": self.id, "tenant": self.tenant, "path": self.path, "state": self.state,
+            "owner": self._service.id, "created": self.data["created"], "ended": self.data["ended"] or 0.0,
+            "memory": limits["memory"] or 0, "cpus": limits["cpus"] or 0, "disk": limits["disk"] or 0,
+            "data": {
+                "session": {**self.data, "current": None, "running": 0, "waiting": 0, "listening": []},
+                "path": self.path, "ends_at": self.ends_at, "remembered": self.remembered,
+                "cause": [self.cause.key, self.cause.name, self.cause.request_id],
+            },
+        }  # fmt: skip
+
+    async def insert(self, *more: storage.Statement) -> None:
+        await self._service.store.run(sa.insert(storage.sessions).values(**self.row), *more)
+        self.publish()
+
+    async def save(self, **changes: Any) -> None:
+        self.data.update(changes)
+        self._saved = time.monotonic()
+        row = self.row
+        await self._service.store.update(storage.sessions, row.pop("id"), **row)
+        self.publish()
+        self.changed.fire()
+
+    def publish(self) -> None:
+        self._service.events.put("sessions", self.as_dict(), self.tenant, self.path)
+
+    # Starting.
+
+    def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._start())
+
+    async def _start(self) -> None:
+        audit.set_cause(self.cause)
+        try:
+            await self.save(state="starting")
+            box = await self._made()
+        except asyncio.CancelledError:
+            raise
+        except BelljarError as error:
+            await self._ended("failed", problem_of(error))
+            self._service.metrics.session_created("failed")
+            return
+        except Exception as error:
+            self._service.report(error)
+            await self._ended("failed", Problem("failed", "the service failed to start this session"))
+            return
+        if self.is_ending:
+            await box.stop()
+            return
+        self.box = box
+        restored(box.approvals, self.remembered)
+        self._service.metrics.session_created("ready", time.time() - self.data["created"])
+        await self.save(state="ready", started=time.time())
+        self.touch()
+
+    async def _made(self) -> Session:
+        await to_thread.run_sync(self._make_workspace)
+        box = Session(self.workspace, **self._options, keep=True, id=self.id, lease=self.init_lease)
+        return await box.open()
+
+    @property
+    def workspace(self) -> Path:
+        return self._service.workspace_of(self.tenant, self.id, self.data["workspace"])
+
+    def _make_workspace(self) -> None:
+        self.workspace.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def init_lease(self) -> float:
+        return max(float(self.data["lease"]), RESTART_LEASE)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        data = self.data
+        names = ("image", "policy", "changes", "checkpoints", "env", "root", "debug")
+        return {
+            **{name: data[name] for name in names}, "limits": self.limits, "network": network_of(data["network"]),
+            "approve": self._approve, "host": self._service.host_of(self.tenant),
+            "metadata": {"service": self._service.database_id},
+        }  # fmt: skip
+
+    async def _approve(self, verdict: Verdict) -> bool | None:
+        return await self._service.approvals.ask(self, verdict)
+
+    # After a restart.
+
+    async def adopt(self) -> None:
+        """Take over the session from the server that had it: attach its sandbox, go on with its commands."""
+        rows = await self._service.store.all(
+            sa.select(storage.commands).where(
+                storage.commands.c.session == self.id, storage.commands.c.state != "ended"
+            )
+        )
+        for row in sorted(rows, key=lambda row: float(row["created"])):
+            self.commands[row["id"]] = Command(self._service, self, dict(row["data"]))
+        if self.state not in ("ready", "paused"):
+            await self._service.remove_sandbox(self.tenant, self.id)
+            self.begin()
+            held = {}
+        else:
+            try:
+                self.box = await self._attached()
+                held = await self.box.held()
+            except BelljarError as error:
+                await self._lose(str(error))
+                return
+        for command in list(self.commands.values()):
+            await command.adopt(held.pop(command.id, None))
+        for known in held.values():  # their end was told already
+            known.forget()
+        await self.save()
+
+    async def _attached(self) -> Session:
+        box = await Session.attach(
+            self.id, policy=self.data["policy"], approve=self._approve, env=self.data["env"],
+            host=self._service.host_of(self.tenant),
+        )  # fmt: skip
+        restored(box.approvals, self.remembered)
+        return box
+
+    # Using it.
+
+    def touch(self) -> None:
+        """Somebody uses it: its lease begins anew."""
+        self._extend(time.time() + self.data["lease"])
+
+    def _extend(self, to: float) -> None:
+        to = min(to, self.ends_at) if self.ends_at is not None else to
+        if self.data["expires"] is None or to > self.data["expires"]:
+            self.data["expires"] = to
+
+    async def when_ready(self) -> Session:
+        """The open sandbox, once there is one; SandboxLost when there will be none."""
+        while self.state != "ready" or self.box is None:
+            if self.is_over or self.is_ending:
+                raise SandboxLost("the session ended")
+            await self.changed.wait(5)
+        return self.box
+
+    async def usable(self) -> Session:
+        """For a request: waits a while for the start, and begins the lease anew."""
+        if self.is_over or self.is_ending:
+            raise ended_problem()
+        retry = {"Retry-After": "1"}
+        if self.state == "paused":
+            raise Problem("not_ready", "the session is paused", headers=retry)
+        try:
+            async with asyncio.timeout(READY_PATIENCE):
+                box = await self.when_ready()
+        except TimeoutError:
+            raise Problem("not_ready", f"the session is {self.state}", headers=retry) from None
+        except SandboxLost:
+            raise ended_problem() from None
+        self.touch()
+        if not box.is_open:
+            raise ended_problem()
+        return box
+
+    def shell(self, name: str) -> SharedShell:
+        if name not in self._shells:
+            self._shells[name] = SharedShell(name)
+        return self._shells[name]
+
+    def _open_box(self) -> Session:
+        if self.box is None:
+            raise SandboxLost("the session ended")
+        return self.box
+
+    async def submit(self, command: Command, *statements: storage.Statement) -> None:
+        """Take a command; returns when it is stored (running, waiting or queued). PolicyDenied: nothing was made."""
+        if self.is_over or self.is_ending:
+            raise ended_problem()
+        command.first_statements = statements
+        shell = None if command.body["shell"] is None else self.shell(command.body["shell"])
+        self.commands[command.id] = command
+        try:
+            if self.state != "ready" or (shell is not None and shell.turn.locked()):
+                if shell is None:
+                    await self._refuse_denied(command.body)
+                await command.save()
+        except BaseException:
+            self.commands.pop(command.id, None)
+            raise
+        command.begin()
+        await command.settled
+
+    async def _refuse_denied(self, body: dict[str, Any]) -> None:
+        """A command that has to wait for the sandbox is denied at once if it will be."""
+        policy = await to_thread.run_sync(load, self.data["policy"])
+        env = {**self.data["env"], **body["env"]}
+        verdict = await judged(policy, body["command"], env=env, staged=self.data["changes"] == "staged")
+        if verdict.decision == "deny":
+            self._service.trail(self.tenant).note("verdict", session=self.id, verdict=verdict)
+            raise PolicyDenied(verdict)
+
+    def forget_command(self, command: Command) -> None:
+        self.commands.pop(command.id, None)
+        self.touch()
+        self.publish()
+
+    def record_end(self, command: Command, result: Result) -> None:
+        """The `end` in the audit trail; the `start` was written by the command itself."""
+        with audit.caused_by(command.cause):
+            self._service.trail(self.tenant).note(
+                "end", session=self.id, run=command.id, digest=command.digest, cause=result.cause,
+                exit_code=result.exit_code, duration=result.duration,
+            )  # fmt: skip
+
+    def lost_conclusion(self, started: float) -> Conclusion:
+        return Conclusion(Surroundings(self.data["network"], self.limits, self.data["image"]), started)
+
+    async def remember(self, verdict: Verdict) -> None:
+        """An approval that holds for the session."""
+        if self.box is not None:
+            self.box.approvals.remember(verdict, "session")
+            self.remembered = remembered(self.box.approvals)
+            await self.save()
+
+    async def pause(self, *, paused: bool) -> None:
+        if paused == (self.state == "paused"):
+            return
+        box = await self.usable() if paused else self._open_box()
+        for held in (await box.held()).values():
+            held.signal(19 if paused else 18)
+        await self.save(state="paused" if paused else "ready", paused=paused)
+
+    # Watching it.
+
+    async def tick(self) -> None:
+        """Called every moment: the lease, the heartbeat, what it listens on."""
+        now = time.time()
+        if self.is_over or self.is_ending:
+            return
+        if any(command.state == "running" for command in self.commands.values()):
+            self.touch()
+        if (self.data["expires"] is not None and now >= self.data["expires"]) or (
+            self.ends_at is not None and now >= self.ends_at
+        ):
+            await self.end("expired")
+        elif self.box is not None and not self.box.is_open:
+            await self._lose("the sandbox went away")
+        elif self.box is not None and self.state == "ready":
+            await self._look(self.box)
+
+    async def _look(self, box: Session) -> None:
+        if time.monotonic() - self._saved > SAVE_EVERY:
+            await self.save()
+        if time.monotonic() - self._pinged > PING_EVERY:
+            self._pinged = time.monotonic()
+            with contextlib.suppress(BelljarError, TimeoutError):
+                async with asyncio.timeout(PING_SECONDS):
+                    await box.ping()
+                    self.data["listening"] = list(await box.listening())
+
+    # The end.
+
+    async def end(self, reason: str) -> None:
+        """End it; returns when nothing of it runs any more."""
+        async with self._ending:
+            if self.is_over:
+                return
+            self.is_ending = True
+            self.changed.fire()
+            if self._task is not None and self.box is None:
+                self._task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await self._task
+            await self._kill_commands()
+            box = self.box
+            if box is not None:
+                with contextlib.suppress(BelljarError):
+                    await box.stop()
+            else:
+                await self._service.remove_sandbox(self.tenant, self.id)
+            await self._ended(reason)
+
+    async def _kill_commands(self) -> None:
+        ending = [command.kill(0.0) for command in self.commands.values()]
+        for outcome in await asyncio.gather(*ending, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, Problem | BelljarError):
+                self._service.report(outcome)
+
+    async def _lose(self, why: str) -> None:
+        async with self._ending:
+            if self.is_over:
+                return
+            box, self.box = self.box, None
+            if box is not None:
+                with contextlib.suppress(BelljarError):
+                    await box.stop()
+            await self._service.remove_sandbox(self.tenant, self.id)
+            await self._ended("lost", Problem("sandbox_lost", why))
+
+    async def _ended(self, reason: str, error: Problem | None = None) -> None:
+        self.is_ending = True
+        told = error.as_dict() if error is not None else None
+        for command in list(self.commands.values()):
+            command.abandon()
+            await command._lost(SandboxLost("the session ended"))
+        await self._service.approvals.cancel_of(self.id)
+        await self.save(
+            state="ended", reason=reason, error=told, ended=time.time(), paused=False, listening=[],
+        )  # fmt: skip
+        self.box = None
+        await self._service.links.end_of(self.id)
+        if self.data["workspace"] is None:
+            await to_thread.run_sync(lambda: shutil.rmtree(self.workspace, ignore_errors=True))
+
+    def leave(self) -> None:
+        """This server stops; the session runs on."""
+        for command in self.commands.values():
+            command.abandon()
+        if self._task is not None:
+            self._task.cancel()
+        if self.box is not None and self.box.is_open:
+            self.box.sandbox.disconnect()
+
+
+def ended_problem() -> Problem:
+    return Problem("session_ended", "the session has ended")
+
+
+def network_of(network: Any) -> Any:
+    """The network of the core for that of a body."""
+    if isinstance(network, str):
+        return network
+    from belljar.network.allow import Allow
+
+    return Allow(*network["allow"], presets=tuple(network["presets"]), ask_hosts=network["ask_hosts"])
+
+
+__all__ = ["LIVING", "LiveSession", "PolicyDenied", "ended_problem"]
