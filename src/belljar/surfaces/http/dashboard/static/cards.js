@@ -5,7 +5,7 @@
  * While the pointer or the focus is in the list nothing moves at all: new cards go below, decided ones stay.
  */
 import { $, $$, ask, complain, copyOf, h, setAttribute, setText } from "./dom.js";
-import { approvals, isLive, may, nameOfId, now, on } from "./live.js";
+import { approvals, isLive, known, may, nameOfId, now, on } from "./live.js";
 import { clock, compare, marked, number, oneLine, outcome, RISKS, shown } from "./present.js";
 
 const GUARD = 500;
@@ -103,7 +103,7 @@ function drawEffects(place, effects) {
 const mine = (item) => !only || item.session === only;
 
 export function render() {
-  if (!list) return;
+  if (!list || !known.has("approvals")) return;
   guarded(() => {
     for (const item of inOrder([...approvals.values()].filter(mine))) update(item);
     for (const card of cards.values()) if (isLive() && !approvals.has(card.item.id) && card.state !== "decided") look(card);

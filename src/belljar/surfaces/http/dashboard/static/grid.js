@@ -4,7 +4,7 @@
  * Cells change at once. The order is made anew at most every five seconds, and never under a pointer or a focus.
  */
 import { $, $$, copyOf, h, setAttribute, setText } from "./dom.js";
-import { now, on, sessions, waiting } from "./live.js";
+import { known, now, on, sessions, waiting } from "./live.js";
 import { badges, clock, commandText, compare, doing, MARKS, nameOf, oneLine, outputText, rank, size, status } from "./present.js";
 
 const REORDER = 5000;
@@ -80,16 +80,17 @@ function leaves(session, word) {
   return SHOWS[word].includes(status(session));
 }
 
-const known = (word) => [...sessions.values()].filter((session) => present(session) && finds(session) && leaves(session, word));
+const left = (word) => [...sessions.values()].filter((session) => present(session) && finds(session) && leaves(session, word));
 const matching = () => order.filter((id) => sessions.has(id) && present(sessions.get(id)) && finds(sessions.get(id)) && leaves(sessions.get(id), show));
 
-export function render(now_ = false) {
+export function render(anew = false) {
+  if (!known.has("sessions")) return;
   const held = pointerOver || body.contains(document.activeElement);
   for (const session of sessions.values()) sample(session);
-  if (now_ || (!held && Date.now() - orderedAt >= REORDER)) reorder();
+  if (anew || (!held && Date.now() - orderedAt >= REORDER)) reorder();
   else order.push(...[...sessions.keys()].filter((id) => !rows.has(id) && !order.includes(id)));
   const ids = matching().slice(0, most);
-  if (held && !now_) for (const row of allRows()) if (!ids.includes(idOf(row))) ids.splice(allRows().indexOf(row), 0, idOf(row));
+  if (held && !anew) for (const row of allRows()) if (!ids.includes(idOf(row))) ids.splice(allRows().indexOf(row), 0, idOf(row));
   arrange(ids);
   for (const id of ids) if (sessions.has(id)) draw(id);
   counts();
@@ -123,9 +124,9 @@ function draw(id) {
   const word = status(session);
   const asked = word === "waiting" ? waiting().find((each) => each.session === id) : null;
   const does = doing(session, asked);
-  const known = rows.get(id);
-  known.since = word === "ended" ? null : does.since;
-  known.until = session.state === "ended" ? null : session.expires;
+  const entry = rows.get(id);
+  entry.since = word === "ended" ? null : does.since;
+  entry.until = session.state === "ended" ? null : session.expires;
   row.className = `state-${word}`;
   setText($("[data-f=mark]", row), MARKS[word]);
   setText($("[data-f=word]", row), word === "starting" ? `${word} · ${session.state}` : word);
@@ -175,6 +176,7 @@ function times(id, at) {
 }
 
 function tick() {
+  if (!known.has("sessions")) return;
   const at = now();
   for (const row of allRows()) if (rows.has(idOf(row))) times(idOf(row), at);
   if (order.length !== sessions.size || allRows().some((row) => sessions.get(idOf(row))?.state === "ended")) render();
@@ -186,7 +188,7 @@ function tick() {
 function counts() {
   for (const button of $$("#show button")) {
     const word = button.dataset.show;
-    setText($("b", button), String(word === "waiting" ? waiting().length : known(word).length));
+    setText($("b", button), String(word === "waiting" ? waiting().length : left(word).length));
     setAttribute(button, "aria-pressed", word === show);
   }
   const rows = allRows().length;

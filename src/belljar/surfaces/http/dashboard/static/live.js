@@ -29,7 +29,8 @@ const emit = (what, ...said) => listeners[what].forEach((listener) => listener(.
 let port;
 let live = false;
 let ever = false;
-let counted = false;
+/** Topics that have had their snapshot: before it, a screen keeps what the server wrote. */
+export const known = new Set();
 let topics = ["approvals", "sessions"];
 const began = Date.now();
 
@@ -88,7 +89,7 @@ function hear(said) {
   const store = stores[said.topic];
   if (!store) return;
   if (said.snapshot) {
-    counted ||= said.topic === "approvals";
+    known.add(said.topic);
     store.clear();
     for (const item of said.snapshot) store.set(item.id ?? item.seq, item);
   } else {
@@ -126,7 +127,7 @@ function setLive(value, since) {
 
 /** Title and icon: visible in a row of tabs. */
 function headline() {
-  if (live && !counted) return;
+  if (live && !known.has("approvals")) return;
   const waits = live ? waiting().length : 0;
   const bare = root.dataset.title;
   setTitle(!live && ever ? `(!) ${bare}` : waits ? `(${waits}) ${bare}` : bare);

@@ -18,6 +18,7 @@ export function startPage(topics = []) {
 function bypass() {
   const bare = [...sessions.values()].filter((session) => session.bypass_until > now());
   const place = $("#bypass");
+  if (!place) return;
   place.hidden = !bare.length;
   if (!bare.length) return;
   const lines = bare.map((session) => {

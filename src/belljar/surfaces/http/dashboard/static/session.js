@@ -46,8 +46,8 @@ function draw() {
   const each = session();
   if (!each) return;
   const word = status(each);
-  setText($("[data-f=state]"), `${MARKS[word]} ${word === "starting" ? `${word} · ${each.state}` : word}`);
-  setText($("[data-f=left]"), each.state === "ended" ? "–" : clock(each.expires - now()));
+  setText($(".facts [data-f=state]"), `${MARKS[word]} ${word === "starting" ? `${word} · ${each.state}` : word}`);
+  setText($(".facts [data-f=left]"), each.state === "ended" ? "–" : clock(each.expires - now()));
   const paused = each.paused || each.state === "paused";
   setText($("#pause"), paused ? "Resume" : "Pause");
   for (const button of [$("#pause"), $("#stop")]) setAttribute(button, "aria-disabled", !isLive() || each.state === "ended" || button.dataset.barred === "1");
