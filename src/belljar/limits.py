@@ -173,13 +173,13 @@ class Limits:
         total, room = sum(getattr(self, name) for name in in_memory), int(self.memory * IN_MEMORY_SHARE)
         if total > room:
             raise LimitsError(
-                f"memory: /tmp, the home directory and /dev/shm are held in memory: together {_shown(total)}, which "
-                f"leaves too little of {_shown(self.memory)}; give more memory (at least "
-                f"{_shown(int(total / IN_MEMORY_SHARE) + 1)}) or less tmp, home and shm"
+                f"memory: /tmp, the home directory and /dev/shm are held in memory: together {size_text(total)}, which "
+                f"leaves too little of {size_text(self.memory)}; give more memory (at least "
+                f"{size_text(int(total / IN_MEMORY_SHARE) + 1)}) or less tmp, home and shm"
             )
         if self.inodes > self.memory // INODE_SIZE:
             raise LimitsError(
-                f"inodes: {self.inodes} files would not fit into {_shown(self.memory)} of memory; at most "
+                f"inodes: {self.inodes} files would not fit into {size_text(self.memory)} of memory; at most "
                 f"{self.memory // INODE_SIZE}"
             )
 
@@ -187,7 +187,7 @@ class Limits:
         return asdict(self)
 
 
-def _shown(size: int) -> str:
+def size_text(size: int) -> str:
     return f"{size / (1 << 20):.4g} MiB" if size < 1 << 30 else f"{size / (1 << 30):.4g} GiB"
 
 
@@ -203,7 +203,7 @@ def checked(name: str, given: Any) -> int | float:
         raise LimitsError(f"{name}: {error}") from None
     if not least <= value <= most or not isfinite(value):
         bound = least if value < least else most
-        shown = _shown(int(bound)) if read is parse_size and isfinite(bound) else bound
+        shown = size_text(int(bound)) if read is parse_size and isfinite(bound) else bound
         bounds = f"at least {shown}" if value < least else f"at most {shown}"
         raise LimitsError(f"{name}: {given} is out of bounds; {bounds}")
     return value

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio import to_thread
 
 import belljar
 from belljar import Limits, Pool, Session
-from belljar.errors import ImageMissing, UsageError
+from belljar.errors import EngineError, ImageMissing, UsageError
 from belljar.session import pool as pools
 
 
@@ -151,3 +152,50 @@ async def test_a_pool_that_cannot_be_filled_says_why(workspace: Path) -> None:
     async with Pool(workspace, size=1, image="no/such:image") as pool:
         with anyio.fail_after(120), pytest.raises(ImageMissing):
             await pool.ready()
+
+
+async def test_a_pool_without_memory_for_its_sandboxes_says_so(workspace: Path) -> None:
+    async with Pool(workspace, size=1, limits=Limits(memory="900g")) as pool:
+        with pytest.raises(EngineError, match=r"may use 900\.?0* ?GiB of memory"), anyio.fail_after(60):
+            await pool.ready()
+
+
+async def test_a_launch_that_fails_in_any_way_is_told_and_not_repeated_at_once(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that was not foreseen once made 19,545 launches in a second, and told nobody."""
+    launches = 0
+
+    async def launch(*_: object) -> None:
+        nonlocal launches
+        launches += 1
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr(pools.Sandbox, "launch", launch)
+    async with Pool(workspace, size=1) as pool:
+        with pytest.raises(KeyError, match="a fault of ours"), anyio.fail_after(60):
+            await pool.ready()
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()
+        assert launches == 1
+
+
+async def test_who_waits_for_a_pool_that_closes_is_told(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = anyio.Event()
+
+    async def launch(*_: object) -> None:
+        await go.wait()
+        raise UsageError("closed before")
+
+    monkeypatch.setattr(pools.Sandbox, "launch", launch)
+    monkeypatch.setattr(pools, "RETRY_SECONDS", 0.0)
+    async with anyio.create_task_group() as tasks:
+
+        async def wait(pool: Pool) -> None:
+            with pytest.raises(UsageError, match="not open"), anyio.fail_after(60):
+                await pool.ready()
+            go.set()
+
+        async with Pool(workspace, size=1) as pool:
+            tasks.start_soon(wait, pool)
+            await anyio.wait_all_tasks_blocked()

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import anyio
 
-from belljar.errors import BelljarError, SandboxLost, UsageError, WorkspaceError
-from belljar.limits import parse_size
+from belljar.errors import EngineError, SandboxLost, UsageError, WorkspaceError
+from belljar.limits import parse_size, size_text
 from belljar.options import PUBLIC, known, seconds, whole
 from belljar.patience import stretched
 from belljar.sandbox.sandbox import Sandbox
@@ -42,6 +42,7 @@ FILLERS = 4  # starts in flight per pool
 QUIET_SECONDS = 0.15  # without a claim for so long, a burst is over
 PATIENCE_SECONDS = 1.0  # the same while a claimed sandbox is in use; the refill waits at most twice this
 MOST_WAITING = 100_000
+NOT_OPEN = "this pool is not open; write `async with belljar.Pool(...) as pool:`"
 NOT_POOLED = frozenset(("workspace", "keep", "id"))
 
 
@@ -84,7 +85,7 @@ class Pool:
         self._in_use = 0
         self._timer: asyncio.TimerHandle | None = None
         self._change = asyncio.Event()
-        self._failure: BelljarError | None = None
+        self._failure: Exception | None = None
         self._closed = True
         self._drained = False
         self._watch: asyncio.Task[None] | None = None
@@ -103,6 +104,7 @@ class Pool:
 
     async def __aexit__(self, *_: object) -> None:
         self._closed = True
+        self._change.set()
         self.host.pools.remove(self)
         await see_through(self._end_all())
 
@@ -126,15 +128,19 @@ class Pool:
         return len(self._ready)
 
     async def ready(self) -> None:
-        """Wait until the pool is full; raises the engine's error if it cannot be filled: `await pool.ready()`."""
-        if self._closed:
-            raise UsageError("this pool is not open; write `async with belljar.Pool(...) as pool:`")
+        """Wait until the pool is full; raises what keeps it from being filled: `await pool.ready()`."""
+        self._check_open()
         while len(self._ready) < self.size:
+            self._change.clear()
+            self._fill()
             if self._failure is not None:
                 raise self._failure
-            self._fill()
-            self._change.clear()
             await self._change.wait()
+            self._check_open()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError(NOT_OPEN)
 
     @contextlib.asynccontextmanager
     async def session(self, **options: Unpack[ClaimOptions]) -> AsyncIterator[Session]:
@@ -143,8 +149,7 @@ class Pool:
         async with pool.session(policy="strict") as box: ...
         """
         known(options, ClaimOptions.__annotations__.keys(), "Pool.session")
-        if self._closed:
-            raise UsageError("this pool is not open; write `async with belljar.Pool(...) as pool:`")
+        self._check_open()
         given: Any = options
         live = {**self._live, **{name: given[name] for name in ("approve", "audit") if name in given}}
         own = replace(self.options, **{name: given[name] for name in ("policy", "env") if name in given})
@@ -213,26 +218,30 @@ class Pool:
         self._drained = False
         lacking = self.size - len(self._ready) - len(self._filling)
         for _ in range(min(lacking, FILLERS - len(self._filling))):
-            if self._closed or not _memory_left(self.options.limits.memory):
+            if self._closed:
+                return
+            self._failure = _memory_lacking(self.options.limits.memory)
+            if self._failure is not None:
+                self._change.set()
                 return
             task = asyncio.get_running_loop().create_task(self._add())
             self._filling.add(task)
             task.add_done_callback(self._added)
 
     async def _add(self) -> None:
+        """Launch one. Whatever keeps it from starting is told to who waits, and the next start waits a while."""
         try:
             sandbox = await Sandbox.launch(self.options, self.host)
-        except BelljarError as failure:
+            self._failure = None
+            if self._closed or self._drained or len(self._ready) >= self.size:
+                await sandbox.destroy()
+            else:
+                self._ready.append(sandbox)
+            self._change.set()
+        except Exception as failure:
             self._failure = failure
             self._change.set()
             await asyncio.sleep(RETRY_SECONDS)
-            return
-        self._failure = None
-        if self._closed or self._drained or len(self._ready) >= self.size:
-            await sandbox.destroy()
-        else:
-            self._ready.append(sandbox)
-        self._change.set()
 
     def _added(self, task: asyncio.Task[None]) -> None:
         self._filling.discard(task)
@@ -246,6 +255,7 @@ class Pool:
             await asyncio.sleep(max(0.05, self._claimed + self.idle - time.monotonic()))
             if time.monotonic() - self._claimed >= self.idle and not self._drained:
                 self._drained = True
+                self._change.set()
                 await self._destroy_all(self._ready)
 
     async def _destroy_used(self) -> None:
@@ -280,11 +290,16 @@ async def _is_usable(sandbox: Sandbox) -> bool:
     return False
 
 
-def _memory_left(need: int) -> bool:
-    """Whether the host has memory for one more sandbox that uses all of its limit."""
+def _memory_lacking(need: int) -> EngineError | None:
+    """What to say if the host has no memory for one more sandbox that uses all of its limit."""
     try:
         with open("/proc/meminfo") as table:
             available = next(int(line.split()[1]) << 10 for line in table if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
-        return True
-    return available > need + IDLE_COST
+        return None
+    if available > need + IDLE_COST:
+        return None
+    return EngineError(
+        f"the pool cannot be filled: a sandbox may use {size_text(need)} of memory, and this machine has "
+        f"{size_text(available)} left; ask for less with limits=belljar.Limits(memory=…)"
+    )
