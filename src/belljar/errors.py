@@ -30,10 +30,27 @@ from __future__ import annotations
 
 import errno as numbers
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
-if TYPE_CHECKING:
-    from belljar.policy import Verdict
+
+class Judged(Protocol):
+    """A `belljar.Verdict`, as errors know it: the policy is above this module."""
+
+    @property
+    def decision(self) -> str: ...
+    @property
+    def risk(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def rules(self) -> tuple[Any, ...]: ...
+    @property
+    def canonical(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def policy(self) -> str: ...
+    def as_dict(self, effects: bool = False) -> dict[str, Any]: ...
 
 
 def closest(name: str, names: Collection[str]) -> str | None:
@@ -119,7 +136,7 @@ class PolicyDenied(BelljarError):
     code = "policy_denied"
     exit_status = 126
 
-    def __init__(self, verdict: Verdict, *, declined: bool = False) -> None:
+    def __init__(self, verdict: Judged, *, declined: bool = False) -> None:
         unanswered = verdict.decision == "ask" and not declined
         super().__init__(f"{verdict.reason}{UNANSWERED}" if unanswered else verdict.reason)
         self.verdict = verdict

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, TypeVar
 import anyio
 from anyio import to_thread
 
-from belljar.errors import BelljarError, PolicyDenied, SandboxLost
-from belljar.policy import Policy, Verdict
+from belljar.errors import BelljarError, Judged, PolicyDenied, SandboxLost
+from belljar.policy import Policy
 from belljar.records import record
 from belljar.session.judging import judged
 from belljar.session.request import Request
@@ -257,7 +257,7 @@ class Tool(ABC):
             f"Invalid parameters: {messages}", code="invalid", problems=problems, metadata=Fields(errors=errors)
         )
 
-    async def refused(self, params: Any, verdict: Verdict) -> ToolResult:
+    async def refused(self, params: Any, verdict: Judged) -> ToolResult:
         why = "Command blocked for security reasons" if verdict.decision == "deny" else NOT_APPROVED
         message = f"{why}: {verdict.canonical}\n{verdict.reason}"
         return self.fail(message, code="policy_denied", metadata=Fields(verdict=verdict.as_dict()))

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import anyio
 from pydantic import Field
 
-from belljar.errors import BelljarError, CommandNotFound
-from belljar.policy import Policy, Verdict
+from belljar.errors import BelljarError, CommandNotFound, Judged
+from belljar.policy import Policy
 from belljar.session.judging import judged
 from belljar.session.result import Event, Output, Result, Started, decode
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
@@ -126,7 +126,7 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         log.error("Command validation failed: %s", "; ".join(problem.message for problem in problems))
         return super().invalid(problems)
 
-    async def refused(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
+    async def refused(self, params: ExecuteCommandParams, verdict: Judged) -> ToolResult:
         log.error("Command validation failed: %s", params.command)
         # The document's denylist has "bash -c" as if it were a program's name, so judge the words separately too.
         words = params.command.split()

@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from belljar.errors import BelljarError
+from belljar.errors import BelljarError, Judged
 from belljar.patterns import lazy_pattern
-from belljar.policy import Verdict
 from belljar.session.result import Result
 from belljar.tools.base import NOT_APPROVED, OUT_OF_MEMORY, Call, Command, Fields, Tool, ToolResult, why_failed
 from belljar.tools.filters import FilterConfig
@@ -86,7 +85,7 @@ Returns JSON: {"exit_code", "stdout", "stderr"}."""
             exit_code=result.exit_code, stderr=result.stderr,
         )  # fmt: skip
 
-    async def refused(self, params: RunCommandParams, verdict: Verdict) -> ToolResult:
+    async def refused(self, params: RunCommandParams, verdict: Judged) -> ToolResult:
         why = "Command blocked" if verdict.decision == "deny" else NOT_APPROVED
         message = f"{why}: {verdict.canonical}. {verdict.reason}"
         return RunCommandResult(

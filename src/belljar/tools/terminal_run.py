@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from belljar.policy import Verdict
+from belljar.errors import Judged
 from belljar.session.judging import judged
 from belljar.session.result import Output
 from belljar.tools.base import NOT_APPROVED, Call, Fields, Tool, ToolResult, shorten, why_failed
@@ -123,7 +123,7 @@ Use this to run builds, tests, scripts and tools of the project."""
     def fail(self, error: str, **more: Any) -> ToolResult:
         return TerminalResult(False, error=error, message=error, **more)
 
-    async def refused(self, params: Any, verdict: Verdict) -> ToolResult:
+    async def refused(self, params: Any, verdict: Judged) -> ToolResult:
         log.warning("Dangerous command blocked: %s", shorten(verdict.canonical))
         message = DANGEROUS if verdict.decision == "deny" else f"{NOT_APPROVED}."
         refusal = self.invalid([Problem("command", message, "DANGEROUS_COMMAND")])

@@ -37,7 +37,7 @@ from belljar.tasks import made_in_thread
 
 if TYPE_CHECKING:
     from belljar.session.background_shell import Shell
-    from belljar.surfaces.cli.run import EarlyLaunch
+    from belljar.surfaces.cli.early_launch import EarlyLaunch
     from belljar.surfaces.terminal.drawing import Drawing
 
 DETACHED_LEASE = 3600.0
@@ -45,9 +45,10 @@ DETACHED_LEASE = 3600.0
 GIVE_UP_SECONDS = 3.0  # after a signal that ends us; the last output of a killed command has arrived by then
 
 
-def run_and_show(args: Namespace, early: EarlyLaunch | None, gate: SignalGate, streams: Streams) -> int:
+def run_and_show(
+    args: Namespace, report: ci_report.Report, early: EarlyLaunch | None, gate: SignalGate, streams: Streams
+) -> int:
     log.configure(verbose=args.verbose)
-    report = ci_report.Report(args)
     staged = early.id if early is not None and args.changes == "staged" else None
     try:
         status, left = anyio.run(_run, args, report, early, gate, streams)

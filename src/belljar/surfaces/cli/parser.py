@@ -343,32 +343,26 @@ def _command_options(parser: Parser) -> None:
 def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
     """Parse, with the settings as defaults."""
     values = settings.load()
-    args = _parsed(only, argv, values)
+    parser = build(only)
+    args = _parsed(parser, argv, values)
     workspace = getattr(args, "workspace", None)
     if values and workspace is not None and (trusted := settings.load(workspace)) != values:
         console.note(f"{settings.user_file()} is inside the workspace, where commands can write it, and is not read")
-        values = trusted
-        args = _parsed(only, argv, values)
+        values, parser = trusted, build(only)
+        args = _parsed(parser, argv, values)
     settings.enforce(args, values)
     if getattr(args, "session", None) and hasattr(args, "policy"):
-        explicit = _explicit(only, argv)
+        settings.remove_defaults(parser)
+        explicit = set(vars(parser.parse_args(argv)))
         refuse_beside_session(explicit)
         args.policy_is_explicit = "policy" in explicit or ("policy" in values and values["policy"].enforced)
     return args
 
 
-def _parsed(only: str | None, argv: Sequence[str], values: dict[str, settings.Setting]) -> argparse.Namespace:
-    parser = build(only)
+def _parsed(parser: Parser, argv: Sequence[str], values: dict[str, settings.Setting]) -> argparse.Namespace:
     settings.apply(parser, values)
     args: argparse.Namespace = parser.parse_args(argv)
     return args
-
-
-def _explicit(only: str | None, argv: Sequence[str]) -> set[str]:
-    """The options that are given on the command line itself."""
-    parser = build(only)
-    settings.remove_defaults(parser)
-    return set(vars(parser.parse_args(argv)))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
