@@ -30,6 +30,7 @@ LAYERS = [
     {"options"},
     {"engines"},
     {"network", "staged", "codec"},
+    {"runs_later"},
     {"images", "link", "workspace", "policy", "audit"},
     {"user_namespace"},
     {"limits", "resources", "patience", "tasks", "toml_schema", "turns"},

@@ -52,7 +52,7 @@ async def test_files_that_a_command_plants_are_in_its_own_result_only(place: Pat
         assert await later("echo 22 > tools/pre-push; rm .vscode/tasks.json") == ("tools/pre-push",)
         assert await later("cd sub; git init -q; echo true > .git/hooks/pre-push") == ("sub/.git/hooks/pre-push",)
         bare = "git init -q --bare evil.git; echo true > evil.git/hooks/pre-receive"
-        assert await later(bare) == ("evil.git/hooks/pre-receive",)
+        assert await later(bare) == ("evil.git/HEAD", "evil.git/hooks/pre-receive")
         await box.discard()
         assert await later("true") == ()
         assert await later("ln -s /bin/sh .envrc") == (".envrc",)
@@ -71,8 +71,9 @@ class _Sandbox:
         self.asked: list[str] = []
 
     async def run(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
-        self.asked.append(argv[2])
-        answer = self.answers.get(argv[2], 2)
+        path = argv[1].removesuffix(".")
+        self.asked.append(path)
+        answer = self.answers.get(path, 2)
         if isinstance(answer, int):
             if answer == 0:
                 raise SandboxLost("gone")
@@ -92,17 +93,17 @@ def root(tmp_path: Path) -> Iterator[int]:
 async def test_directories_beyond_the_limit_are_reported_and_searched_next_time(root: int) -> None:
     sandbox = _Sandbox({"": b""})
     files = CopiedRunFiles(root, [], Files(sandbox.run))
-    await files.look()
-    before = files.before()
+    await files.refresh()
+    before = files.before(look=False)
     names = [f"a{number:03}" for number in range(BELOW)]
     sandbox.answers[""] = b"".join(b"d 755 0 0 %s\0\0" % name.encode() for name in [*names, "evil.git"])
-    await files.look()
-    assert files.since(before) == (".",)
-    assert "evil.git/HEAD" not in sandbox.asked
-    before = files.before()
-    await files.look()
-    assert files.since(before) == ()
-    assert "evil.git/HEAD" in sandbox.asked
+    await files.refresh()
+    assert files.since(before, look=False) == (".",)
+    assert "evil.git" not in sandbox.asked
+    before = files.before(look=False)
+    await files.refresh()
+    assert files.since(before, look=False) == ()
+    assert "evil.git" in sandbox.asked
 
 
 async def test_an_unreadable_directory_is_reported_and_a_lost_sandbox_keeps_the_last_state(root: int) -> None:
@@ -110,16 +111,16 @@ async def test_an_unreadable_directory_is_reported_and_a_lost_sandbox_keeps_the_
     answers: dict[str, bytes | int] = {"": top, ".git": b"d 755 0 0 hooks\0\0", ".git/hooks": b"f 755 0 0 pre-push\0\0"}
     sandbox = _Sandbox(answers)
     files = CopiedRunFiles(root, [], Files(sandbox.run))
-    await files.look()
-    before = files.before()
-    await files.look()
-    assert files.since(before) == ()
+    await files.refresh()
+    before = files.before(look=False)
+    await files.refresh()
+    assert files.since(before, look=False) == ()
     answers[".git/hooks"] = 13
     for _ in range(2):
-        await files.look()
-        assert files.since(before) == (".git/hooks/.",)
-        before = files.before()
+        await files.refresh()
+        assert files.since(before, look=False) == (".git/hooks/.",)
+        before = files.before(look=False)
     answers[""] = 0
-    await files.look()
-    assert files.since(before) == ()
+    await files.refresh()
+    assert files.since(before, look=False) == ()
     assert not [path for path in sandbox.asked if ".." in path]

@@ -74,9 +74,10 @@ REASONS = {
     "surfaces/cli/values.py": "a file of variables that the caller names",
     "surfaces/cli/prompt.py": OWN,
     "workspace/accounts.py": OWN,
-    "workspace/git_settings.py": OPERATOR,
+    "runs_later/git_settings.py": OPERATOR,
+    "runs_later/table.py": OWN,
     "workspace/beneath.py": DESCRIPTORS,
-    "workspace/host_run_files.py": DESCRIPTORS,
+    "runs_later/watch.py": DESCRIPTORS,
     "workspace/idmap.py": KERNEL,
     "tables.py": OWN,
     "user_namespace.py": KERNEL,
@@ -117,7 +118,7 @@ def test_every_module_with_a_stated_reason_exists() -> None:
 
 def test_modules_that_read_the_workspace_open_beneath_its_descriptor() -> None:
     """They read the workspace while commands change it, so they may not use paths at all."""
-    for name in ("workspace/cwd.py", "workspace/host_run_files.py", "workspace/survey.py", "surfaces/cli/ci_report.py"):
+    for name in ("workspace/cwd.py", "runs_later/watch.py", "workspace/survey.py", "surfaces/cli/ci_report.py"):
         text = (SOURCE / name).read_text()
         assert "belljar.workspace.beneath" in text, name
         assert "os.open(" not in text, name

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from belljar.runs_later.watch import Watch
 from belljar.sandbox.cgroup import oom_kills
 from belljar.sandbox.listening import Listening
 from belljar.workspace.beneath import Folder
-from belljar.workspace.host_run_files import HostRunFiles
 
 if TYPE_CHECKING:
     from belljar.sandbox.sandbox import Sandbox
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Aftermath:
-    def __init__(self, sandbox: Sandbox, run_files: HostRunFiles) -> None:
+    def __init__(self, sandbox: Sandbox, run_files: Watch) -> None:
         self._pid = sandbox.launched.pid if sandbox.engine.capabilities.sees_processes else None
         self.run_files = run_files
         """Another object once the workspace was mounted anew; what else is counted here goes on."""
@@ -25,8 +25,8 @@ class Aftermath:
         self._known_ports: frozenset[int] = frozenset()
 
     async def look(self, *, again: bool = True) -> None:
-        """For a copied workspace: ask the sandbox about the files that the host may run."""
-        await self.run_files.look(again=again)
+        """Look which files that the host may run were changed."""
+        await self.run_files.refresh(again=again)
 
     def new_oom_kills(self) -> int:
         """Processes that were killed for lack of memory since the last call."""
@@ -51,7 +51,7 @@ class Aftermath:
             self._listening.close()
 
 
-def run_files_of(sandbox: Sandbox, upper: Path | None = None, copied: Files | None = None) -> HostRunFiles:
+def run_files_of(sandbox: Sandbox, upper: Path | None = None, copied: Files | None = None) -> Watch:
     """The files that the host may run, where the sandbox writes them: in the workspace, in the `upper` directory of a
     staged session, or in a workspace that was `copied` into the sandbox."""
     workspace = sandbox.workspace
@@ -61,6 +61,6 @@ def run_files_of(sandbox: Sandbox, upper: Path | None = None, copied: Files | No
 
         return CopiedRunFiles(workspace.descriptor, repositories, copied)
     if upper is None:
-        return HostRunFiles(workspace.descriptor, repositories)
+        return Watch(workspace.descriptor, repositories)
     with Folder.at(upper) as folder:
-        return HostRunFiles(folder.descriptor, repositories)
+        return Watch(folder.descriptor, repositories, host=workspace.descriptor)

@@ -43,7 +43,7 @@ class Commands:
             command = await self.admit(command, checks.check(options, where, without))
         elif command.admitted_by is not self or options:
             raise UsageError("a Request takes no more options and runs only in the session that admitted it")
-        await self.inside.standstill.passed()
+        await self.inside.ready()
         return command
 
     async def admit(

@@ -65,13 +65,13 @@ class Conclusion:
     def begun(cls, inside: Inside, door: SessionDoor, verdict: Verdict, combined: bool = False) -> Conclusion:
         """Must be called before the command starts: notes which files the host may run now."""
         run_files = inside.aftermath.run_files
-        before = run_files.before(inside.is_busy)
+        before = run_files.before(inside.is_busy, look=False)
         return cls(
             inside.surroundings,
             time.time(),
             verdict,
             combined,
-            runs_later=lambda: run_files.since(before),
+            runs_later=lambda: run_files.since(before, look=False),
             visits=door.visits_since,
             listening=door.new_listening,
         )

@@ -1,127 +1,207 @@
 """Files that the host may run later, in a workspace that was copied into a sandbox.
 
-They are the same as on the host (`workspace/host_run_files.py`), but listed by the init: `look` fetches the lists when
-a command has ended, and contents where they matter and size or time have changed. The sandbox may lie here: its answers
-only become names in a result.
+They are the same as elsewhere (`runs_later/`), but listed by the init: after a command the lists of the directories
+that matter are fetched, and contents where they matter and size or time have changed. The sandbox may lie here: its
+answers only become names in a result.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import posixpath
-import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 
+from anyio import to_thread
+
 from belljar.errors import BelljarError, FileFailed
+from belljar.runs_later.git import STORES
+from belljar.runs_later.ground import LONGEST
+from belljar.runs_later.table import table
+from belljar.runs_later.view import Entry, FolderView
+from belljar.runs_later.watch import FileState, Watch
 from belljar.session.files import FileInfo, Files
 from belljar.staged.change import KINDS
 from belljar.tasks import a_few_at_once
-from belljar.workspace.host_run_files import KEPT, MARKS_BELOW, FileState, HostRunFiles, may_be_hook
+from belljar.workspace.beneath import parents
 
-ROUNDS = 4  # a new repository has settings, which name directories of hooks, …
-BELOW = 64  # changed directories at the top that are checked at once for new repositories
+ROUNDS = 6  # a new repository has settings, which name directories of hooks, which call scripts, …
+BELOW = 64  # changed directories at the top that are listed at once
+KEPT = 256 << 10  # bytes of contents that are kept in memory, of all files together
 _TYPES = {kind: bits for bits, kind in KINDS.items()}
 _NOT_THERE = (errno.ENOENT, errno.EXDEV, errno.ENOTDIR, errno.ELOOP)  # also a link out of the workspace
 
 
-class CopiedRunFiles(HostRunFiles):
+class Listing:
+    """What the sandbox listed, as a view."""
+
+    def __init__(self) -> None:
+        self.inside: dict[str, dict[str, FileInfo]] = {}
+        """Directory → name → what is there."""
+        self.contents: dict[str, bytes] = {}
+
+    def info(self, path: str) -> FileInfo:
+        above, name = posixpath.split(path)
+        try:
+            return self.inside[above][name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+
+    def entries(self, directory: str) -> list[Entry]:
+        return [Entry(name, self._kind(info)) for name, info in self.inside.get(directory, {}).items()]
+
+    def kind(self, path: str) -> str:
+        return self._kind(self.info(path))
+
+    def readlink(self, path: str) -> str:
+        return self.info(path).target or ""
+
+    def read(self, path: str, most: int) -> bytes:
+        content, size = self.contents.get(path), self.info(path).size
+        if content is None or len(content) > most:
+            code = errno.EFBIG if size > most else errno.ENODATA  # it was not fetched
+            raise OSError(code, os.strerror(code), path)
+        return content
+
+    def is_program(self, path: str) -> bool:
+        info = self.info(path)
+        return info.kind == "file" and info.mode & 0o111 != 0
+
+    @staticmethod
+    def _kind(info: FileInfo) -> str:
+        return info.kind if info.kind in ("file", "directory", "link") else ""
+
+
+class CopiedRunFiles(Watch):
     def __init__(self, root: int, git_directories: Iterable[str], files: Files) -> None:
-        """`root`: the workspace on the host; absolute paths in settings begin with its path."""
-        super().__init__(root, git_directories)
+        """`root`: the workspace on the host, which the copy began with."""
+        self._listing = Listing()
+        host = FolderView(root)
+        self._prepare([host, self._listing], host.place, tuple(git_directories))
+        self.view = self._listing
         self._files = files
-        self._there: dict[str, dict[str, FileState]] = {}
-        self._fetched: dict[str, tuple[FileState, bytes | None]] = {}
-        self.has_looked = False
+        self._fetched: dict[str, FileState] = {}
+        self._asked: dict[str, FileState] = {}
+        """Directories at the top, as they were when they were listed."""
+        self._unreadable: set[str] = set()
 
-    async def look(self, *, again: bool = True) -> None:
+    async def refresh(self, *, again: bool = True) -> None:
         """Ask the sandbox for the current state. If it is lost, the last state stays."""
-        if self.has_looked and not again:
+        if not again and self._begun:
             return
-        self.has_looked = True
-        for _ in range(ROUNDS):
-            known = len(self._places)
-            try:
-                await self._list_places()
-                await self._fetch_contents()
-            except BelljarError:
-                return
-            self._look()
-            if len(self._places) == known:
-                return
+        try:
+            await self._list_all()
+        except BelljarError:
+            self._begun = True
+            return
+        await to_thread.run_sync(self.look)
 
-    def _entries(self, place: str) -> Iterator[tuple[str, FileState]]:
-        names = self._places[place]
-        for name, seen in self._there.get(place, {}).items():
-            matters = may_be_hook(name) if isinstance(names, str) else name in names or "/" in name
-            if matters or name == ".":
-                yield name, seen
+    # Looking at what was listed.
 
-    def _content(self, name: str) -> bytes | None:
-        return self._fetched[name][1] if name in self._fetched else None
+    def _look(self) -> None:
+        self._begun = True
+        self.ground.survey()
+        self._take()
+
+    def _states(self) -> dict[str, FileState]:
+        found = {f"{place}/." if place else ".": self._unknown() for place in self._unreadable}
+        for path in self.ground.candidates:
+            with suppress(OSError):
+                if self._listing.kind(path) in ("file", "link"):
+                    found[path] = _state_of(self._listing.info(path))
+        return found
 
     # Questions to the sandbox.
 
-    async def _list_places(self) -> None:
-        before = self._there.get("")
-        inside = {"": await self._list("")}
+    async def _list_all(self) -> None:
+        listing = self._listing
+        listing.inside, self._unreadable = {}, set()
+        await self._list("")
+        await self._list_changed_tops()
+        for _ in range(ROUNDS):
+            await to_thread.run_sync(self.ground.survey)
+            wanted = [place for place in self._wanted() if place not in listing.inside and self._may_be(place)]
+            await a_few_at_once(self._list, wanted)
+            if not await self._fetch_contents() and not wanted:
+                return
 
-        async def listed(place: str) -> None:
-            inside[place] = await self._list(place)
+    def _wanted(self) -> set[str]:
+        """The directories where files may be that are run."""
+        found = {posixpath.dirname(path) for path in self.ground.candidates} | self.ground.gits
+        for place, names in self._listing.inside.items():
+            inner = [name for name, info in names.items() if info.kind == "directory"]
+            found |= {posixpath.join(place, name) for name in inner if self._is_worth_it(place, name)}
+        return found - {"", "."}
 
-        top = inside[""]
-        await a_few_at_once(listed, [place for place in self._places if place.partition("/")[0] in top])
-        if before is not None:
-            await self._find_repositories(top, before)
-        self._there = inside
+    def _is_worth_it(self, place: str, name: str) -> bool:
+        if self.ground.is_in_git(place):
+            return name not in STORES
+        return (
+            name == ".git"
+            or any(map(table().matters, (posixpath.basename(place), name)))
+            or self.ground.leads_to(place)
+        )
 
-    async def _find_repositories(self, top: dict[str, FileState], before: dict[str, FileState]) -> None:
+    def _may_be(self, place: str) -> bool:
+        """Whether it may exist: its top is listed as a directory, and so is what is between if it was listed."""
+        for above in [*parents(place), place]:
+            holder, name = posixpath.split(above)
+            names = self._listing.inside.get(holder)
+            if names is not None and (name not in names or names[name].kind != "directory"):
+                return False
+        return True
+
+    async def _list_changed_tops(self) -> None:
         """A new repository one level down shows in the time of its directory."""
+        tops = {name: _state_of(i) for name, i in self._listing.inside.get("", {}).items() if i.kind == "directory"}
+        changed = [name for name, state in tops.items() if self._asked.get(name) != state]
+        if not self._begun:  # as on the host, which was searched
+            self._asked, changed = tops, []
+        await a_few_at_once(self._list, changed[:BELOW])
+        self._asked = {name: state for name, state in tops.items() if name not in changed[BELOW:]}
+        if changed[BELOW:]:  # listed the next time
+            self._unreadable.add("")
 
-        async def ask(mark: str) -> None:
-            try:
-                top[mark] = _state_of(await self._files.stat(mark))
-            except FileFailed as error:
-                top.pop(mark, None)
-                if error.errno not in _NOT_THERE:
-                    top[mark] = self._unknown()
-
-        inner = [name for name, seen in top.items() if stat.S_ISDIR(seen.mode) and name != ".git"]
-        changed = [name for name in inner if top[name] != before.get(name)]
-        top.update((name, seen) for name, seen in before.items() if "/" in name and posixpath.dirname(name) in top)
-        await a_few_at_once(ask, [f"{name}/{mark}" for name in changed[:BELOW] for mark in MARKS_BELOW])
-        for name in changed[BELOW:]:  # checked the next time
-            top[name] = self._unknown(stat.S_IFDIR)
-            top["."] = self._unknown()
-
-    async def _list(self, place: str) -> dict[str, FileState]:
+    async def _list(self, place: str) -> None:
         try:
             entries = await self._files.list(place or ".")
         except FileFailed as error:
-            return {} if error.errno in _NOT_THERE else {".": self._unknown()}
-        return {info.path: _state_of(info) for info in entries if "/" not in info.path and info.path not in (".", "..")}
-
-    async def _fetch_contents(self) -> None:
-        async def fetch(path: str) -> None:
-            with suppress(FileFailed):
-                seen, _ = self._fetched[path]
-                content = await self._files.read(path, length=seen.size + 1)
-                self._fetched[path] = seen, content if len(content) <= seen.size else None
-
-        paths = {posixpath.join(place, name): seen for place in self._there for name, seen in self._entries(place)}
-        changed = {
-            path: (seen, None)
-            for path, seen in paths.items()
-            if self._reader(path) and self._fetched.get(path, (None,))[0] != seen
+            self._listing.inside[place] = {}
+            if error.errno not in _NOT_THERE:
+                self._unreadable.add(place)
+            return
+        self._listing.inside[place] = {
+            info.path: info for info in entries if "/" not in info.path and info.path not in (".", "..")
         }
-        self._fetched = {path: known for path, known in self._fetched.items() if path in paths} | changed
-        room, wanted = KEPT - sum(len(content or b"") for _, content in self._fetched.values()), []
-        for path, (seen, _) in changed.items():
-            if stat.S_ISREG(seen.mode) and seen.size <= room:
-                room -= seen.size
-                wanted.append(path)
+
+    async def _fetch_contents(self) -> bool:
+        """Of files whose contents matter, or may lead further; whether there were any."""
+        room = KEPT - sum(len(content) for content in self._listing.contents.values())
+        wanted: list[str] = []
+        for path in list(self.ground.candidates):
+            with suppress(OSError):
+                info = self._listing.info(path)
+                if info.kind != "file" or self._fetched.get(path) == _state_of(info):
+                    continue
+                room += len(self._listing.contents.pop(path, b""))
+                self._fetched[path] = _state_of(info)
+                if info.size <= min(room, LONGEST):
+                    room -= info.size
+                    wanted.append(path)
+
+        async def fetch(path: str) -> None:
+            size = self._fetched[path].size
+            with suppress(FileFailed):
+                content = await self._files.read(path, length=size + 1)
+                if len(content) <= size:
+                    self._listing.contents[path] = content
+
         await a_few_at_once(fetch, wanted)
+        for path in wanted:
+            self.ground.learn(path)
+        return bool(wanted)
 
 
 def _state_of(info: FileInfo) -> FileState:

@@ -19,10 +19,10 @@ from belljar.session.standstill import Standstill
 
 if TYPE_CHECKING:
     from belljar.link.link import Link
+    from belljar.runs_later.watch import Watch
     from belljar.sandbox.sandbox import Sandbox
     from belljar.session.files import Files
     from belljar.session.init_tools import InitTools
-    from belljar.workspace.host_run_files import HostRunFiles
 
 _NOT_OPEN = (
     "this session is not open, or was closed: use it inside `async with belljar.Session(...) as box:` "
@@ -52,7 +52,7 @@ class Inside:
         longest = self.options.longest
         return timeout if longest is None else min(timeout or longest, longest)
 
-    def enter(self, sandbox: Sandbox, run_files: HostRunFiles) -> None:
+    def enter(self, sandbox: Sandbox, run_files: Watch) -> None:
         self._sandbox, self._aftermath = sandbox, Aftermath(sandbox, run_files)
 
     def leave(self) -> None:
@@ -111,12 +111,18 @@ class Inside:
 
         return Files(self.tools.run, lambda: self.sandbox.workspace.descriptor)
 
+    async def ready(self) -> None:
+        """Before each command: look what the host may run as it is now, and wait while the mount is exchanged. The
+        caller starts its command before it awaits anything else."""
+        await self.aftermath.look()
+        await self.standstill.passed()
+
     def open_network(self, variables: Mapping[str, str]) -> None:
         """Commands reach some hosts from now on, with these variables."""
         self.env = {**variables, **self.env}
         self.surroundings = replace(self.surroundings, network="allow")
 
-    def moved(self, run_files: HostRunFiles) -> None:
+    def moved(self, run_files: Watch) -> None:
         """The workspace was mounted anew: what was open in the old mount is stale."""
         self.mounts += 1
         self.aftermath.run_files = run_files

@@ -131,10 +131,10 @@ class PersistentShell:
             self._listener = listener = Listener(on_output)
             try:
                 self._repeat_pending()
-                await self._inside.standstill.passed()
+                await self._inside.ready()
                 while self._retire():  # the shell ended while its command was judged: judge again, for a new one
                     verdict = await self._judge(command)
-                    await self._inside.standstill.passed()
+                    await self._inside.ready()
                 result = await self._call(verdict, timeout, grace)
                 if listener.failure is not None:
                     self._replaced = result.restarted  # the caller does not see this result

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from belljar.errors import BelljarError, UsageError
+from belljar.runs_later.watch import Watch
 from belljar.sandbox import staging
 from belljar.session.aftermath import run_files_of
-from belljar.workspace.host_run_files import HostRunFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -190,7 +190,7 @@ class Staged:
             sandbox.link.close(f"the sandbox was ended: {error}; its changes are kept")
             raise
         self._remember_mount()
-        self._moved()
+        await self._moved()
 
     # For an engine that shares no files with us.
 
@@ -241,20 +241,20 @@ class Staged:
         before = self._mounted
         await to_thread.run_sync(self._remember_mount)
         if before != self._mounted:
-            self._moved()
-        await self._inside.aftermath.look(again=False)
+            await self._moved()
         if self._inside.options.checkpoints == "auto" and verdict.risk in ("high", "critical"):
             with suppress(UsageError):  # not while background shells run
                 await self.checkpoint(f"before {verdict.canonical[:60]}")
 
-    def _moved(self) -> None:
+    async def _moved(self) -> None:
         self._inside.moved(self._run_files(self._inside.sandbox))
+        await self._inside.aftermath.look()
 
     def enter(self, sandbox: Sandbox) -> None:
         self._inside.enter(sandbox, self._run_files(sandbox))
         self._remember_mount()
 
-    def _run_files(self, sandbox: Sandbox) -> HostRunFiles:
+    def _run_files(self, sandbox: Sandbox) -> Watch:
         copied = self._copied_files(sandbox)
         upper = _area(self._host.staged_root, sandbox.id).path / "upper" if self.is_on and copied is None else None
         return run_files_of(sandbox, upper, copied)

@@ -22,7 +22,6 @@ from belljar.staged.conflicts import conflicts
 from belljar.staged.journal import Step, carry_out, note_restored, recover, said, steps_for
 from belljar.staged.layers import Layers, flattened
 from belljar.staged.merge import forget_bases, is_as_it_was, merge_conflicts
-from belljar.staged.run_files import by_content
 from belljar.workspace.beneath import Folder
 
 
@@ -86,13 +85,14 @@ def _merged(
 
 
 def _judged_contents(layers: Layers, changes: Sequence[Change], texts: dict[str, bytes]) -> dict[str, bytes]:
-    """The contents of git's settings files, which were checked: exactly these are applied, even if a running sandbox
-    changes the files meanwhile. `texts`: the contents of merged files."""
+    """The contents of files that the host might run, and that were found to be harmless: exactly these are applied,
+    even if a running sandbox changes the files meanwhile. `texts`: the contents of merged files."""
     contents = {}
     for change in changes:
-        is_setting = by_content(change.path) and ".git" in change.path.split("/")
-        if is_setting and not change.runs_later and change.after is not None and change.after.kind == "file":
-            content = layers.harmless(change.path, texts.get(change.path))
+        if change.runs_later or change.after is None or change.after.kind != "file":
+            continue
+        if layers.reader(change.path, change.after) is not None:
+            content = layers.harmless(change, texts.get(change.path))
             if content is None:
                 raise Conflict({change.path: "changed in the sandbox while it was looked at"})
             contents[change.path] = content

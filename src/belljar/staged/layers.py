@@ -12,14 +12,16 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property
 from itertools import groupby
 
+from belljar.runs_later.ground import Ground
+from belljar.runs_later.values import LONGEST as LONGEST_READ
+from belljar.runs_later.values import Reader, anything
+from belljar.runs_later.view import FolderView
 from belljar.staged import git_index
 from belljar.staged.change import Change, Entry, Kind
 from belljar.staged.copying import DEEPEST, OPAQUE, extents, is_whiteout, user_attributes
-from belljar.staged.run_files import link_runs_later, runs_later
-from belljar.staged.run_places import RunPlaces
 from belljar.staged.settled import DELETED, LARGE, state_of
 from belljar.workspace.beneath import Folder, parents
 
@@ -34,7 +36,6 @@ class Layers:
     def __init__(self, uppers: Sequence[Folder], lower: Folder, settled: Mapping[str, str]) -> None:
         """`settled`: what was applied already (settled.py)."""
         self.uppers, self.lower = list(uppers), lower
-        self._places = RunPlaces(lower)
         self._settled = settled
 
     def changes(self) -> list[Change]:
@@ -165,21 +166,37 @@ class Layers:
         except OSError:
             return None
 
-    def _is_run(self, path: str, after: Entry) -> bool:
-        if after.kind == "link" and link_runs_later(path):
-            return True
-        holder = self.holder(path)
-        if holder is None:
-            return False
-        sides = partial(_content, self.lower, path), partial(_content, holder, path)
-        return runs_later(path, *sides) or (after.kind != "directory" and self._places.hold(path, *sides))
+    @cached_property
+    def _ground(self) -> Ground:
+        """Where this workspace's links and settings lead, with what the sandbox changed in it."""
+        views = [FolderView(each.descriptor) for each in (self.lower, *reversed(self.uppers))]
+        ground = Ground(views, os.readlink(f"/proc/self/fd/{self.lower.descriptor}"))
+        ground.survey()
+        return ground
 
-    def harmless(self, path: str, text: bytes | None = None) -> bytes | None:
-        """`text`, or the contents of a staged file; None if the host would run it, or it is not a file any more."""
+    def reader(self, path: str, after: Entry | None) -> Reader | None:
+        """How to tell whether the host would run what is changed there; None: it would not."""
+        if after is None or after.kind in ("directory", "too_deep"):
+            return None
+        return self._ground.reader(path, link=after.kind == "link")
+
+    def _is_run(self, path: str, after: Entry) -> bool:
+        if (reader := self.reader(path, after)) is None:
+            return False
         holder = self.holder(path)
-        content = text if text is not None else _content(holder, path) if holder is not None else None
-        sides = partial(_content, self.lower, path), lambda: content
-        if content is None or runs_later(path, *sides) or self._places.hold(path, *sides):
+        return reader is anything or holder is None or self._says_more(path, reader, _content(holder, path))
+
+    def _says_more(self, path: str, reader: Reader, content: bytes | None) -> bool:
+        """Whether a file says something to run that the host's does not."""
+        new = reader(content) if content is not None else None
+        old = _content(self.lower, path)
+        return new is None or bool(new - ((reader(old) if old is not None else None) or frozenset()))
+
+    def harmless(self, change: Change, text: bytes | None = None) -> bytes | None:
+        """Of a file whose contents decide whether the host would run it: `text`, or what is staged. None: it would."""
+        holder, reader = self.holder(change.path), self.reader(change.path, change.after)
+        content = text if text is not None else _content(holder, change.path) if holder is not None else None
+        if content is None or reader is None or self._says_more(change.path, reader, content):
             return None
         return content
 
@@ -219,7 +236,7 @@ def _looks_binary(folder: Folder, path: str, entry: Entry | None) -> bool:
 
 def _content(folder: Folder, path: str) -> bytes | None:
     try:
-        return folder.read(path, CHUNK)
+        return folder.read(path, LONGEST_READ)
     except OSError:
         return None
 

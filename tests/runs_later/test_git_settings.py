@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.workspace.conftest import git
+from tests.runs_later.conftest import git
 
-from belljar.workspace.host_run_files import HostRunFiles
+from belljar.runs_later.watch import Watch
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ from belljar.workspace.host_run_files import HostRunFiles
     ],
 )
 def test_only_git_settings_that_run_something_are_reported(root: int, tmp_path: Path, added: str, told: bool) -> None:
-    watch = HostRunFiles(root)
+    watch = Watch(root)
     before = watch.before()
     with (tmp_path / ".git" / "config").open("a") as config:
         config.write(added)
@@ -62,7 +62,7 @@ def test_a_removed_remote_whose_name_is_a_path_is_reported(root: int, tmp_path: 
     config = tmp_path / ".git" / "config"
     branch = '[branch "main"]\n\tremote = evil.git\n'
     config.write_text(f'[remote "evil.git"]\n\turl = there:x\n{branch}')
-    watch = HostRunFiles(root)
+    watch = Watch(root)
     before = watch.before()
     config.write_text(branch)
     assert watch.since(before) == (".git/config",)
@@ -74,13 +74,13 @@ def test_a_hooks_path_that_was_set_before_is_followed(root: int, tmp_path: Path,
     where = tmp_path / "tools" / "hooks" if absolute else "tools/hooks"
     with (tmp_path / ".git" / "config").open("a") as config:
         config.write(f"[core]\n\thooksPath = {where}\n")
-    watch = HostRunFiles(root)
+    watch = Watch(root)
     before = watch.before()
     (tmp_path / "tools" / "hooks" / "pre-commit").write_text("evil")
     assert watch.since(before) == ("tools/hooks/pre-commit",)
 
 
-def test_settings_of_a_submodule_are_reported(repositories: tuple[Path, HostRunFiles]) -> None:
+def test_settings_of_a_submodule_are_reported(repositories: tuple[Path, Watch]) -> None:
     top, watch = repositories
     before = watch.before()
     git("config", "core.fsmonitor", "evil", cwd=top / "vendor/library")

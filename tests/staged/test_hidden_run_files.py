@@ -21,8 +21,8 @@ def test_a_git_directory_by_another_name_is_held_back(stage: Stage) -> None:
         (stage.merged / "store" / name).mkdir(parents=True)
     (stage.merged / "store" / "config").write_text("[core]\n\tfsmonitor = evil\n\tworktree = .\n")
     (stage.merged / "store" / "HEAD").write_text("ref: refs/heads/main\n")
-    assert apply(stage.area).held == ["store/HEAD"]
-    apply(stage.area, ["store/HEAD"], runs_later=True)
+    assert apply(stage.area).held == ["store/HEAD", "store/config"]
+    apply(stage.area, ["store/HEAD", "store/config"], runs_later=True)
     (stage.merged / "store" / "config").write_text("[core]\n\tfsmonitor = worse\n\tworktree = .\n")
     assert apply(stage.area).held == ["store/config"]
 
