@@ -1,6 +1,7 @@
 """The link against an init that lies, stalls or breaks off. A real init does not make these faults on request."""
 
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -13,6 +14,7 @@ from tests.link.conftest import DIRECT, ENDED, WELCOME, Pair, block_the_loop, pa
 
 from belljar import turns
 from belljar.errors import (
+    BelljarError,
     SandboxLost,
     ShellNotFound,
 )
@@ -283,6 +285,23 @@ async def test_a_read_of_an_unknown_shell_is_a_clear_error(pair: Pair) -> None:
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
         pair.say(From.ERROR, 5, frames.u32(2) + b"no such command")
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOMEM, errno.EINVAL, 4_000_000_000])
+async def test_a_refused_question_fails_alone(pair: Pair, code: int) -> None:
+    """It once stayed unanswered, until the link was closed a minute later."""
+    process = await started_command(pair, Flag.SHELL)
+    async with anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            with pytest.raises(BelljarError, match="refused"):
+                await pair.link.state(process.id)
+
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        pair.say(From.ERROR, process.id, frames.u32(code) + b"no")
+    pair.say(From.ENDED, process.id, ENDED)
+    assert (await process.ended()).exit_code == 0, "the command, and the link, go on"
 
 
 async def test_a_bridged_link_sends_heartbeats_while_the_event_loop_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,26 @@
 """The events of a command that is watched while it runs."""
 
+from typing import Any
+
 import anyio
 import pytest
 from tests.link.conftest import Pair, spawned
 from tests.link.conftest import pair as pair
 
 from belljar import Result
-from belljar.errors import SandboxLost
+from belljar.errors import SandboxLost, UsageError
 from belljar.link import remote_process
 from belljar.session.collector import Collector
 from belljar.session.command_input import CommandInput
 from belljar.session.watched_run import Run
+
+
+@pytest.mark.parametrize("signo", [-1, 0, 65, 1 << 40, True, "HUP"])
+async def test_a_signal_that_does_not_exist_is_not_sent(pair: Pair, signo: Any) -> None:
+    process = spawned(pair)
+    run = Run(Collector(process, 1 << 20), CommandInput(process, {}, 0), process.started)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="signo"):
+        run.signal(signo)
 
 
 async def test_a_command_that_the_init_never_starts_ends_with_its_timeout(

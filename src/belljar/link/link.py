@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from belljar.errors import SandboxLost, ShellNotFound, UsageError
+from belljar.errors import BelljarError, SandboxLost, ShellNotFound, UsageError
 from belljar.link import frames
 from belljar.link.decoder import Decoder, Frame
 from belljar.link.frames import Flag, FrameError, From, To, milliseconds
@@ -361,7 +361,9 @@ class Link:
         self._refusable -= 1
         if self._refusable < 0:
             raise FrameError("an error without a request")
-        if frames.parse_u32(payload) != errno.ENOENT:
+        code = frames.parse_u32(payload)
+        if code != errno.ENOENT:
+            self._questions.refuse(BelljarError(f"the sandbox refused the request: {os.strerror(code)}"), id)
             return
         gone = ShellNotFound("Shell not found")
         if not self._questions.fail(gone, id) and (process := self._commands.get(id)) is not None:

@@ -58,11 +58,27 @@ class Questions:
         if not future.done():
             future.set_result(value)
 
+    def refuse(self, error: Exception, id: int) -> None:
+        """Fail the oldest question about this command, if any: the init refuses at once and in order. What is no
+        question (a signal) has no answer either."""
+        asked = [(queue[0][2], key) for key, queue in self._waiting.items() if key[1] == id != 0]
+        if not asked:
+            return
+        _, key = min(asked)
+        future, *_ = self._waiting[key].popleft()
+        if not self._waiting[key]:
+            del self._waiting[key]
+        _fail(future, error)
+
     def fail(self, error: Exception, id: int | None = None) -> bool:
         """Fail the questions of one command, or all of them; returns False if there were none."""
         keys = [key for key in self._waiting if id is None or key[1] == id != 0]
         for future, *_ in (question for key in keys for question in self._waiting.pop(key)):
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # marks it as retrieved, in case nobody awaits it any more
+            _fail(future, error)
         return bool(keys)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # marks it as retrieved, in case nobody awaits it any more

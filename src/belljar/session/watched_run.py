@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Never, Self
 import anyio
 
 from belljar.errors import UsageError
+from belljar.options import whole
 from belljar.session.collector import STREAMS, Collector
 from belljar.session.result import Ended, Event, Output, Result, Started
 
@@ -129,6 +130,7 @@ class Run:
 
     def signal(self, signo: int) -> None:
         """Send a signal to all its processes: `events.signal(signal.SIGHUP)`."""
+        whole("signo", signo, 1, 64)
         self._process.signal(signo)
 
     def resize(self, rows: int, cols: int) -> None:
