@@ -363,7 +363,8 @@ class Link:
             raise FrameError("an error without a request")
         code = frames.parse_u32(payload)
         if code != errno.ENOENT:
-            self._questions.refuse(BelljarError(f"the sandbox refused the request: {os.strerror(code)}"), id)
+            name = errno.errorcode.get(code, f"error {code}")
+            self._questions.refuse(BelljarError(f"the sandbox refused the request ({name})"), id)
             return
         gone = ShellNotFound("Shell not found")
         if not self._questions.fail(gone, id) and (process := self._commands.get(id)) is not None:
