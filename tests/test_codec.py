@@ -11,9 +11,9 @@ from belljar import Change, Conflict, Ended, Output, PolicyDenied, Result, Sandb
 from belljar.errors import BelljarError, FileFailed, UsageError
 from belljar.policy import Policy
 from belljar.session.background_shell import Chunk
-from belljar.session.capture import Capture
 from belljar.session.files import FileInfo
 from belljar.session.kept import Kept
+from belljar.session.output import Capture
 from belljar.staged.apply import Applied
 from belljar.staged.area import Point
 from belljar.staged.change import Entry

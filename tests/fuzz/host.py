@@ -26,8 +26,7 @@ from belljar.link.link import Link
 from belljar.link.remote_process import RemoteProcess
 from belljar.link.transport import SocketTransport
 from belljar.session.bash_channel import Bash
-from belljar.session.collector import Collector
-from belljar.session.command_input import CommandInput
+from belljar.session.running_command import RunningCommand
 from belljar.session.watched_run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,9 +100,10 @@ async def everything(link: Link) -> None:
     await asyncio.sleep(0)
     with contextlib.suppress(BelljarError):
         plain = link.spawn([b"true"], flags=Flag.SHELL)
-        Collector(plain, 1 << 20)
+        RunningCommand(None, plain, None, {}, 1 << 20)  # type: ignore[arg-type]
         paced = link.spawn([b"true"], flags=Flag.SHELL, paced=True)
-        Run(Collector(paced, 1 << 20), CommandInput(paced, {}, 0), paced.started)  # its events are never read
+        watched = RunningCommand(None, paced, None, {}, 1 << 20)  # type: ignore[arg-type]
+        Run(watched, paced.started)  # type: ignore[arg-type]  # its events are never read
         shell = link.spawn([b"cat"], flags=Flag.STDIN | Flag.BACKGROUND)
         bash = Bash(link, {}, None, lambda stream, data: None)
         later(bash.begin("echo", None, 1.0))

@@ -13,8 +13,9 @@ from tests.owners import give
 from belljar import Session, Shell
 from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.link.frames import ReadReply
-from belljar.session import background_shell
-from belljar.session.background_shell import Chunk, _matches
+from belljar.session import background_shell, new_output
+from belljar.session.background_shell import Chunk
+from belljar.session.new_output import _matches
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ async def test_a_bad_filter_is_one_clear_error(box: Session, pattern: str) -> No
 def test_a_filter_that_would_take_all_memory_is_not_compiled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regex.compile", lambda _: pytest.fail("it was compiled"))
     with pytest.raises(UsageError, match="repeats too much"):
-        background_shell._compile(pattern)
+        new_output.compiled(pattern)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_a_filter_that_would_take_all_memory_is_not_compiled(pattern: str, monke
     ],
 )  # fmt: skip
 def test_everyday_filters_are_accepted(pattern: str) -> None:
-    assert background_shell._compile(pattern).pattern == pattern
+    assert new_output.compiled(pattern).pattern == pattern
 
 
 async def test_a_catastrophic_filter_cannot_hang_the_host(box: Session) -> None:

@@ -7,8 +7,7 @@ import pytest
 from belljar import Session
 from belljar.errors import UsageError
 from belljar.link.frames import Flag
-from belljar.session.commands import Commands
-from belljar.session.request import Request, flags_of
+from belljar.session.commands import Commands, Request, flags_of
 
 
 async def test_a_request_runs_only_where_it_was_admitted(workspace: Path) -> None:

@@ -1,9 +1,9 @@
 """How the output that was kept is shown as text."""
 
 import pytest
-from tests.session.test_capture import captured
+from tests.session.test_output import captured
 
-from belljar.session.capture import Capture
+from belljar.session.output import Capture
 from belljar.session.result import Result, decode
 
 

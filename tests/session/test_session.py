@@ -27,8 +27,8 @@ from belljar.errors import (
     WorkingDirectoryError,
     WorkspaceError,
 )
-from belljar.session.capture import Capture
-from belljar.session.collector import Collector
+from belljar.session.output import Capture
+from belljar.session.running_command import RunningCommand
 from belljar.session.watched_run import Run
 
 
@@ -52,7 +52,7 @@ def host(box: Session) -> Path:
 
 
 def _kept_of_commands() -> list[object]:
-    return [each for each in gc.get_objects() if isinstance(each, (Collector, Run, Capture))]
+    return [each for each in gc.get_objects() if isinstance(each, (RunningCommand, Run, Capture))]
 
 
 async def test_output_is_freed_with_its_result(box: Session) -> None:

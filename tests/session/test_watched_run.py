@@ -10,8 +10,7 @@ from tests.link.conftest import pair as pair
 from belljar import Result
 from belljar.errors import SandboxLost, UsageError
 from belljar.link import remote_process
-from belljar.session.collector import Collector
-from belljar.session.command_input import CommandInput
+from belljar.session.running_command import RunningCommand
 from belljar.session.watched_run import Run
 
 
@@ -28,7 +27,8 @@ async def test_a_command_that_the_init_never_starts_ends_with_its_timeout(
 ) -> None:
     monkeypatch.setattr(remote_process, "PATIENCE", 0.01)
     process = spawned(pair)
-    run = Run(Collector(process, 1 << 20), CommandInput(process, {}, 0), process.started)  # type: ignore[arg-type]
+    running = RunningCommand(None, process, None, {}, 1 << 20)  # type: ignore[arg-type]
+    run = Run(running, process.started)  # type: ignore[arg-type]
 
     async def conclude() -> Result:
         await process.ended_within(0.01)

@@ -148,6 +148,11 @@ class Listed:
     tag: bytes
 
 
+def shell_id(number: int) -> str:
+    """What people call a background command."""
+    return f"shell_{number & 0xFFFFFFFF:08x}"
+
+
 _ENDED = struct.Struct("<4I6Q2I")
 _READ_REPLY = struct.Struct("<QQIQQII")
 _LISTED = struct.Struct("<QIIIQQQ")

@@ -10,7 +10,6 @@ after the end, from another process, and after a crash of this one.
 from __future__ import annotations
 
 import signal as signals
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,31 +24,21 @@ from belljar.link.streams import UNLIMITED
 from belljar.link.wire import RING_MAX
 from belljar.options import seconds, whole
 from belljar.patience import stretched
-from belljar.patterns import lazy_pattern
 from belljar.records import record
-from belljar.session.capture import Capture
-from belljar.session.conclusion import Conclusion, Status, cause_of, status_of
-from belljar.session.new_output import NewOutput, Piece
-from belljar.session.result import Result, decode, split_tail
+from belljar.session.ledger import CommandRecord, Ledger
+from belljar.session.new_output import NewOutput, compiled, matching
+from belljar.session.output import Capture
+from belljar.session.result import Result, Status, cause_of, decode, split_tail, status_of
 from belljar.session.running_command import GRACE, SAFETY_NET
 
 if TYPE_CHECKING:
     from belljar.session.inside import Inside
-    from belljar.session.ledger import Entry
     from belljar.session.running_command import RunningCommand
 
-# Python's own `re` cannot be stopped once it backtracks; `regex` understands the same patterns and can.
-Pattern = Any
 Position = tuple[int, int]
-Found = tuple[list[Piece], int]
-"""Pieces of one stream, and where the search for them ended."""
 
 READ_LIMIT = 1 << 20
 WAIT_STEP = 30.0  # seconds of one waiting read; a longer wait takes several
-FILTER_SIZE = 20_000  # takes 60 ms and a few megabytes
-_COUNT = lazy_pattern(r"(\)?)\{0*([0-9]+)")
-_IGNORES_BLANKS = lazy_pattern(r"\(\?[\w-]*x")
-FILTER_SECONDS = 0.5  # a pattern that takes longer is refused
 
 
 @record
@@ -91,36 +80,35 @@ class Shell:
     await shell.write("y\\n"); await shell.kill()
     """
 
-    def __init__(
-        self, inside: Inside, number: int, command: str, pid: int = 0, started: float | None = None,
-        entry: Entry | None = None, conclusion: Conclusion | None = None,
-    ) -> None:  # fmt: skip
-        self.id = shell_id(number)
+    def __init__(self, inside: Inside, number: int, command: str, record: CommandRecord, pid: int = 0) -> None:
+        self.id = frames.shell_id(number)
         self.command, self.pid = command, pid
-        self.started = started or time.time()
+        self.started = record.started
         self.exit_code: int | None = None
         self.status: Status = "running"
         self._inside, self._number = inside, number
         self._new = NewOutput(), NewOutput()
         self._killed = self._is_forgotten = False
         self._body: frames.EndedBody | None = None
-        self._entry, self._conclusion = entry, conclusion or Conclusion(inside.surroundings, self.started)
+        self._record = record
         self.so_far: Chunk | None = None
         """Its output until it was turned from a foreground command into a shell."""
 
     @classmethod
     def of(cls, inside: Inside, running: RunningCommand) -> Shell:
-        command, process = running.request.verdict.canonical, running.process
-        return cls(inside, process.id, command, process.pid, None, running.entry, running.conclusion)
+        assert running.record.verdict is not None
+        process = running.process
+        return cls(inside, process.id, running.record.verdict.canonical, running.record, process.pid)
 
     @classmethod
-    def from_listed(cls, inside: Inside, listed: frames.Listed) -> Shell:
-        return cls(inside, listed.id, decode(listed.tag, cut_end=True), listed.pid, listed.started_ms / 1000)
+    def from_listed(cls, inside: Inside, ledger: Ledger, listed: frames.Listed) -> Shell:
+        record = CommandRecord(ledger, inside.surroundings, started=listed.started_ms / 1000)
+        return cls(inside, listed.id, decode(listed.tag, cut_end=True), record, listed.pid)
 
     @property
     def is_ours(self) -> bool:
         """Whether this process started it; any other is known only as long as the sandbox lists it."""
-        return self._entry is not None
+        return self._record.is_ours
 
     # Reading.
 
@@ -137,7 +125,7 @@ class Shell:
         chunk = await shell.read(filter="error", wait=5)
         """
         _check_reading(filter, offset, limit, wait)
-        pattern = await to_thread.run_sync(_compile, filter) if filter is not None else None
+        pattern = await to_thread.run_sync(compiled, filter) if filter is not None else None
         if offset is None:
             new, start = self._new, (self._new[0].start(filter), self._new[1].start(filter))
         else:
@@ -146,7 +134,7 @@ class Shell:
         streams = zip(new, chunk.offset, (chunk.stdout_bytes, chunk.stderr_bytes), chunk.next, strict=True)
         found = [(stream.pieces(at, data), end) for stream, at, data, end in streams]
         if pattern is not None:
-            found = await to_thread.run_sync(_matching, found, pattern, chunk.status)
+            found = await to_thread.run_sync(matching, found, pattern, chunk.status)
         out, err = (stream.take(filter, pieces, end) for stream, (pieces, end) in zip(new, found, strict=True))
         return replace(chunk, stdout_bytes=out, stderr_bytes=err, next=(found[0][1], found[1][1]))
 
@@ -187,7 +175,7 @@ class Shell:
             Capture.ending("stdout", out, self._body.stdout_total),
             Capture.ending("stderr", err, self._body.stderr_total),
         )
-        return self._conclusion.ended(captures, self._body)
+        return self._record.ended(captures, self._body)
 
     async def _kept(self) -> tuple[bytes, bytes]:
         """All output in the rings. A reply holds less than a ring, so there are several."""
@@ -265,8 +253,7 @@ class Shell:
         self._inside.link.leave(self._number, ended)
         cause = cause_of(ended)
         self.status = "killed" if self._killed else status_of(cause, ended.exit_code)
-        if self._entry is not None:
-            self._entry.end(cause, ended.exit_code, ended.wall_us / 1e6)
+        self._record.end(cause, ended.exit_code, ended.wall_us / 1e6)
 
     async def take_over(self, running: RunningCommand, ring: int) -> bool:
         """Go on with a foreground command. False: it has just ended.
@@ -274,7 +261,7 @@ class Shell:
         Output that is still on its way belongs to the caller. The reply to a read comes after it: from there on the
         output is this shell's.
         """
-        process, collector = running.process, running.collector
+        process = running.process
         process.background(ring)
         reply = await self._inside.link.read(self._number, UNLIMITED, UNLIMITED, 0)
         if process.over:
@@ -282,17 +269,13 @@ class Shell:
         self._inside.link.forget(process)
         running.in_background = True
         self.learn(reply.ended)
-        out, err = collector.captures
+        out, err = running.output
         self._new = NewOutput(out.produced), NewOutput(err.produced)
         self.so_far = Chunk(
             b"".join(out.joined()), b"".join(err.joined()), (0, 0), (out.produced, err.produced),
             (out.omitted, err.omitted), self.status, self.exit_code,
         )  # fmt: skip
         return True
-
-
-def shell_id(number: int) -> str:
-    return f"shell_{number & 0xFFFFFFFF:08x}"
 
 
 def _check_reading(filter: Any, offset: Any, limit: Any, wait: Any) -> None:
@@ -310,61 +293,3 @@ def _check_reading(filter: Any, offset: Any, limit: Any, wait: Any) -> None:
 def _whole(data: bytes, ended: frames.EndedBody | None) -> bytes:
     """Without an incomplete character at the end, while the command may still print the rest of it."""
     return data if ended is not None else data[: len(data) - split_tail(data)]
-
-
-def _size(pattern: str) -> int:
-    """An upper bound on the compiled size: `regex` writes out repeats, so `a{4000000000}` would take all memory.
-
-    A count after a group multiplies everything, since the group may hold counts of its own. With `(?x)` every count is
-    treated so: blanks or a comment may stand between it and a group.
-    """
-    most, parts = 1, len(pattern)
-    blanks = _IGNORES_BLANKS.search(pattern)
-    for count in _COUNT.finditer(pattern):
-        times = int(count[2][:12])  # no more is needed to know that it is too much
-        if count[1] or blanks:
-            most *= max(times, 1)
-        else:
-            parts += times
-    return most * parts
-
-
-def _compile(pattern: str) -> Pattern:
-    import regex
-
-    if _size(pattern) > FILTER_SIZE:
-        raise UsageError("Invalid filter regex: it is too long, or repeats too much")
-    try:
-        return regex.compile(pattern)
-    except (regex.error, RecursionError, OverflowError) as error:
-        raise UsageError(f"Invalid filter regex: {error}") from error
-
-
-def _matching(streams: list[Found], pattern: Pattern, status: Status) -> list[Found]:
-    """The matching lines of both streams, and where the search ended."""
-    deadline = time.monotonic() + FILTER_SECONDS
-    return [_lines(pieces, end, pattern, deadline, status) for pieces, end in streams]
-
-
-def _lines(pieces: list[Piece], end: int, pattern: Pattern, deadline: float, status: Status) -> Found:
-    """The matching lines. An incomplete last line is left for the next read."""
-    if status == "running" and pieces and pieces[-1][0] + len(pieces[-1][1]) == end:
-        at, data = pieces[-1]
-        data = data[: data.rfind(b"\n") + 1]
-        pieces, end = [*pieces[:-1], (at, data)], at + len(data)
-    matches = []
-    for at, data in pieces:
-        for line in data.splitlines(keepends=True):
-            if _matches(pattern, line, deadline):
-                matches.append((at, line))
-            at += len(line)
-    return matches, end
-
-
-def _matches(pattern: Pattern, line: bytes, deadline: float) -> bool:
-    try:
-        if (left := deadline - time.monotonic()) <= 0:
-            raise TimeoutError
-        return bool(pattern.search(decode(line).rstrip("\r\n"), timeout=left))
-    except TimeoutError:
-        raise UsageError("Invalid filter regex: it takes too long to match; write a simpler one") from None

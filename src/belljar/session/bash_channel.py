@@ -157,7 +157,7 @@ class Bash:
         argv, flags = (_TERMINAL_ARGV, Flag.PTY | Flag.STDIN) if terminal else (_ARGV, Flag.DIRECT)
         self.process = link.spawn(argv, flags=flags | Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
         self.process.on_output = self._take
-        self.usage = ShellUsage(self)
+        self.usage = ShellUsage(self.process, self._end_stopped)
         self.process.when_ended(lambda: self._news.set())
         self._unsent = self._new_nonce() + (self._request(state.restore()) if state else b"")
 
@@ -264,7 +264,7 @@ class Bash:
             self._end_unheard()
         return None
 
-    def end_stopped(self) -> None:
+    def _end_stopped(self) -> None:
         self._on_output(frames.STDERR, STOPPED)
         self.process.kill()
 

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from belljar.limits import Limits
     from belljar.policy import Policy
     from belljar.session.background_shell import Chunk, Position
-    from belljar.session.conclusion import Status
+    from belljar.session.commands import Request
     from belljar.session.files import FileInfo, Match
     from belljar.session.options import Command, Options
-    from belljar.session.request import Request
-    from belljar.session.result import Event, Result
+    from belljar.session.result import Event, Result, Status
     from belljar.staged.apply import Applied
     from belljar.staged.area import Point
     from belljar.staged.change import Change

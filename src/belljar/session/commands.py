@@ -6,15 +6,19 @@ text or words → judged, asked about → Request → RunningCommand → Result
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING
 
-from belljar.errors import UsageError
+from belljar.errors import AuditError, UsageError
 from belljar.layout import WORKSPACE
+from belljar.link import frames
+from belljar.link.frames import Flag
+from belljar.records import record
 from belljar.session import options as checks
-from belljar.session.conclusion import Conclusion
+from belljar.session.ledger import CommandRecord, Ledger
 from belljar.session.options import Command, Options
-from belljar.session.request import Request, encoded, environment, flags_of
-from belljar.session.running_command import RunningCommand
+from belljar.session.running_command import GRACE, RunningCommand
 from belljar.session.users import Identity, identity
 from belljar.workspace.cwd import in_sandbox
 from belljar.workspace.cwd import inside as inside_workspace
@@ -22,11 +26,28 @@ from belljar.workspace.cwd import inside as inside_workspace
 if TYPE_CHECKING:
     from os import PathLike
 
+    from belljar.link.remote_process import RemoteProcess
     from belljar.policy import Policy, Verdict
     from belljar.session.door import SessionDoor
     from belljar.session.inside import Inside
     from belljar.session.judging import Judge
-    from belljar.session.ledger import Ledger
+
+LONGEST_TAG = 2000  # bytes of its command that a listed shell shows
+
+
+@record
+class Request:
+    """Made by `Session.admit`, for that session only. Run it with `box.run(request)`, `box.stream(request)`…"""
+
+    verdict: Verdict
+    argv: tuple[bytes, ...] = field(repr=False)
+    flags: int
+    cwd: bytes
+    env: Mapping[bytes, bytes] = field(repr=False)
+    options: Options = field(repr=False)
+    admitted_by: object = field(repr=False)
+    user: bytes = b""
+    """Whom it runs as, in the init's words; empty: the sandbox's own user."""
 
 
 class Commands:
@@ -81,10 +102,76 @@ class Commands:
 
     def begin(self, request: Request, *, paced: bool = False, ring: int = 0) -> RunningCommand:
         """Start it: `async with commands.begin(request) as running`. With a `ring` it runs in the background."""
-        combined = bool(request.options.get("combined") or request.options.get("pty"))
-        conclusion = self.conclusion(request.verdict, combined)
-        return RunningCommand(self.inside, self.ledger, request, conclusion, paced=paced, ring=ring)
+        options = request.options
+        record = self.new_record(request.verdict, bool(options.get("combined") or options.get("pty")))
+        process = self._spawn(request, paced, ring)
+        try:  # the record is written while the command starts; if the trail is required, its verdict was before
+            record.start(os.fsdecode(request.cwd), request.env)
+        except AuditError:
+            process.abandon()
+            raise
+        return RunningCommand(self.inside, process, record, options, self.inside.options.limits.output)
 
-    def conclusion(self, verdict: Verdict, combined: bool = False) -> Conclusion:
-        """Called before a command starts: notes what there is now, for its result."""
-        return Conclusion.begun(self.inside, self._door, verdict, combined)
+    def new_record(self, verdict: Verdict, combined: bool = False) -> CommandRecord:
+        """Called before a command starts: notes which files the host may run now."""
+        run_files = self.inside.aftermath.run_files
+        before = run_files.before(self.inside.is_busy, look=False)
+        return CommandRecord(
+            self.ledger,
+            self.inside.surroundings,
+            verdict,
+            combined=combined,
+            runs_later=lambda: run_files.since(before, look=False),
+            visits=self._door.visits_since,
+            listening=self._door.new_listening,
+        )
+
+    def _spawn(self, request: Request, paced: bool, ring: int) -> RemoteProcess:
+        flags, options, tag = request.flags, request.options, b""
+        if ring:
+            flags |= Flag.BACKGROUND
+        if ring or flags & Flag.PTY:  # it may be detached later
+            tag = encoded(request.verdict.canonical)[:LONGEST_TAG]
+        try:
+            return self.inside.link.spawn(
+                request.argv,
+                flags=flags,
+                cwd=request.cwd,
+                env=request.env,
+                deadline=options.get("timeout"),
+                grace=options.get("grace", GRACE),
+                ring=ring,
+                tag=tag,
+                paced=paced,
+                size=options.get("size") or (24, 80),
+                user=request.user,
+            )
+        except frames.FrameError as error:
+            raise UsageError(f"the command and its environment are too large: {error}") from error
+
+
+def flags_of(command: Command, options: Options) -> int:
+    return (
+        (Flag.SHELL if isinstance(command, str) else 0)
+        | (0 if options.get("clean_env") else Flag.DEFAULT_ENV)
+        | (Flag.COMBINED if options.get("combined") else 0)
+        | (Flag.PTY if options.get("pty") else 0)
+        | (Flag.STDIN if _has_input(options) else 0)
+    )
+
+
+def _has_input(options: Options) -> bool:
+    return options.get("stdin") is not None or bool(options.get("stdin_open") or options.get("pty"))
+
+
+def environment(env: Mapping[str, str], options: Options) -> dict[bytes, bytes]:
+    if options.get("pty"):
+        env = {"TERM": "xterm-256color", **env}
+    return {encoded(name): encoded(value) for name, value in env.items()}
+
+
+def encoded(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the text cannot be encoded: {error}") from error

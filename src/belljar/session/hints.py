@@ -9,17 +9,54 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from belljar.limits import Limits
 from belljar.patterns import lazy_pattern
+from belljar.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from belljar.session.result import Result, Surroundings
+    from belljar.policy import Verdict
 
 Reader = Literal["python", "cli", "prompt", "agent"]
 """Who reads a hint; `prompt` is safe mode. A reader without an entry of its own gets the one of `cli`."""
+
+
+@record
+class Surroundings:
+    """Facts about the sandbox that hints in a result use."""
+
+    network: object
+    limits: Limits
+    image: str
+    staged: bool = False
+
+
+class Outcome(Protocol):
+    """What a hint is guessed from: a `Result`."""
+
+    @property
+    def cause(self) -> str: ...
+    @property
+    def exit_code(self) -> int: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def oom_kills(self) -> int: ...
+    @property
+    def verdict(self) -> Verdict | None: ...
+    @property
+    def network(self) -> Sequence[Mapping[str, Any]]: ...
+    @property
+    def stdout_bytes(self) -> bytes: ...
+    @property
+    def stderr_bytes(self) -> bytes: ...
+    @property
+    def _lost(self) -> str: ...
+
 
 _REMEDIES: dict[str, dict[Reader, str]] = {
     "lost": {
@@ -131,7 +168,7 @@ _IMAGES = {
 _MODULES = {"pip": "python", "venv": "python", "ensurepip": "python", "pytest": "python"}
 
 
-def hints(result: Result, where: Surroundings, reader: Reader = "python") -> tuple[str, ...]:
+def hints(result: Outcome, where: Surroundings, reader: Reader = "python") -> tuple[str, ...]:
     if result.ok and not result.oom_kills:
         return ()
     return tuple(f"{fact}{_remedy(key, value, reader)}." for fact, key, value in _obstacles(result, where))
@@ -151,7 +188,7 @@ def _larger(size: int, least: int) -> str:
     return f"{max(least, -(-2 * size // (1 << 30)))}g"
 
 
-def _obstacles(result: Result, where: Surroundings) -> Iterator[Obstacle]:
+def _obstacles(result: Outcome, where: Surroundings) -> Iterator[Obstacle]:
     limits, printed = where.limits, _printed(result)
     if result.cause == "sandbox_lost":
         yield f"The sandbox was lost{f' ({result._lost})' if result._lost else ''}", "lost", ""
@@ -186,7 +223,7 @@ def _obstacles(result: Result, where: Surroundings) -> Iterator[Obstacle]:
         yield from _program(printed, where.image, not_found=result.exit_code == 127)
 
 
-def _door(result: Result) -> Iterator[Obstacle]:
+def _door(result: Outcome) -> Iterator[Obstacle]:
     """The failed connections through the network door; `--allow` is suggested only for hosts that were not allowed."""
     from belljar.network.visit import NOT_ALLOWED  # only a session with a door has loaded it
 
@@ -207,7 +244,7 @@ def _door(result: Result) -> Iterator[Obstacle]:
     yield from sorted(failures)[:MOST_CONNECTIONS]
 
 
-def _silent_client(result: Result) -> bool:
+def _silent_client(result: Outcome) -> bool:
     """Whether a curl or wget that prints nothing (`-s`) failed to reach its host, by its exit status."""
     verdict, status = result.verdict, result.exit_code
     return verdict is not None and (
@@ -234,5 +271,5 @@ def _program(printed: str, image: str, not_found: bool) -> Iterator[Obstacle]:
         yield f"The image {image!r} has no {name}", "program", ""
 
 
-def _printed(result: Result) -> str:
+def _printed(result: Outcome) -> str:
     return "\n".join(data[-SEARCHED:].decode("utf-8", "replace") for data in (result.stdout_bytes, result.stderr_bytes))

@@ -49,9 +49,10 @@ class InitTools:
         process.on_output = on_output
         return process
 
-    async def ask(self, argv: list[str], cwd: str = "/", seconds: float = ASK_SECONDS) -> str:
+    async def ask(self, argv: list[str], cwd: str = "/", seconds: float | None = None) -> str:
         """What a program of the image prints; '' if there is no such program or it takes too long."""
         output = bytearray()
+        seconds = ASK_SECONDS if seconds is None else seconds
 
         def take(stream: int, data: bytes) -> None:
             if stream == frames.STDOUT:

@@ -1,38 +1,51 @@
-"""What a session writes to the audit trail.
+"""What a session writes to the audit trail, and what is known of each of its commands for that and for their results.
 
 Every `start` of a command gets exactly one `end`, and every `session_open` one `session_close`: also if the sandbox
 dies, and if a call is cancelled at any await (tests/session/test_cancellation.py). Whoever starts a command holds its
-`Entry` and ends it on every way out; what is still open when a session closes is ended then.
+`CommandRecord` and ends it on every way out; what is still open when a session closes is ended then.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from belljar.session.output import Captures
+from belljar.session.result import EXIT_CODES, LOST_STATUS, Cause, Result, Surroundings, cause_of
 
 if TYPE_CHECKING:
     from belljar.audit.writer import Audit
+    from belljar.link import frames
     from belljar.policy import Verdict
-    from belljar.session.result import Result
+
+R = TypeVar("R", bound=Result)
 
 
 class Ledger:
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
         self.session: str | None = None
-        self._open: dict[str, Entry] = {}
+        self._open: dict[str, str] = {}
+        """Run → digest of the commands that have not ended."""
 
     def record(self, kind: str, **fields: Any) -> None:
         """Written at once with BELLJAR_AUDIT=required, else in the background."""
         write = self.audit.record if self.audit.required else self.audit.note
         write(kind, session=self.session, **fields)
 
-    def start(self, verdict: Verdict, cwd: str, env: Mapping[Any, Any] | None = None) -> Entry:
-        entry = Entry(self, verdict.digest)
-        self.record("start", run=entry.run, digest=verdict.digest, command=verdict.canonical, cwd=cwd, env=env)
-        self._open[entry.run] = entry
-        return entry
+    def start(self, verdict: Verdict, cwd: str, env: Mapping[Any, Any] | None = None) -> str:
+        """Record a start; returns the name of this run."""
+        run = os.urandom(6).hex()
+        self.record("start", run=run, digest=verdict.digest, command=verdict.canonical, cwd=cwd, env=env)
+        self._open[run] = verdict.digest
+        return run
+
+    def end(self, run: str, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
+        """Only the first call for a run counts."""
+        if digest := self._open.pop(run, None):
+            self.record("end", run=run, digest=digest, cause=cause, exit_code=exit_code, duration=duration)
 
     @property
     def unfinished(self) -> bool:
@@ -40,26 +53,92 @@ class Ledger:
 
     def close(self, cause: str) -> None:
         """Record the end of every unfinished command."""
-        for entry in list(self._open.values()):
-            entry.end(cause)
-
-    def _end(self, entry: Entry, fields: dict[str, Any]) -> None:
-        if self._open.pop(entry.run, None) is not None:
-            self.record("end", run=entry.run, digest=entry.digest, **fields)
+        for run in list(self._open):
+            self.end(run, cause)
 
 
-class Entry:
-    """A command whose start is recorded."""
+class CommandRecord:
+    """A command, from before its start until its end is in the trail and in its result. Made before it starts."""
 
-    __slots__ = ("_ledger", "digest", "run")
+    def __init__(
+        self,
+        ledger: Ledger,
+        surroundings: Surroundings,
+        verdict: Verdict | None = None,
+        *,
+        combined: bool = False,
+        started: float | None = None,
+        runs_later: Callable[[], tuple[str, ...]] = lambda: (),
+        visits: Callable[[float], tuple[dict[str, Any], ...]] = lambda since: (),
+        listening: Callable[[], tuple[int, ...]] = lambda: (),
+    ) -> None:
+        self._ledger, self._surroundings = ledger, surroundings
+        self.verdict, self._combined = verdict, combined
+        self.started = time.time() if started is None else started
+        """Unix time."""
+        self._runs_later, self._visits, self._listening = runs_later, visits, listening
+        self._run = ""
 
-    def __init__(self, ledger: Ledger, digest: str) -> None:
-        self._ledger, self.digest = ledger, digest
-        self.run = os.urandom(6).hex()
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process started it."""
+        return self._run != ""
+
+    def start(self, cwd: str, env: Mapping[Any, Any] | None = None) -> None:
+        assert self.verdict is not None
+        self._run = self._ledger.start(self.verdict, cwd, env)
 
     def end(self, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
         """Only the first call counts."""
-        self._ledger._end(self, {"cause": cause, "exit_code": exit_code, "duration": duration})
+        self._ledger.end(self._run, cause, exit_code, duration)
 
-    def concluded(self, result: Result) -> None:
+    def ended(self, output: Captures, body: frames.EndedBody, stopped: Cause | None = None) -> Result:
+        """The result of an end that the init reported."""
+        return self.result(Result, output, cause_of(body, stopped), body.exit_code, body.wall_us / 1e6, body)
+
+    def lost(self, output: Captures, why: object) -> Result:
+        """The result of a command whose sandbox was lost, with its output so far."""
+        duration = time.time() - self.started
+        return self.result(Result, output, "sandbox_lost", LOST_STATUS, duration, _lost=str(why))
+
+    def result(
+        self,
+        kind: type[R],
+        output: Captures,
+        cause: Cause,
+        exit_code: int,
+        duration: float,
+        body: frames.EndedBody | None = None,
+        **more: Any,
+    ) -> R:
+        """The only place that makes results. The trail gets the same end."""
+        is_lost = cause == "sandbox_lost"
+        result = kind(
+            cause=cause,
+            exit_code=EXIT_CODES.get(cause, exit_code),
+            duration=duration,
+            started=self.started,
+            ended=self.started + duration,
+            verdict=self.verdict,
+            combined=self._combined,
+            runs_later=() if is_lost else self._runs_later(),
+            listening=() if is_lost else self._listening(),
+            network=self._visits(self.started),
+            _captures=output,
+            _surroundings=self._surroundings,
+            **{**_used(body), **more},
+        )
         self.end(result.cause, result.exit_code, result.duration)
+        return result
+
+
+def _used(body: frames.EndedBody | None) -> dict[str, Any]:
+    if body is None:
+        return {}
+    return {
+        "signal": body.signal or None,
+        "cpu_time": (body.utime_us + body.stime_us) / 1e6,
+        "peak_memory": body.maxrss,
+        "survivors_killed": body.survivors,
+        "oom_kills": body.oom_kills,
+    }

@@ -6,13 +6,28 @@ is shown twice, also not by reads at the same time: each piece goes to the one t
 
 from __future__ import annotations
 
+import time
 from itertools import islice
+from typing import Any
+
+from belljar.errors import UsageError
+from belljar.patterns import lazy_pattern
+from belljar.session.result import Status, decode
 
 Piece = tuple[int, bytes]
 """Its offset in the stream, and its bytes."""
+Found = tuple[list[Piece], int]
+"""Pieces of one stream, and where the search for them ended."""
+# Python's own `re` cannot be stopped once it backtracks; `regex` understands the same patterns and can.
+Pattern = Any
 
 MOST_RANGES = 10_000  # remembered as shown; the oldest are forgotten, and would be shown again
 MOST_FILTERS = 100  # whose position is remembered; any other searches all new output again
+
+FILTER_SIZE = 20_000  # takes 60 ms and a few megabytes
+_COUNT = lazy_pattern(r"(\)?)\{0*([0-9]+)")
+_IGNORES_BLANKS = lazy_pattern(r"\(\?[\w-]*x")
+FILTER_SECONDS = 0.5  # a pattern that takes longer is refused
 
 
 class NewOutput:
@@ -63,3 +78,64 @@ class NewOutput:
             else:
                 merged.append((begin, end))
         return merged[-MOST_RANGES:]
+
+
+# Filters.
+
+
+def _size(pattern: str) -> int:
+    """An upper bound on the compiled size: `regex` writes out repeats, so `a{4000000000}` would take all memory.
+
+    A count after a group multiplies everything, since the group may hold counts of its own. With `(?x)` every count is
+    treated so: blanks or a comment may stand between it and a group.
+    """
+    most, parts = 1, len(pattern)
+    blanks = _IGNORES_BLANKS.search(pattern)
+    for count in _COUNT.finditer(pattern):
+        times = int(count[2][:12])  # no more is needed to know that it is too much
+        if count[1] or blanks:
+            most *= max(times, 1)
+        else:
+            parts += times
+    return most * parts
+
+
+def compiled(pattern: str) -> Pattern:
+    import regex
+
+    if _size(pattern) > FILTER_SIZE:
+        raise UsageError("Invalid filter regex: it is too long, or repeats too much")
+    try:
+        return regex.compile(pattern)
+    except (regex.error, RecursionError, OverflowError) as error:
+        raise UsageError(f"Invalid filter regex: {error}") from error
+
+
+def matching(streams: list[Found], pattern: Pattern, status: Status) -> list[Found]:
+    """The matching lines of both streams, and where the search ended."""
+    deadline = time.monotonic() + FILTER_SECONDS
+    return [_lines(pieces, end, pattern, deadline, status) for pieces, end in streams]
+
+
+def _lines(pieces: list[Piece], end: int, pattern: Pattern, deadline: float, status: Status) -> Found:
+    """The matching lines. An incomplete last line is left for the next read."""
+    if status == "running" and pieces and pieces[-1][0] + len(pieces[-1][1]) == end:
+        at, data = pieces[-1]
+        data = data[: data.rfind(b"\n") + 1]
+        pieces, end = [*pieces[:-1], (at, data)], at + len(data)
+    matches = []
+    for at, data in pieces:
+        for line in data.splitlines(keepends=True):
+            if _matches(pattern, line, deadline):
+                matches.append((at, line))
+            at += len(line)
+    return matches, end
+
+
+def _matches(pattern: Pattern, line: bytes, deadline: float) -> bool:
+    try:
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        return bool(pattern.search(decode(line).rstrip("\r\n"), timeout=left))
+    except TimeoutError:
+        raise UsageError("Invalid filter regex: it takes too long to match; write a simpler one") from None

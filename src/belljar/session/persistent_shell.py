@@ -25,19 +25,16 @@ from belljar.link.remote_process import PATIENCE
 from belljar.patience import stretched
 from belljar.records import record
 from belljar.session.bash_channel import Bash, BashState, Report
-from belljar.session.capture import Capture
-from belljar.session.collector import Listener
-from belljar.session.conclusion import cause_of
 from belljar.session.options import check, check_command
-from belljar.session.result import LOST_STATUS, Cause, Output, Result, Stream
+from belljar.session.output import Captures, Listener, Output, Stream, captures, in_order
+from belljar.session.result import LOST_STATUS, Cause, Result, cause_of
 from belljar.session.running_command import GRACE, LAST_WORDS, SAFETY_NET
 from belljar.session.shell_judging import ShellJudge
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
     from belljar.session.commands import Commands
-    from belljar.session.conclusion import Conclusion
-    from belljar.session.ledger import Entry
+    from belljar.session.ledger import CommandRecord
 
 INTERRUPT_SECONDS = 2.0  # a command that has not ended so long after Ctrl+C is killed
 REPORT_SECONDS = 2.0  # how long a new shell may take to report its state
@@ -60,9 +57,8 @@ class ShellResult(Result):
 class _Turn:
     """A call that is running."""
 
-    conclusion: Conclusion
     verdict: Verdict
-    entry: Entry | None = None
+    record: CommandRecord
     begun: float = field(default_factory=time.monotonic)
     interrupted: bool = False
 
@@ -86,7 +82,7 @@ class PersistentShell:
         self._turn: _Turn | None = None
         self._listener = Listener(None)
         self._order = 0
-        self._captures = self._new_captures()
+        self._output = self._new_output()
         self._terminal: Mapping[str, str] | None = None
         self._size = (24, 80)
         self._env: Mapping[str, str] = {}
@@ -144,9 +140,9 @@ class PersistentShell:
                 self._listener = Listener(None)
 
     async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult:
-        conclusion = self._commands.conclusion(verdict)
+        record = self._commands.new_record(verdict)
         bash = self._begin()
-        self._turn = turn = _Turn(conclusion, verdict)
+        self._turn = turn = _Turn(verdict, record)
         self._inside.calls += 1
         try:
             result = await self._take_turn(bash, turn, timeout, grace)
@@ -155,8 +151,7 @@ class PersistentShell:
         finally:
             self._turn = None
             self._inside.calls -= 1
-            if turn.entry is not None:
-                turn.entry.end("killed", None, time.monotonic() - turn.begun)  # unless its end is recorded already
+            record.end("killed", None, time.monotonic() - turn.begun)  # unless its end is recorded already
 
     def interrupt(self) -> None:
         """Send Ctrl+C to the running call, and kill it if that does not end it: `box.persistent.interrupt()`."""
@@ -280,7 +275,7 @@ class PersistentShell:
 
     async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
         await bash.begin(self._news() + turn.verdict.canonical, timeout, grace)
-        turn.entry = self._commands.ledger.start(turn.verdict, self.cwd)
+        turn.record.start(self.cwd)
         bash.usage.begin()
         if timeout is None:
             return await bash.answer()
@@ -315,7 +310,7 @@ class PersistentShell:
     async def _forget_output(self, bash: Bash) -> None:
         """Forget the output of a killed shell, and wait for its end."""
         bash.process.on_output = None
-        self._captures = self._new_captures()
+        self._output = self._new_output()
         with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(LAST_WORDS), shield=True):
             await bash.process.ended()
 
@@ -341,23 +336,19 @@ class PersistentShell:
         self, turn: _Turn, cause: Cause, status: int, body: frames.EndedBody | None, *, shell_ended: bool = False,
         **more: Any,
     ) -> ShellResult:  # fmt: skip
-        captures, self._captures = self._captures, self._new_captures()
+        output, self._output = self._output, self._new_output()
         more |= {"cwd": self.cwd, "shell_ended": shell_ended, "restarted": self._replaced or shell_ended}
         self._replaced = False
-        result = turn.conclusion.of(ShellResult, captures, cause, status, time.monotonic() - turn.begun, body, **more)
-        if turn.entry is not None:
-            turn.entry.concluded(result)
-        return result
+        return turn.record.result(ShellResult, output, cause, status, time.monotonic() - turn.begun, body, **more)
 
     # Output.
 
-    def _new_captures(self) -> tuple[Capture, Capture]:
-        limit = self._inside.options.limits.output
-        return Capture("stdout", limit), Capture("stderr", limit)
+    def _new_output(self) -> Captures:
+        return captures(self._inside.options.limits.output)
 
     def _take(self, stream: int, data: bytes) -> None:
         self._order += 1
-        capture = self._captures[stream == frames.STDERR]
+        capture = self._output[stream == frames.STDERR]
         capture.add(self._order, data)
         self._pass_on(capture.stream, data)
 
@@ -367,5 +358,5 @@ class PersistentShell:
 
     def _repeat_pending(self) -> None:
         """Give a new listener the output that came before its call."""
-        for piece in sorted((p for c in self._captures for p in (*c.head, *c.tail)), key=lambda p: p.order):
-            self._pass_on(piece.stream, bytes(piece.data))
+        for piece in in_order(self._output):
+            self._pass_on(piece.stream, piece.data)

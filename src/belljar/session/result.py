@@ -1,4 +1,4 @@
-"""The events of a running command, and its Result.
+"""The events of a running command, and its Result: one table of causes for every kind of command.
 
 Output is kept as bytes and decoded on demand. Invalid UTF-8 is replaced and no character is split. Where the middle of
 a long output was dropped, the text says how much is missing.
@@ -6,26 +6,52 @@ a long output was dropped, the text says how much is missing.
 
 from __future__ import annotations
 
+import signal as signals
 from dataclasses import field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from belljar import codec
+from belljar.link import frames
 from belljar.policy import Verdict
 from belljar.records import record
-from belljar.session.capture import Capture
-
-if TYPE_CHECKING:
-    from belljar.limits import Limits
-    from belljar.session.hints import Reader
+from belljar.session import hints as all_hints
+from belljar.session.hints import Reader
+from belljar.session.hints import Surroundings as Surroundings
+from belljar.session.output import Capture, Captures, captures
+from belljar.session.output import Output as Output
+from belljar.session.output import Stream as Stream
 
 Cause = Literal[
     "exited", "signalled", "timeout", "interrupted", "output_limit", "out_of_memory", "killed", "sandbox_lost"
 ]
-Stream = Literal["stdout", "stderr"]
+Status = Literal["running", "completed", "failed", "killed"]
+"""Of a background shell."""
 
 TIMEOUT_STATUS = 124
 LOST_STATUS = 125
+CAUSES: dict[int, Cause] = {cause: cause.name.lower() for cause in frames.EndCause}  # type: ignore[misc]
+"""The init's numbers and our names for them."""
+EXIT_CODES: dict[Cause, int] = {"timeout": TIMEOUT_STATUS, "sandbox_lost": LOST_STATUS}
+"""Causes with an exit code of ours; the others have the program's own."""
+
+
+def cause_of(body: frames.EndedBody, stopped: Cause | None = None) -> Cause:
+    """Why it ended. `stopped`: why the host ended it, if it did."""
+    cause = CAUSES[body.cause]
+    if stopped == "interrupted":
+        # A program may catch Ctrl+C and end as it likes; only a death by it counts.
+        return "interrupted" if body.signal == signals.SIGINT or body.exit_code == 128 + signals.SIGINT else cause
+    if stopped == "output_limit":
+        return stopped  # even if it ended before the signal came: output past the limit is missing
+    return stopped if stopped and cause in ("killed", "signalled") else cause
+
+
+def status_of(cause: Cause, exit_code: int) -> Status:
+    """The status of an ended background shell."""
+    if cause == "killed":
+        return "killed"
+    return "completed" if cause == "exited" and exit_code == 0 else "failed"
 
 
 @record
@@ -33,14 +59,6 @@ class Started:
     """The first event of `Session.stream`: the command runs."""
 
     pid: int
-
-
-@record
-class Output:
-    """A piece of output: `print(event.stream, event.data)`."""
-
-    stream: Stream
-    data: bytes
 
 
 @record
@@ -87,16 +105,6 @@ def _text(head: bytes, tail: bytes, omitted: int) -> str:
 
 
 @record
-class Surroundings:
-    """Facts about the sandbox that hints in a result use."""
-
-    network: object
-    limits: Limits
-    image: str
-    staged: bool = False
-
-
-@record
 class Result:
     """How a command ended, and its output.
 
@@ -129,9 +137,7 @@ class Result:
     """Connections through the network door while it ran: host, port, verdict, bytes."""
     listening: tuple[int, ...] = ()
     """Ports that programs in the sandbox listen on since the last result; `box.forward(port)` opens one."""
-    _captures: tuple[Capture, Capture] = field(
-        default_factory=lambda: (Capture("stdout", 2), Capture("stderr", 2)), repr=False, compare=False
-    )
+    _captures: Captures = field(default_factory=lambda: captures(2), repr=False, compare=False)
     _lost: str = field(default="", repr=False, compare=False)
     _surroundings: Surroundings | None = field(default=None, repr=False, compare=False)
 
@@ -169,9 +175,10 @@ class Result:
 
     def hints_for(self, reader: Reader) -> tuple[str, ...]:
         """The hints for another reader: `result.hints_for("agent")` says what a model can do or ask for."""
-        from belljar.session.hints import hints
-
-        return hints(self, self._surroundings, reader) if self._surroundings else self.__dict__.get("hints", ())
+        if self._surroundings is None:  # restored from JSON
+            restored: tuple[str, ...] = self.__dict__.get("hints", ())
+            return restored
+        return all_hints.hints(self, self._surroundings, reader)
 
     @property
     def bytes_produced(self) -> int:

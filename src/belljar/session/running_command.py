@@ -1,4 +1,4 @@
-"""One running command: spawned over the link, its output collected, its end recorded.
+"""A running command: its input, its output up to its limit, its end.
 
 After the `async with` block the command has ended, or goes on as a background shell.
 """
@@ -7,58 +7,52 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import anyio
+from anyio import to_thread
 
-from belljar.errors import AuditError, BelljarError, CommandNotFound, SandboxLost, UsageError
-from belljar.link import frames
+from belljar.errors import BelljarError, CommandNotFound, SandboxLost
 from belljar.link.frames import Flag
 from belljar.patience import stretched
-from belljar.session.collector import Collector
-from belljar.session.command_input import CommandInput
-from belljar.session.request import Request, encoded
-from belljar.session.result import Result
+from belljar.session.output import STREAMS, Listener, captures
 from belljar.tasks import beside, see_through
 
 if TYPE_CHECKING:
+    from belljar.link import frames
     from belljar.link.remote_process import RemoteProcess
-    from belljar.session.conclusion import Conclusion
     from belljar.session.inside import Inside
-    from belljar.session.ledger import Entry, Ledger
+    from belljar.session.ledger import CommandRecord
+    from belljar.session.options import InputPiece, Options
+    from belljar.session.result import Cause, Result
 
 GRACE = 2.0
 SAFETY_NET = 15.0  # the init enforces the deadline; so many seconds later the host treats the sandbox as lost
-LONGEST_TAG = 2000  # bytes of its command that a listed shell shows
 LAST_WORDS = 3.0  # how long to wait for the end of a cancelled command
 
 
 class RunningCommand:
     def __init__(
-        self,
-        inside: Inside,
-        ledger: Ledger,
-        request: Request,
-        conclusion: Conclusion,
-        *,
-        paced: bool = False,
-        ring: int = 0,
+        self, inside: Inside, process: RemoteProcess, record: CommandRecord, options: Options, cap: int
     ) -> None:
-        self._inside, self._ledger = inside, ledger
-        self.request, self.conclusion = request, conclusion
-        options = request.options
-        self.grace, self.timeout = options.get("grace", GRACE), options.get("timeout")
-        self._ring = ring
-        self.process = self._spawn(paced, ring)
-        limit = options.get("output_limit")
-        # So that the first `limit` bytes all fit the head.
-        cap = max(inside.options.limits.output, 2 * (limit or 0))
-        self.collector = Collector(self.process, cap, grace=self.grace, limit=limit, on_output=options.get("on_output"))
-        self.input = CommandInput(self.process, options, request.flags)
-        self.entry = self._record()
+        """`cap`: how many bytes of each stream are kept."""
+        self._inside, self.process, self.record = inside, process, record
+        self.grace, self._timeout = options.get("grace", GRACE), options.get("timeout")
+        self._limit = options.get("output_limit")
+        # The first `limit` bytes must all fit the head.
+        self.output = captures(max(cap, 2 * (self._limit or 0)))
+        self._order = 0
+        self._listener = Listener(options.get("on_output"))
+        self._stopped: Cause | None = None
+        """Why the host ended it, if it did."""
+        self.input = CommandInput(process, options)
         self.in_background = False
         """It goes on as a background shell."""
+        process.on_output = self.take
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,7 +64,7 @@ class RunningCommand:
             if not self.process.over:
                 await see_through(self._cancel())
         finally:
-            self.entry.end(_unfinished(self.process.error or error), None, time.time() - self.conclusion.started)
+            self.record.end(_unfinished(self.process.error or error), None, time.time() - self.record.started)
         if isinstance(self.process.error, CommandNotFound):
             self._name_image(self.process.error)
 
@@ -78,33 +72,49 @@ class RunningCommand:
         """Add to the message which of our images has the program."""
         from belljar.session.hints import image_with  # most commands need none
 
-        name, image = os.path.basename(os.fsdecode(self.request.argv[0])), self._inside.options.image
+        name, image = os.path.basename(self.process.program), self._inside.options.image
         if (better := image_with(name)) is not None and better != image:
             error.args = (f"{error}; the image {image!r} has none, {better!r} has",)
 
-    def _spawn(self, paced: bool, ring: int) -> RemoteProcess:
-        request = self.request
-        flags, tag = request.flags, b""
-        if ring:
-            flags |= Flag.BACKGROUND
-        if ring or flags & Flag.PTY:  # it may be detached later
-            tag = encoded(request.verdict.canonical)[:LONGEST_TAG]
-        try:
-            return self._inside.link.spawn(
-                request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=self.timeout,
-                grace=self.grace, ring=ring, tag=tag, paced=paced, size=request.options.get("size") or (24, 80),
-                user=request.user,
-            )  # fmt: skip
-        except frames.FrameError as error:
-            raise UsageError(f"the command and its environment are too large: {error}") from error
+    # Output.
 
-    def _record(self) -> Entry:
-        """Written while the command starts. With BELLJAR_AUDIT=required its verdict has been written before."""
-        try:
-            return self._ledger.start(self.request.verdict, os.fsdecode(self.request.cwd), self.request.env)
-        except AuditError:
-            self.process.abandon()
-            raise
+    def take(self, stream: int, data: bytes) -> bytes:
+        """Keep `data` up to the limit; returns what was kept."""
+        name = STREAMS.get(stream)
+        if name is None:
+            return b""
+        self._order += 1
+        capture = self.output[name == "stderr"]
+        kept = data if self._limit is None else data[: max(0, self._limit - self.produced)]
+        if kept:
+            capture.add(self._order, kept)
+            if not self._listener.call(name, kept):
+                self.stop("killed")
+        if len(kept) < len(data):
+            capture.produced += len(data) - len(kept)
+            if self._stopped is None:
+                self.stop("output_limit")
+        return kept
+
+    @property
+    def produced(self) -> int:
+        return self.output[0].produced + self.output[1].produced
+
+    def stop(self, cause: Cause) -> None:
+        """Kill the command; the result will give this cause."""
+        self._stopped = self._stopped or cause
+        self.process.kill(self.grace)
+
+    def fail(self, failure: Exception) -> None:
+        """Kill the command; the caller will get this exception."""
+        self._listener.failure = self._listener.failure or failure
+        self.stop("killed")
+
+    def interrupt(self) -> None:
+        self._stopped = self._stopped or "interrupted"
+        self.process.signal(signal.SIGINT)
+
+    # The end.
 
     async def concluded(self) -> Result:
         """Feed it, and wait for its end."""
@@ -112,7 +122,7 @@ class RunningCommand:
             await self.input.feed()
             return await self.conclude()
         async with beside() as tasks:  # the input may have no end
-            tasks.start_soon(self.input.feed, self.collector.fail)
+            tasks.start_soon(self.input.feed, self.fail)
             return await self.conclude()
 
     async def conclude(self) -> Result:
@@ -120,25 +130,24 @@ class RunningCommand:
         try:
             body = await self._ended()
             await self._inside.aftermath.look()
-            result = self.conclusion.ended(self.collector.captures, body, self.collector.stopped)
+            result = self.record.ended(self.output, body, self._stopped)
         except SandboxLost as lost:
-            result = self.conclusion.lost(self.collector.captures, time.time(), lost)
-        self.entry.concluded(result)
+            result = self.record.lost(self.output, lost)
         if result.oom_kills:
             self._inside.aftermath.new_oom_kills()  # so that the persistent shell does not count them
-        if self.collector.listener.failure is not None:
-            raise self.collector.listener.failure
+        if self._listener.failure is not None:
+            raise self._listener.failure
         return result
 
     async def _ended(self) -> frames.EndedBody:
-        if self.timeout is None:
+        if self._timeout is None:
             return await self.process.ended()
-        return await self.process.ended_within(self.timeout + self.grace + stretched(SAFETY_NET))
+        return await self.process.ended_within(self._timeout + self.grace + stretched(SAFETY_NET))
 
     async def _cancel(self) -> None:
         with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_WORDS)):
             self.process.abandon()
-            if self._ring:  # nobody waits for a background command's end
+            if self.process.flags & Flag.BACKGROUND:  # nobody waits for a background command's end
                 self._inside.link.forget(self.process)
             else:
                 await self.process.ended()
@@ -149,3 +158,67 @@ def _unfinished(error: BaseException | None) -> str:
     if isinstance(error, SandboxLost):
         return "sandbox_lost"
     return "not_started" if isinstance(error, BelljarError) else "killed"
+
+
+class CommandInput:
+    """A command's stdin: first the `stdin` option, then what is written, then its end.
+
+    The option is bytes or text, or an iterator of such pieces, which come while the command runs.
+    """
+
+    def __init__(self, process: RemoteProcess, options: Options) -> None:
+        self._process = process
+        self._first = options.get("stdin")
+        self._ends = self._first is not None and not options.get("stdin_open") and not process.flags & Flag.PTY
+        """Whether it ends after the first bytes. A terminal's input has no end, unless somebody types one."""
+        self._fed = anyio.Event()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the option is there, so that feeding it takes no longer than the command reads."""
+        return isinstance(self._first, bytes | str | None)
+
+    async def feed(self, fail: Callable[[Exception], None] | None = None) -> None:
+        """`fail` is called with an exception of the caller's iterator."""
+        if self._fed.is_set():
+            return
+        first, self._first = self._first, None
+        try:
+            if isinstance(first, bytes | str):
+                await self._process.input(_encoded(first))
+            elif first is not None:
+                async for piece in _pieces(first):
+                    await self._process.input(_encoded(piece))
+        except Exception as failure:
+            if fail is None:
+                raise
+            fail(failure)
+        finally:
+            self._fed.set()
+        if self._ends:
+            self._process.close_input()
+
+    async def write(self, data: bytes) -> None:
+        """Waits while the command does not read, or while the first bytes are on their way."""
+        await self._fed.wait()
+        await self._process.input(data)
+
+    def close(self) -> None:
+        self._ends = True
+        if self._fed.is_set():
+            self._process.close_input()
+
+
+def _encoded(piece: InputPiece) -> bytes:
+    return piece.encode() if isinstance(piece, str) else bytes(piece)
+
+
+async def _pieces(first: AsyncIterable[InputPiece] | Iterator[InputPiece]) -> AsyncIterator[InputPiece]:
+    """An ordinary iterator, such as an open file, may wait, so a thread does that."""
+    if isinstance(first, AsyncIterable):
+        async for piece in first:
+            yield piece
+        return
+    following = partial(next, first, None)
+    while (piece := await to_thread.run_sync(following, abandon_on_cancel=True)) is not None:
+        yield piece

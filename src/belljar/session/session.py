@@ -30,14 +30,13 @@ from belljar.sandbox.cgroup import usage
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session import kept
 from belljar.session import options as checks
-from belljar.session.commands import Commands
+from belljar.session.commands import Commands, Request
 from belljar.session.door import SessionDoor, under_policy
 from belljar.session.inside import Inside
 from belljar.session.judging import Judge
 from belljar.session.kept import Kept
 from belljar.session.ledger import Ledger
 from belljar.session.options import AttachOptions, Command, Options, RunOptions
-from belljar.session.request import Request
 from belljar.session.result import Result
 from belljar.session.shells import SHELL_ID, Shells
 from belljar.session.staged import Staged
@@ -403,9 +402,9 @@ class Session:
         """
         request = await self._commands.admitted(command, options, "stream")
         async with self._commands.begin(request, paced=True) as running:
-            run = Run(running.collector, running.input, lambda: self.shells.take_over(running))
+            run = Run(running, lambda: self.shells.take_over(running))
             async with beside() as tasks:
-                tasks.start_soon(running.input.feed, running.collector.fail)
+                tasks.start_soon(running.input.feed, running.fail)
                 tasks.start_soon(run.follow, running.conclude)
                 yield run
                 if running.process.over:

@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from belljar.errors import BelljarError
 
 if TYPE_CHECKING:
     from belljar.link import frames
-    from belljar.session.bash_channel import Bash
+    from belljar.link.remote_process import RemoteProcess
 
 STOPPED_SAMPLES = 8  # in a row; until then something may let the shell go on
 FIRST_SAMPLE, LAST_SAMPLE = 0.03, 0.5  # seconds between samples: short at first, for short commands
 
 
 class ShellUsage:
-    def __init__(self, bash: Bash) -> None:
-        self._bash = bash
+    def __init__(self, process: RemoteProcess, end_stopped: Callable[[], None]) -> None:
+        """`end_stopped` is called once a signal has stopped the shell for good."""
+        self._process, self._end_stopped = process, end_stopped
         self._cpu_us = 0
         """Of all earlier calls."""
         self._peak = 0
@@ -54,17 +56,17 @@ class ShellUsage:
         self._timer = self._sampling = None
 
     def _later(self, seconds: float) -> None:
-        self._timer = self._bash.process.link.loop.call_later(seconds, self._look, seconds)
+        self._timer = self._process.link.loop.call_later(seconds, self._look, seconds)
 
     def _look(self, seconds: float) -> None:
-        self._sampling = self._bash.process.link.loop.create_task(self._sample(min(2 * seconds, LAST_SAMPLE)))
+        self._sampling = self._process.link.loop.create_task(self._sample(min(2 * seconds, LAST_SAMPLE)))
 
     async def _sample(self, after: float) -> None:
         with contextlib.suppress(BelljarError):
-            state = await self._bash.process.state()
+            state = await self._process.state()
             self._peak = max(self._peak, state.peak)
             self._stopped = self._stopped + 1 if state.stopped else 0
             if self._stopped >= STOPPED_SAMPLES:
-                self._bash.end_stopped()
+                self._end_stopped()
             else:
                 self._later(after)

@@ -22,8 +22,8 @@ from belljar.link.frames import Flag
 from belljar.options import SESSION_NAME, must, seconds, whole
 from belljar.patterns import lazy_pattern
 from belljar.sandbox import rundir
+from belljar.session.commands import Request
 from belljar.session.options import Command, Options
-from belljar.session.request import Request
 from belljar.session.result import Result
 from belljar.session.running_command import RunningCommand
 
@@ -134,7 +134,7 @@ class Shells:
         self._known = {id: shell for id, shell in known.items() if shell.is_ours}
         for listed in listing:
             if listed.flags & Flag.BACKGROUND:
-                shell = Shell.from_listed(self._inside, listed)
+                shell = Shell.from_listed(self._inside, self._commands.ledger, listed)
                 shell = known.get(shell.id, shell)
                 shell.learn(listed.ended)
                 self._keep(shell)

@@ -88,9 +88,7 @@ class Standstill:
 def _named(listed: frames.Listed) -> str:
     """As `belljar shells` names a background shell; of other commands at most the text is known."""
     if listed.flags & Flag.BACKGROUND:
-        from belljar.session.background_shell import shell_id
-
-        return shell_id(listed.id)
+        return frames.shell_id(listed.id)
     text = listed.tag.decode("utf-8", "replace")[:LONGEST_NAME]
     return text if text.isprintable() and text else "a command"
 

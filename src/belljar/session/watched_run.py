@@ -10,12 +10,12 @@ import anyio
 
 from belljar.errors import UsageError
 from belljar.options import whole
-from belljar.session.collector import STREAMS, Collector
+from belljar.session.output import STREAMS
 from belljar.session.result import Ended, Event, Output, Result, Started
 
 if TYPE_CHECKING:
     from belljar.session.background_shell import Shell
-    from belljar.session.command_input import CommandInput
+    from belljar.session.running_command import RunningCommand
 
 MOST_EVENTS = 4096  # waiting; further output is merged
 
@@ -27,11 +27,9 @@ class Run:
         async for event in events: ...
     """
 
-    def __init__(
-        self, collector: Collector, input: CommandInput, take_over: Callable[[], Awaitable[Shell | None]]
-    ) -> None:
-        self._input, self._take_over = input, take_over
-        self._collector, self._process = collector, collector.process
+    def __init__(self, running: RunningCommand, take_over: Callable[[], Awaitable[Shell | None]]) -> None:
+        self._running, self._process = running, running.process
+        self._take_over = take_over
         self._process.on_output, self._process.on_started = self.take, self._announce
         self._events: deque[tuple[int, Event]] = deque()
         self._merged_output: dict[int, bytearray] = {}
@@ -48,7 +46,7 @@ class Run:
         return self._process.pid
 
     def take(self, stream: int, data: bytes) -> None:
-        kept = self._collector.take(stream, data)
+        kept = self._running.take(stream, data)
         if len(kept) < len(data):
             self._process.consumed(stream, len(data) - len(kept))
         self._announce()
@@ -122,11 +120,11 @@ class Run:
 
     def interrupt(self) -> None:
         """Send Ctrl+C: `events.interrupt()`."""
-        self._collector.interrupt()
+        self._running.interrupt()
 
     def kill(self) -> None:
         """Kill the command and all its processes: `events.kill()`."""
-        self._collector.stop("killed")
+        self._running.stop("killed")
 
     def signal(self, signo: int) -> None:
         """Send a signal to all its processes: `events.signal(signal.SIGHUP)`."""
@@ -139,10 +137,10 @@ class Run:
 
     async def write(self, data: bytes | str) -> None:
         """Write to its stdin (`stdin_open=True` keeps it open): `await events.write("y\\n")`."""
-        await self._input.write(data.encode() if isinstance(data, str) else data)
+        await self._running.input.write(data.encode() if isinstance(data, str) else data)
 
     def close_stdin(self) -> None:
         """Close its stdin: `events.close_stdin()`, or by its older name `events.close_input()`."""
-        self._input.close()
+        self._running.input.close()
 
     close_input = close_stdin

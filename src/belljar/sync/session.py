@@ -18,10 +18,10 @@ from belljar.policy.approvals import Approvals
 from belljar.session import background_shell, shells, staged
 from belljar.session import pool as pools
 from belljar.session import session as sessions
+from belljar.session.commands import Request
 from belljar.session.door import SessionDoor
 from belljar.session.kept import Kept
 from belljar.session.options import AttachOptions, ClaimOptions, Command, OpenOptions, Options, SessionOptions
-from belljar.session.request import Request
 from belljar.session.result import Result
 from belljar.sync.facade import Facade, Same, blocking, in_loop, same
 from belljar.sync.files import Files

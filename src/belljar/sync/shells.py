@@ -6,8 +6,7 @@ from typing import Self
 
 from belljar.session import background_shell, persistent_shell, watched_run
 from belljar.session.background_shell import Chunk
-from belljar.session.conclusion import Status
-from belljar.session.result import Event, Result
+from belljar.session.result import Event, Result, Status
 from belljar.sync.facade import Facade, Same, blocking, in_loop
 
 

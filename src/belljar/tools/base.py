@@ -22,8 +22,8 @@ from anyio import to_thread
 from belljar.errors import BelljarError, Judged, PolicyDenied, SandboxLost
 from belljar.policy import Policy
 from belljar.records import record
+from belljar.session.commands import Request
 from belljar.session.judging import judged
-from belljar.session.request import Request
 from belljar.session.result import Event, Output, Result
 from belljar.session.session import Session
 from belljar.session.watched_run import Run

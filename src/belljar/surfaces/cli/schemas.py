@@ -16,9 +16,8 @@ from belljar.doctor.check import Check
 from belljar.errors import UsageError, suggestion
 from belljar.policy import Verdict
 from belljar.policy.verdict import Finding
-from belljar.session.conclusion import Status
 from belljar.session.kept import Kept
-from belljar.session.result import SHOWN, Result
+from belljar.session.result import SHOWN, Result, Status
 from belljar.staged.apply import Applied
 from belljar.staged.area import Point
 from belljar.staged.change import Change

@@ -1,16 +1,28 @@
-"""What is kept of a command's output: the head and the tail of each stream, in memory that is bounded."""
+"""A command's output: pieces as they come, and what is kept of them, head and tail, in memory that is bounded."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from belljar.session.result import Stream
+from belljar.link import frames
+from belljar.records import record
+
+Stream = Literal["stdout", "stderr"]
+STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
 
 SMALL_PIECE = 4096  # bytes; smaller pieces are joined, since each costs more than sixty bytes
 MOST_PIECES = 16384  # beyond this, pieces are joined even if the other stream wrote in between
+
+
+@record
+class Output:
+    """A piece of output: `print(event.stream, event.data)`."""
+
+    stream: Stream
+    data: bytes
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -90,3 +102,36 @@ class Capture:
     def joined(self) -> tuple[bytes, bytes]:
         self.trim()
         return b"".join(p.data for p in self.head), b"".join(p.data for p in self.tail)
+
+
+Captures = tuple[Capture, Capture]
+"""Of stdout and stderr."""
+
+
+def captures(cap: int) -> Captures:
+    return Capture("stdout", cap), Capture("stderr", cap)
+
+
+def in_order(kept: Captures) -> Iterator[Output]:
+    """What was kept of both streams, as it came."""
+    pieces = (piece for capture in kept for piece in (*capture.head, *capture.tail))
+    for piece in sorted(pieces, key=lambda piece: piece.order):
+        yield Output(piece.stream, bytes(piece.data))
+
+
+class Listener:
+    """Calls the caller's `on_output`. An exception of it is kept for the caller: it must not reach the link."""
+
+    def __init__(self, on_output: Callable[[Output], None] | None) -> None:
+        self._on_output = on_output
+        self.failure: BaseException | None = None
+
+    def call(self, stream: Stream, data: bytes) -> bool:
+        """False if the callback raised: then the command must be stopped."""
+        if self._on_output is None or self.failure is not None:
+            return True
+        try:
+            self._on_output(Output(stream, data))
+        except BaseException as failure:
+            self.failure = failure
+        return self.failure is None

@@ -14,8 +14,7 @@ import belljar
 from belljar import Session
 from belljar.errors import SandboxLost
 from belljar.link import frames
-from belljar.session.conclusion import CAUSES, cause_of
-from belljar.session.result import Cause, Output
+from belljar.session.result import CAUSES, Cause, Output, cause_of
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 126, 127, 128, 255])

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from belljar.session.capture import MOST_PIECES, Capture
+from belljar.session.output import MOST_PIECES, Capture
 
 
 def captured(cap: int, *parts: bytes) -> Capture:
