@@ -22,13 +22,12 @@ from belljar.errors import CommandError
 from belljar.link import frames
 from belljar.link.frames import STDERR, STDOUT, Flag, To
 from belljar.records import record
-from belljar.session.capture import Capture
-from belljar.session.conclusion import Conclusion
+from belljar.session.ledger import CommandRecord
+from belljar.session.output import Captures
 from belljar.session.running_command import GRACE
 
 if TYPE_CHECKING:
-    from belljar.session.commands import Commands
-    from belljar.session.request import Request
+    from belljar.session.commands import Commands, Request
     from belljar.session.result import Cause, Result
 
 RING = 1 << 20
@@ -59,9 +58,9 @@ class Taken:
 
 
 class HeldCommand:
-    def __init__(self, commands: Commands, number: int, pid: int, started: float, conclusion: Conclusion) -> None:
-        self.pid, self.started = pid, started
-        self._inside, self._number, self._conclusion = commands.inside, number, conclusion
+    def __init__(self, commands: Commands, number: int, pid: int, record: CommandRecord) -> None:
+        self.pid, self.started = pid, record.started
+        self._inside, self._number, self._record = commands.inside, number, record
 
     @classmethod
     async def begin(cls, commands: Commands, request: Request, tag: str) -> HeldCommand:
@@ -69,8 +68,8 @@ class HeldCommand:
         request = await commands.admitted(request, {}, "hold")
         options, link = request.options, commands.inside.link
         combined = bool(options.get("combined") or options.get("pty"))
-        conclusion = commands.conclusion(request.verdict, combined)
-        execution = link.spawn(
+        record = commands.new_record(request.verdict, combined)
+        process = link.spawn(
             request.argv, flags=request.flags | Flag.BACKGROUND | Flag.HELD, cwd=request.cwd, env=request.env,
             deadline=options.get("timeout"), grace=options.get("grace", GRACE), ring=RING, tag=tag.encode(),
             size=options.get("size") or (24, 80), user=request.user,
@@ -80,13 +79,13 @@ class HeldCommand:
             cwd=os.fsdecode(request.cwd), env=request.env,
         )  # fmt: skip
         try:
-            pid = await execution.started()
+            pid = await process.started()
         except CommandError:
             commands.ledger.record("end", run=tag, digest=request.verdict.digest, cause="not_started")
             raise
         finally:
-            link.forget(execution)
-        return cls(commands, execution.id, pid, conclusion.started, conclusion)
+            link.forget(process)
+        return cls(commands, process.id, pid, record)
 
     @classmethod
     async def all(cls, commands: Commands) -> dict[str, HeldCommand]:
@@ -95,8 +94,10 @@ class HeldCommand:
         for listed in await commands.inside.link.list():
             if listed.flags & Flag.HELD:
                 started, combined = listed.started_ms / 1000, bool(listed.flags & (Flag.COMBINED | Flag.PTY))
-                conclusion = Conclusion(commands.inside.surroundings, started, combined=combined)
-                found[listed.tag.decode()] = cls(commands, listed.id, listed.pid, started, conclusion)
+                record = CommandRecord(
+                    commands.ledger, commands.inside.surroundings, combined=combined, started=started
+                )
+                found[listed.tag.decode()] = cls(commands, listed.id, listed.pid, record)
         return found
 
     async def take(self, position: Position, *, wait: float = 0.0, most: int = MOST) -> Taken:
@@ -109,27 +110,25 @@ class HeldCommand:
         for stream, offset in zip((STDOUT, STDERR), position, strict=True):
             self._send(To.CREDIT, frames.u64(offset), stream)
 
-    async def conclude(
-        self, captures: tuple[Capture, Capture], ended: frames.EndedBody, stopped: Cause | None = None
-    ) -> Result:
+    async def conclude(self, captures: Captures, ended: frames.EndedBody, stopped: Cause | None = None) -> Result:
         """The result of a command whose end `take` has told."""
         await self._inside.aftermath.look()
-        result = self._conclusion.ended(captures, ended, stopped)
+        result = self._record.ended(captures, ended, stopped)
         if result.oom_kills:
             self._inside.aftermath.new_oom_kills()
         return result
 
-    def lost(self, captures: tuple[Capture, Capture], now: float, why: object) -> Result:
+    def lost(self, captures: Captures, now: float, why: object) -> Result:
         """The result of a command whose sandbox went away."""
-        return self._conclusion.lost(captures, now, why)
+        return self._record.lost(captures, why, now)
 
     # Steering.
 
     async def write(self, data: bytes) -> None:
         """Write to its stdin; returns when the command's pipe has all of it."""
-        execution = self._inside.link.join(self._number)
-        await execution.input(data)
-        await execution.delivered()
+        process = self._inside.link.join(self._number)
+        await process.input(data)
+        await process.delivered()
 
     def close_input(self) -> None:
         self._inside.link.join(self._number).close_input()

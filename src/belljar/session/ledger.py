@@ -58,11 +58,12 @@ class Ledger:
 
 
 class CommandRecord:
-    """A command, from before its start until its end is in the trail and in its result. Made before it starts."""
+    """A command, from before its start until its end is in the trail and in its result. Made before it starts; without
+    a `ledger` for one that others record."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: Ledger | None,
         surroundings: Surroundings,
         verdict: Verdict | None = None,
         *,
@@ -85,20 +86,22 @@ class CommandRecord:
         return self._run != ""
 
     def start(self, cwd: str, env: Mapping[Any, Any] | None = None) -> None:
+        assert self._ledger is not None
         assert self.verdict is not None
         self._run = self._ledger.start(self.verdict, cwd, env)
 
     def end(self, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
         """Only the first call counts."""
-        self._ledger.end(self._run, cause, exit_code, duration)
+        if self._ledger is not None:
+            self._ledger.end(self._run, cause, exit_code, duration)
 
     def ended(self, output: Captures, body: frames.EndedBody, stopped: Cause | None = None) -> Result:
         """The result of an end that the init reported."""
         return self.result(Result, output, cause_of(body, stopped), body.exit_code, body.wall_us / 1e6, body)
 
-    def lost(self, output: Captures, why: object) -> Result:
+    def lost(self, output: Captures, why: object, now: float | None = None) -> Result:
         """The result of a command whose sandbox was lost, with its output so far."""
-        duration = time.time() - self.started
+        duration = (time.time() if now is None else now) - self.started
         return self.result(Result, output, "sandbox_lost", LOST_STATUS, duration, _lost=str(why))
 
     def result(

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from belljar.errors import BelljarError
 from belljar.session.bash_channel import BashState
-from belljar.session.request import Request, encoded, environment, flags_of
+from belljar.session.commands import Commands, Request, encoded, environment, flags_of
 from belljar.session.shell_judging import ShellJudge
 
 if TYPE_CHECKING:
-    from belljar.session.commands import Commands
     from belljar.session.options import Options
 
 PLACE = "/tmp/.belljar-shells"

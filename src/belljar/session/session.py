@@ -1,9 +1,10 @@
 """`Session`: one sandbox and its commands. The spine of Belljar.
 
 run("make test")
-  → admit            the policy judges the command, and asks the approver if needed; only its canonical text goes on
-  → RunningCommand   sends it over the link to the init, which spawns it in the sandbox; output is kept up to a limit
-  ← Conclusion       how it ended, as the init reports it; by then all its processes are gone
+  → Commands         the policy judges the command, and asks the approver if needed; only its canonical text goes on,
+                     over the link to the init, which spawns it in the sandbox
+  → RunningCommand   feeds it, keeps its output up to a limit, waits for its end
+  ← CommandRecord    how it ended, as the init reports it; by then all its processes are gone
 """
 
 from __future__ import annotations

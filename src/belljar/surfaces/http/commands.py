@@ -24,8 +24,8 @@ from anyio import to_thread
 
 from belljar.errors import BelljarError, PolicyDenied, SandboxLost
 from belljar.link.frames import EndedBody, Flag
-from belljar.session.capture import Capture
 from belljar.session.held_command import HeldCommand
+from belljar.session.output import Capture
 from belljar.surfaces.http import audit, storage
 from belljar.surfaces.http.events import Signal
 from belljar.surfaces.http.keys import new_id
@@ -33,7 +33,7 @@ from belljar.surfaces.http.log import Log
 from belljar.surfaces.http.problems import Problem, problem_of
 
 if TYPE_CHECKING:
-    from belljar.session.request import Request
+    from belljar.session.commands import Request
     from belljar.session.result import Cause, Result
     from belljar.session.session import Session
     from belljar.surfaces.http.service import Service
@@ -347,8 +347,8 @@ class Command:
         if not self.launched:
             await self._fail(Problem("cancelled", "the session ended before the command ran"))
             return
-        conclusion = self.session.lost_conclusion(self.data["started"] or time.time())
-        result = conclusion.lost(self._captures, time.time(), lost)
+        record = self.session.lost_record(self.data["started"] or time.time())
+        result = record.lost(self._captures, lost)
         if self.session.is_ending:
             result = replace(result, cause="killed", exit_code=137)
         await self._end(result)

@@ -21,8 +21,8 @@ from anyio import to_thread
 
 from belljar.errors import BelljarError, PolicyDenied, SandboxLost
 from belljar.limits import Limits
-from belljar.session.conclusion import Conclusion
 from belljar.session.judging import judged, load
+from belljar.session.ledger import CommandRecord
 from belljar.session.result import Surroundings
 from belljar.session.session import Session
 from belljar.surfaces.http import audit, storage
@@ -328,8 +328,9 @@ class LiveSession:
                 exit_code=result.exit_code, duration=result.duration,
             )  # fmt: skip
 
-    def lost_conclusion(self, started: float) -> Conclusion:
-        return Conclusion(Surroundings(self.data["network"], self.limits, self.data["image"]), started)
+    def lost_record(self, started: float) -> CommandRecord:
+        surroundings = Surroundings(self.data["network"], self.limits, self.data["image"])
+        return CommandRecord(None, surroundings, started=started)
 
     async def remember(self, verdict: Verdict) -> None:
         """An approval that holds for the session."""
