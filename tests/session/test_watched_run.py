@@ -17,7 +17,8 @@ from belljar.session.watched_run import Run
 @pytest.mark.parametrize("signo", [-1, 0, 65, 1 << 40, True, "HUP"])
 async def test_a_signal_that_does_not_exist_is_not_sent(pair: Pair, signo: Any) -> None:
     process = spawned(pair)
-    run = Run(Collector(process, 1 << 20), CommandInput(process, {}, 0), process.started)  # type: ignore[arg-type]
+    running = RunningCommand(None, process, None, {}, 1 << 20)  # type: ignore[arg-type]
+    run = Run(running, process.started)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="signo"):
         run.signal(signo)
 
