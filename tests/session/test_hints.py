@@ -36,6 +36,7 @@ WALLS = {
         ("Limits(disk='8g')", "--disk 8g (as root) or with --tmp and --home", "delete what is not needed"),
     "for i in $(seq 60); do sleep 5 & done; wait": ("Limits(pids=4096)", "--pids 4096", "start fewer at once"),
     "head -c 2M /dev/zero > large": ("Limits(fsize='32g')", "--fsize 32g", "split the file"),
+    "echo 'E: Unable to locate package cowsay' >&2; exit 100": ("run `apt-get update` first",) * 3,
     "touch /usr/new": ("read-only.",) * 3,
     "npm install": ("image='node'", "--image node", "ask the person for --image node"),
     "gcc x.c": PYTHON,

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from belljar import Allow, Session
-from belljar.errors import ProtectionMissing
+from belljar.errors import ProtectionMissing, UsageError
 from belljar.network import share
 from belljar.network.client_settings import PORT
 from belljar.network.mux import HEAD, OPEN, READY, Mux
@@ -119,3 +119,11 @@ async def test_a_flood_of_connections_from_inside_does_not_block_the_loop() -> N
 
 async def _nowhere(data: bytes) -> None:
     pass
+
+
+async def test_a_port_that_is_taken_here_is_one_clear_error(base_image: str, workspace: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with Session(workspace) as box:
+            with pytest.raises(UsageError, match=f"port {port} of this machine is taken; choose another, or none"):
+                await box.forward(8000, at=port)

@@ -326,3 +326,13 @@ async def test_a_removed_image_is_not_used_from_a_cache(base_image: str, tmp_pat
         await anyio.to_thread.run_sync(docker.remove_image, name)
     with pytest.raises(ImageMissing):
         await belljar.run("echo hi", tmp_path, image=name)
+
+
+async def test_a_session_and_a_shell_say_what_they_are(workspace: Path) -> None:
+    box = Session(workspace)
+    assert repr(box) == f"<belljar.Session of {workspace}, image base, not open>"
+    async with box:
+        assert repr(box) == f"<belljar.Session {box.id} of {workspace}, image base, open>"
+        shell = await box.start("sleep 600")
+        assert repr(shell) == f"<belljar.Shell {shell.id}, running: 'sleep 600'>"
+    assert "closed" in repr(box) or "not open" in repr(box)

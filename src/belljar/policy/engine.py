@@ -146,6 +146,11 @@ class Policy:
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
+    def prepare(self) -> None:
+        """Load what judging needs, such as the parser, while there is nothing to judge yet."""
+        if self.judges:
+            observe("true && true", None, _state(WORKSPACE, None, None), self.knowledge, True)
+
     def judge(
         self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None,
         staged: bool = False, root: bool = False,

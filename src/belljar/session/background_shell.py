@@ -94,6 +94,9 @@ class Shell:
         self.so_far: Chunk | None = None
         """Its output until it was turned from a foreground command into a shell."""
 
+    def __repr__(self) -> str:
+        return f"<belljar.Shell {self.id}, {self.status}: {self.command[:60]!r}>"
+
     @classmethod
     def of(cls, inside: Inside, running: RunningCommand) -> Shell:
         assert running.record.verdict is not None

@@ -120,6 +120,9 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "cli": "{has!r} has it: --image {has}",
         "agent": "{has!r} has it: ask the person for --image {has}",
     },
+    "lists": {
+        "cli": "run `apt-get update` first, in the same sandbox",
+    },
     "program": {
         "cli": "use an image that has it, or install it into the workspace",
         "agent": "do it with what is here, or install it into the workspace",
@@ -151,6 +154,7 @@ _PROCESSES = lazy_pattern(
 _FILE_SIZE = lazy_pattern(r"File too large|EFBIG|File size limit exceeded")
 _READ_ONLY = lazy_pattern(r"Read-only file system|EROFS")
 _CROSS_DEVICE = lazy_pattern(r"Invalid cross-device link|[Cc]ross-device link not permitted|EXDEV")
+_NO_LISTS = lazy_pattern(r"E: (?:Unable to locate package|Package '\S+' has no installation candidate)")
 _ROOT = lazy_pattern(
     r"\b(sudo|su|doas): (command not found|not found)|are you root\?|must be (run as )?root|requires? root"
     r"|Could not open lock file|superuser privilege"
@@ -219,6 +223,8 @@ def _obstacles(result: Outcome, where: Surroundings) -> Iterator[Obstacle]:
         yield "In a staged workspace a directory of the host's cannot be renamed in one step", "rename", ""
     if _ROOT.search(printed):
         yield "Commands run as an ordinary user and there is no sudo", "root", ""
+    elif _NO_LISTS.search(printed):
+        yield "The image has no lists of packages", "lists", ""
     else:
         yield from _program(printed, where.image, not_found=result.exit_code == 127)
 

@@ -11,6 +11,7 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from errno import EADDRINUSE
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -190,7 +191,11 @@ class Forwarded:
         self.port = 0
 
     async def open(self, at: int = 0) -> None:
-        listener = socket.create_server(("127.0.0.1", at))
+        try:
+            listener = socket.create_server(("127.0.0.1", at))
+        except OSError as error:
+            why = "is taken" if error.errno == EADDRINUSE else f"cannot be opened ({error.strerror})"
+            raise UsageError(f"port {at} of this machine {why}; choose another, or none for a free one") from None
         self._server = await asyncio.start_server(self._serve, sock=listener, backlog=ACCEPTED)
         listener.listen(BACKLOG)  # asyncio accepts as many per turn as its `backlog`, so that one is small
         self.port = listener.getsockname()[1]

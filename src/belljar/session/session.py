@@ -134,6 +134,11 @@ class Session:
             self._judge.when_admitted = self.staged.before_command
         self._opening = self._attached = False
 
+    def __repr__(self) -> str:
+        where = f"{self.id} " if self._inside.was_entered else ""
+        state = "open" if self.is_open else "closed" if where else "not open"
+        return f"<belljar.Session {where}of {self.options.workspace}, image {self.image}, {state}>"
+
     # Life.
 
     async def __aenter__(self) -> Self:

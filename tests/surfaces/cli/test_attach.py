@@ -32,7 +32,7 @@ def test_a_program_can_be_detached_and_attached_again(session: str) -> None:
     id = next(word for word in left.replace("`", " ").split() if word.startswith("shell_"))
     (shell,) = belljar("shells", "--json").json
     assert (shell["id"], shell["status"]) == (id, "running")
-    second = Terminal.belljar("attach", id, rows=33, cols=90)
+    second = Terminal.belljar("attach", rows=33, cols=90)  # the only one that runs
     second.until("you-said-one")  # its earlier output
     second.type("\x10two\r")  # a single Ctrl+P goes to the program
     second.until("two")
@@ -123,3 +123,14 @@ def test_logs_show_the_last_lines(session: str) -> None:
     assert belljar("logs", "-n", "2", id).stdout == "99\n100\n"
     assert belljar("logs", "-n", "0", id).stdout == ""
     assert len(belljar("logs", id).stdout.splitlines()) == 100
+
+
+def test_attach_without_an_id_says_what_to_name(session: str) -> None:
+    terminal = Terminal.belljar("attach")
+    terminal.until("no background shell runs")
+    assert terminal.status() == 2
+    for _ in range(2):
+        belljar("start", "--session", "desk", "sleep 600")
+    terminal = Terminal.belljar("attach")
+    terminal.until("2 background shells run (shell_")
+    assert terminal.status() == 2

@@ -72,3 +72,11 @@ def test_a_report_that_is_a_directory_is_refused_in_one_line(
     monkeypatch.chdir(workspace)
     assert main(["run", "--report", report, "true"]) == 2
     assert capsys.readouterr().err.startswith(f"belljar: --report {report}: ")
+
+
+def test_a_denial_is_told_apart_from_a_program_s_own_126(workspace: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    for command, cause in (("rm -rf /", "denied"), ("exit 126", "exited")):
+        answer = belljar("run", "--workspace", workspace, "--report", report, command)
+        told = json.loads(report.read_text())
+        assert (answer.status, told["exit_code"], told["cause"]) == (126, 126, cause)

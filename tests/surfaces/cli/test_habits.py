@@ -29,3 +29,9 @@ def test_advised_commands_exist_and_hide_none_of_ours() -> None:
     advised = [each for text in COMMANDS.values() for each in re.findall(r"`belljar ([a-z]+(?: [a-z]+)?)", text)]
     assert {words for words in advised if words not in known and words.split()[0] not in known} == set()
     assert not COMMANDS.keys() & {words.split()[0] for words in known}
+
+
+def test_docker_s_volume_option_is_answered_with_mount() -> None:
+    with pytest.raises(UsageError, match="write --mount /srv/data:/data"):
+        parse(["run", "-v", "/srv/data:/data", "ls"])
+    assert parse(["run", "-v", "echo a:/b"]).command == "echo a:/b"

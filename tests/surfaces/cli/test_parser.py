@@ -89,3 +89,11 @@ def test_text_and_vectors_are_distinguished() -> None:
 def test_the_parser_has_no_abbreviations() -> None:
     with pytest.raises(Exception, match="--work"):
         build().parse_args(["run", "--work", ".", "ls"])
+
+
+def test_help_is_wrapped_between_words_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    words = set(build("run").format_help().split() + belljar("run", "--help").stdout.split())
+    for columns in (60, 71, 80, 100):
+        shown = belljar("run", "--help", env={"COLUMNS": str(columns)}).stdout.partition("options:")[2]
+        assert not [word for word in shown.split() if word not in words], columns

@@ -358,7 +358,7 @@ def test_the_history_is_the_person_s_own(terminal: Terminal) -> None:
 
 def test_the_peak_memory_shown_is_the_line_s_own(terminal: Terminal) -> None:
     terminal.line("python3 -c \"x=b'y'*(100<<20); import time; time.sleep(1.5)\"")
-    terminal.until("peak ≥ 1")
+    terminal.until("peak at least 1")
     assert len(terminal.until(" MiB").split(".")[0]) == 2
     terminal.line(":quit")
     assert terminal.status() == 0

@@ -83,3 +83,9 @@ def test_bad_input_is_one_line_and_status_2(args: list[str], said: str, capfd: p
     (line,) = err.splitlines()
     assert line.startswith("belljar: ")
     assert said in line
+
+
+@pytest.mark.docker
+def test_more_processors_than_there_are_is_a_usage_error(workspace: Path) -> None:
+    answer = belljar("run", "--workspace", workspace, "--engine", "docker", "--cpus", "640", "true")
+    assert (answer.status, "cpus" in answer.complaint) == (2, True)

@@ -22,3 +22,10 @@ def test_on_a_terminal_stats_are_refreshed_until_ctrl_c(session: str) -> None:
     terminal.until("desk")
     terminal.type("\x03")
     assert terminal.status() == 130
+
+
+def test_q_ends_stats_too(session: str) -> None:
+    terminal = Terminal.belljar("stats", "desk")
+    terminal.until("MiB")
+    terminal.type("q")
+    assert terminal.status() == 0

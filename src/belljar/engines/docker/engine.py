@@ -129,6 +129,8 @@ class DockerEngine:
                     self._late_ulimits[id] = spec.ulimits
                 return id
             except Answered as error:
+                if "cpus" in error.message.lower():  # only the engine knows how many its machine has
+                    raise UsageError(f"cpus: {error.message}; ask for no more than that") from error
                 if error.status == 404:
                     raise ImageMissing(f"{error.message}; `belljar images list` lists the images") from error
                 if error.status != 409 and "already in use" not in error.message:  # Podman answers with 500

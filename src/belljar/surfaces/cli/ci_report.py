@@ -42,7 +42,8 @@ class Report:
             annotate("Command was stopped", message)
 
     def failed(self, error: BelljarError) -> None:
-        self._write({"cause": None, "exit_code": error.exit_status, **error.as_dict()})
+        cause = "denied" if isinstance(error, PolicyDenied) else None  # 126 is also a program's own
+        self._write({"cause": cause, "exit_code": error.exit_status, **error.as_dict()})
         title = "Command was denied" if isinstance(error, PolicyDenied) else "Command did not run"
         annotate(title, str(error))
 

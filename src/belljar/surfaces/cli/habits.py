@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 COMMANDS = {
     "exec": "`belljar run --session ID CMD` runs in a session",
     "stop": "`belljar session stop ID` ends a session, `belljar kill ID` a background shell",
@@ -23,3 +25,8 @@ OPTIONS = {
     "--user": "commands never run as root; --root with --engine oci is root inside, nobody outside",
     "--privileged": "there is no such sandbox; --debug allows gdb and strace",
 }
+
+
+def is_volume(word: str) -> bool:
+    """Whether a word is what Docker's `-v` takes: SRC:DST."""
+    return re.fullmatch(r"[^\s:]+:/[^\s:]*(:r[ow])?", word) is not None

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from belljar.surfaces.cli.early_launch import EarlyLaunch
 
 
-ANY_COMMAND = "true && true"
-"""Judging it loads what judging needs, while the engine works."""
-
-
 def approve_all(_: Verdict) -> bool:
     return True
 
@@ -60,7 +56,7 @@ async def _adopted(early: EarlyLaunch, args: Namespace, **live: Any) -> Session:
     """A session in the sandbox that is being launched."""
     options = early.options
     policy = options.policy if isinstance(options.policy, Policy) else Policy.load(options.policy)
-    await to_thread.run_sync(policy.judge, ANY_COMMAND, abandon_on_cancel=True)
+    await to_thread.run_sync(policy.prepare, abandon_on_cancel=True)  # while the engine works
     await to_thread.run_sync(early.wait, abandon_on_cancel=True)
     sandbox = await Sandbox.greeted(early.take())
     if options.changes == "direct" and not options.cache:  # staged changes and caches are needed at once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -26,9 +27,16 @@ YES = ("--yes", "answer yes where the policy would ask")
 CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Wraps between words only: `--allow-preset` and `/srv/data:/data` stay whole."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
+
+
 class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _Help)
         super().__init__(*args, **options)
         self.allow_abbrev = False
 
@@ -190,7 +198,7 @@ def _sessions(commands: Commands) -> None:
     logs.flag("-f --follow", "keep printing until it ends")
     logs.takes("-n --lines", "N", "only the last N lines", type=count)
     attach = commands.add("attach", "cli.attach:attach", "enter a background shell; Ctrl+P Ctrl+Q leaves it")
-    attach.takes("id", "ID", SHELL)
+    attach.takes("id", "ID", f"{SHELL}; not needed if only one runs", nargs="?")
     wait = commands.add("wait", "cli.session_commands:wait", "wait for a background shell and exit with its status")
     wait.takes("id", "ID", SHELL)
     wait.takes("--timeout", "SECONDS", "give up after this long (status 124)", type=seconds)
@@ -380,6 +388,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             args.command = [*words, "--", *vector] if words else vector
         elif len(words) == 1:
             args.command = words[0]
+        elif words and args.verbose and habits.is_volume(words[0]):
+            raise UsageError(f"-v logs what happens; to show a directory of this machine write --mount {words[0]}")
         elif words and " " in words[0]:
             raise UsageError(f"{words[1]!r} comes after the command's text; put options before it")
         if not (args.command.strip() if isinstance(args.command, str) else args.command):

@@ -196,7 +196,11 @@ def _readline(completions: Completions) -> Reader:
     readline.parse_and_bind("tab: complete")
 
     def read(prompt: str) -> str:
-        line = input(prompt)
+        try:
+            line = input(prompt)
+        except KeyboardInterrupt:
+            sys.stdout.write("\n")  # the next prompt must not follow `^C`
+            raise
         if path is not None and line:
             with suppress(OSError):
                 readline.append_history_file(1, path)

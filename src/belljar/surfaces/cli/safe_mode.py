@@ -268,7 +268,7 @@ class SafeMode:
     def _summary(self, result: ShellResult) -> str:
         """A very short command ends before its memory is measured, so it is left out."""
         took = f"{result.duration * 1000:.0f} ms" if result.duration < 1 else f"{result.duration:.1f} s"
-        used = f" · peak ≥ {result.peak_memory / (1 << 20):.1f} MiB" if result.duration > FIRST_SAMPLE else ""
+        used = f" · peak at least {result.peak_memory / (1 << 20):.1f} MiB" if result.duration > FIRST_SAMPLE else ""
         return f"exit {result.exit_code} · {took}{used}"
 
     # Asking.

@@ -43,14 +43,14 @@ def listing(args: Namespace) -> int:
          s["changes"] or "-", s["workspace"])
         for s in listed
     ]  # fmt: skip
-    return console.answer_table(args, listed, rows, "SESSION", "NAME", "IMAGE", "AGE", "LEASE", "CHANGES", "WORKSPACE")
+    return console.answer_table(args, listed, rows, "SESSION", "NAME", "IMAGE", "AGE", "ENDS", "CHANGES", "WORKSPACE")
 
 
 def _lease(session: dict[str, Any]) -> str:
-    """The lease of a kept session. Another one ends with the process that opened it."""
+    """When it ends: a kept session after its lease, another one with the process that opened it."""
     if session["ended"]:
         return "ended"
-    return f"{session['lease']:g}s" if session["keep"] else f"pid {session['owner'] or '?'}"
+    return f"{session['lease']:g}s unused" if session["keep"] else f"with pid {session['owner'] or '?'}"
 
 
 def sessions() -> list[dict[str, Any]]:
@@ -154,8 +154,10 @@ async def _ids() -> list[str]:
 
 
 @asynccontextmanager
-async def attached_to(id: str) -> AsyncIterator[tuple[Session, Shell]]:
-    """A background shell and its session, whichever that is."""
+async def attached_to(id: str | None) -> AsyncIterator[tuple[Session, Shell]]:
+    """A background shell and its session, whichever that is. None: the only one that runs."""
+    if id is None:
+        id = await _only()
     if id.startswith("bj-"):
         raise UsageError(f"{id} is a session: `belljar session stop {id}` ends it, `belljar shells` lists its shells")
     for session in await _ids():
@@ -165,6 +167,14 @@ async def attached_to(id: str) -> AsyncIterator[tuple[Session, Shell]]:
                 yield box, shell
                 return
     raise ShellNotFound(f"Shell not found: {id}; `belljar shells` lists them")
+
+
+async def _only() -> str:
+    running = [shell["id"] for shell in await all_shells() if shell["status"] == "running"]
+    if len(running) != 1:
+        several = f"{len(running)} background shells run ({', '.join(running)}): name one"
+        raise UsageError(f"{several if running else 'no background shell runs'}; `belljar shells` lists them")
+    return str(running[0])
 
 
 @asynccontextmanager

@@ -64,6 +64,15 @@ class HostTerminal:
             self.restore()
 
     @contextlib.contextmanager
+    def keys(self) -> Iterator[None]:
+        """Keys are read one by one and not shown; Ctrl+C interrupts us as usual."""
+        tty.setcbreak(self.fd, termios.TCSANOW)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(self.fd, termios.TCSANOW, self._settings)
+
+    @contextlib.contextmanager
     def cooked(self) -> Iterator[None]:
         """Normal mode for a question of ours, also while a program runs."""
         was_raw = self._raw
