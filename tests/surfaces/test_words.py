@@ -4,7 +4,7 @@ from typing import get_args, get_type_hints
 
 import belljar
 from belljar.policy.verdict import Verdict
-from belljar.surfaces.words import MOST, QUESTIONS, why, would_do
+from belljar.surfaces.words import MOST, QUESTIONS, sentences, why, words_at_risk, would_do
 
 
 def test_effects_are_described_with_the_most_important_first() -> None:
@@ -19,6 +19,20 @@ def test_a_long_list_says_how_many_more_there_are() -> None:
     verdict = belljar.Policy.load("default").judge("; ".join(f"rm /etc/file{n}" for n in range(20)))
     told = would_do(verdict)
     assert told[MOST] == f"and {20 - MOST} more"
+
+
+def test_all_effects_are_sentences_for_a_screen_that_cuts_them_itself() -> None:
+    verdict = belljar.Policy.load("default").judge("; ".join(f"rm /etc/file{n}" for n in range(20)))
+    assert len(sentences(verdict)) == 20
+    assert sentences(belljar.Policy.load("default").judge("echo hi"))
+
+
+def test_the_words_at_risk_are_words_of_the_text() -> None:
+    verdict = belljar.Policy.load("default").judge('sudo rm -rf "$NOWHERE"; echo done')
+    found = words_at_risk(verdict)
+    assert {"sudo", "rm", "-rf"} <= set(found)
+    assert all(word in verdict.canonical for word in found)
+    assert "echo" not in found
 
 
 def test_each_kind_of_question_has_its_own_words() -> None:

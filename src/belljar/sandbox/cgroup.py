@@ -19,6 +19,7 @@ _USAGE = {
     "peak_memory": ("memory", "memory.max_usage_in_bytes", "memory.peak"),
     "pids": ("pids", "pids.current", "pids.current"),
 }
+_CPU = {"cpu": ("cpuacct", "cpuacct.usage", "cpu.stat")}
 _SOCKETS = {"limit": ("memory", "memory.kmem.tcp.limit_in_bytes", "")}
 _EVENTS = {"events": ("memory", "memory.oom_control", "memory.events")}
 
@@ -27,6 +28,15 @@ def usage(pid: int) -> dict[str, int]:
     """Bytes of memory and number of processes of the group that process `pid` is in."""
     texts, _ = cgroup_files(read(f"/proc/{pid}/cgroup") or "", _USAGE)
     return {name: int(text) for name, text in texts.items() if text.strip().isdigit()}
+
+
+def cpu_time(pid: int) -> float | None:
+    """Seconds of processor time that its group has used; None if that cannot be read."""
+    texts, unified = cgroup_files(read(f"/proc/{pid}/cgroup") or "", _CPU)
+    words = texts.get("cpu", "").split()
+    if unified:  # `usage_usec N` is the first line
+        return int(words[1]) / 1e6 if len(words) > 1 and words[1].isdigit() else None
+    return int(words[0]) / 1e9 if words and words[0].isdigit() else None
 
 
 def oom_kills(pid: int) -> int:

@@ -77,6 +77,20 @@ def would_do(verdict: Verdict) -> list[str]:
     return phrases[:MOST] + ([f"and {len(phrases) - MOST} more"] if len(phrases) > MOST else [])
 
 
+def sentences(verdict: Verdict) -> list[str]:
+    """All effects besides running programs, the most important first; of a command without any, what it runs."""
+    return list(dict.fromkeys(_phrases(verdict))) or [effect.line() for effect in verdict.effects]
+
+
+def words_at_risk(verdict: Verdict) -> list[str]:
+    """Words of the text that the effects name: programs, targets, and flags where they delete whole trees."""
+    found = [effect for effect in verdict.effects if _kind_of(effect)]
+    words = [word for effect in found for word in (effect.program, *effect.trail, show(effect.target))]
+    if any("recursive" in effect.flags for effect in found):
+        words += re.findall(r"(?<=\s)-{1,2}[A-Za-z][\w-]*", verdict.canonical)
+    return [word for word in dict.fromkeys(words) if len(word) > 1 and word in verdict.canonical][:20]
+
+
 def _phrases(verdict: Verdict) -> Iterator[str]:
     for kind, phrase in _PHRASES:
         for effect in verdict.effects:

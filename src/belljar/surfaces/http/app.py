@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from belljar.surfaces.http import calls, observing, openapi, routes
 from belljar.surfaces.http.calls import Route
+from belljar.surfaces.http.dashboard import routes as pages
 from belljar.surfaces.http.problems import Problem
 from belljar.surfaces.http.routes import COOKIE, SECURE_COOKIE
 
@@ -50,6 +51,7 @@ def make(service: Service, *, hosts: Iterable[str], origins: Iterable[str], secu
         app.add_route(route.path, _endpoint(route), [route.method], include_in_schema=False)
     app.add_route("/healthz", _alive, ["GET"], include_in_schema=False)
     app.add_route("/readyz", _ready, ["GET"], include_in_schema=False)
+    pages.mount(app)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(Exception, _on_error)
@@ -85,6 +87,8 @@ def told(request: Request, problem: Problem) -> Response:
 
 
 async def _on_http(request: Request, error: Any) -> Response:
+    if error.status_code == 404 and pages.is_for_a_person(request):
+        return await pages.not_found(request)
     code = _CODES.get(error.status_code, "usage")
     detail = "there is no such thing" if code == "not_found" else str(error.detail)
     return told(request, Problem(code, detail, status=error.status_code, headers=dict(error.headers or {})))

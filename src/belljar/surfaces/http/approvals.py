@@ -21,6 +21,7 @@ from belljar.surfaces.http.commands import asking
 from belljar.surfaces.http.events import Signal
 from belljar.surfaces.http.keys import new_id
 from belljar.surfaces.http.problems import Problem
+from belljar.surfaces.words import sentences, words_at_risk
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
@@ -76,7 +77,7 @@ class Approvals:
             "command": command.id if command is not None else None,
             "about": "host" if verdict.about == "host" else "command", "state": "waiting", "text": verdict.canonical,
             "risk": verdict.risk, "reason": verdict.reason, "rules": [rule.as_dict() for rule in verdict.rules],
-            "effects": [effect.line() for effect in verdict.effects], "cwd": cwd or "/workspace",
+            "effects": sentences(verdict), "marks": words_at_risk(verdict), "cwd": cwd or "/workspace",
             "policy": verdict.policy, "created": now, "expires": now + seconds, "token": token, "decided": None,
         }  # fmt: skip
         path = command.path if command is not None else session.path

@@ -120,6 +120,12 @@ class Command:
             item["result"] = {name: value for name, value in item["result"].items() if name not in output}
         return item
 
+    def as_last(self) -> dict[str, Any]:
+        """For its session: how the last command went."""
+        names = ("id", "command", "state", "started", "ended", "exit_code")
+        result, error = self.data["result"] or {}, self.data["error"] or {}
+        return {**{name: self.data[name] for name in names}, "cause": result.get("cause"), "error": error.get("code")}
+
     # Storing it.
 
     @property
@@ -208,6 +214,7 @@ class Command:
 
     async def _refused(self, denied: PolicyDenied) -> None:
         problem = problem_of(denied)
+        self.session.denied()
         self.data["verdict"] = denied.verdict.as_dict()
         approval = await self._service.approvals.find(self.data["approval"] or "")
         decided = approval["decided"] if approval else None
@@ -292,6 +299,7 @@ class Command:
                 if data:
                     self.log.append(stream, data)
                     self._collect(stream, data)
+                    self.session.vitals.printed(data)
             if taken.stdout or taken.stderr:
                 self._printed(held)
             if taken.is_last and taken.ended is not None:

@@ -257,6 +257,7 @@ class AuditQuery(Query):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: str | None = None
     after: Annotated[int, Field(ge=0)] | None = None
+    order: Literal["oldest", "newest"] = "oldest"
 
 
 class EventsQuery(Query):

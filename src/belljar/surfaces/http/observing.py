@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,7 @@ async def _events(call: Call, topics: set[str], outputs: list[Command], last: st
             shown = [_piece(command, piece) async for piece in streams.pieces(command, positions[command.id])]
             positions[command.id] += sum(piece["bytes"] for piece in shown)
             yield event("output", {"kind": "snapshot", "command": command.id, "items": shown}, now)
+        pinged = 0.0
         while True:
             began = time.monotonic()
             for change in await follower.changes(MERGE_SECONDS if outputs else PING_SECONDS):
@@ -91,7 +93,8 @@ async def _events(call: Call, topics: set[str], outputs: list[Command], last: st
             for command in outputs:
                 async for lines in _output(command, positions):
                     yield lines
-            if time.monotonic() - began >= PING_SECONDS / 2 or not outputs:
+            if time.monotonic() - pinged >= PING_SECONDS - MERGE_SECONDS:
+                pinged = time.monotonic()
                 yield b"event: ping\ndata: {}\n\n"
             await asyncio.sleep(max(0.0, MERGE_SECONDS - (time.monotonic() - began)))
     finally:
@@ -165,6 +168,8 @@ async def read_trail(call: Call) -> Any:
     query: m.AuditQuery = call.query
     if accepts(call.request, "application/x-ndjson", "application/json") == "application/x-ndjson":
         return StreamingResponse(_lines(call, query.after or 0), media_type="application/x-ndjson")
+    if query.order == "newest":
+        return await _newest(call, query)
     after = _after(query)
 
     def found() -> list[dict[str, Any]]:
@@ -175,6 +180,25 @@ async def read_trail(call: Call) -> Any:
             and query.kind in (None, record["kind"])
             and query.session in (None, record.get("session"))
         ][: query.limit + 1]
+
+    records = await to_thread.run_sync(found)
+    shown = records[: query.limit]
+    return {"items": shown, "next": str(shown[-1]["seq"]) if len(records) > len(shown) else None}
+
+
+async def _newest(call: Call, query: m.AuditQuery) -> Any:
+    """The same from the end: for a screen, which wants to know what was last."""
+    before = _after(query) if query.cursor is not None else None
+
+    def found() -> list[dict[str, Any]]:
+        wanted = (
+            record
+            for record in reversed(_records(call))
+            if (before is None or record["seq"] < before)
+            and query.kind in (None, record["kind"])
+            and query.session in (None, record.get("session"))
+        )
+        return list(itertools.islice(wanted, query.limit + 1))
 
     records = await to_thread.run_sync(found)
     shown = records[: query.limit]

@@ -73,8 +73,10 @@ async def list_keys(call: Call) -> Any:
 
 
 async def own_key(call: Call) -> Any:
-    """The key that asks."""
-    return call.service.keys.as_dict(call.key)
+    """The key that asks; with a cookie, also when that ends."""
+    cookie = call.request.state.cookie
+    ends = {"login_expires": call.service.keys.login_ends(cookie)} if cookie is not None else {}
+    return {**call.service.keys.as_dict(call.key), **ends}
 
 
 async def revoke_key(call: Call) -> Any:
@@ -242,7 +244,7 @@ async def _new_session(call: Call) -> LiveSession:
         **given, "network": network, "limits": limits.as_dict(), "lease": lease,
         "id": new_session_id(), "tenant": call.key.tenant, "key": call.key.id, "state": "queued", "reason": None,
         "error": None, "created": now, "started": None, "ended": None, "expires": now + lease, "paused": False,
-        "bypass_until": None, "listening": [],
+        "bypass_until": None, "listening": [], "last": None, "denied": None,
     }  # fmt: skip
     by = audit.cause()
     row = {
@@ -325,8 +327,10 @@ async def list_sessions(call: Call) -> Any:
 
 
 async def get_session(call: Call) -> Any:
-    """One session."""
-    return call.session.as_dict()
+    """One session, with what is in force."""
+    session = call.session
+    facts = {"key_name": call.service.keys.name_of(session.data["key"]), "engine": session.engine}
+    return {**session.as_dict(), **facts, "verified": session.verified()}
 
 
 async def patch_session(call: Call) -> Any:

@@ -30,6 +30,7 @@ from belljar.surfaces.http.approvals import remembered, restored
 from belljar.surfaces.http.commands import Command
 from belljar.surfaces.http.events import Signal
 from belljar.surfaces.http.problems import Problem, problem_of
+from belljar.surfaces.http.vitals import Vitals, verified
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
@@ -81,6 +82,8 @@ class LiveSession:
         self._saved = time.monotonic()
         self._pinged = time.monotonic()
         self._ending = asyncio.Lock()
+        self.vitals = Vitals()
+        self._looking: asyncio.Task[None] | None = None
         self.review = asyncio.Lock()
         """One apply, undo or discard at a time."""
 
@@ -113,7 +116,8 @@ class LiveSession:
             if current
             else None
         )
-        return {**self.data, "current": shown, "running": len(running), "waiting": len(waiting)}
+        counts = {"current": shown, "running": len(running), "waiting": len(waiting)}
+        return {**self.data, **counts, **self.vitals.as_dict(time.time())}
 
     # Storing it.
 
@@ -313,10 +317,13 @@ class LiveSession:
         verdict = await judged(policy, body["command"], env=env, staged=self.data["changes"] == "staged")
         if verdict.decision == "deny":
             self._service.trail(self.tenant).note("verdict", session=self.id, verdict=verdict)
+            self.denied()
             raise PolicyDenied(verdict)
 
     def forget_command(self, command: Command) -> None:
         self.commands.pop(command.id, None)
+        self.data["last"] = command.as_last()
+        self.vitals.ran()
         self.touch()
         self.publish()
 
@@ -368,12 +375,35 @@ class LiveSession:
     async def _look(self, box: Session) -> None:
         if time.monotonic() - self._saved > SAVE_EVERY:
             await self.save()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look_at_vitals(box))
         if time.monotonic() - self._pinged > PING_EVERY:
             self._pinged = time.monotonic()
             with contextlib.suppress(BelljarError, TimeoutError):
                 async with asyncio.timeout(PING_SECONDS):
                     await box.ping()
                     self.data["listening"] = list(await box.listening())
+
+    async def _look_at_vitals(self, box: Session) -> None:
+        try:
+            with contextlib.suppress(BelljarError, OSError):  # the sandbox may end meanwhile
+                if await self.vitals.look(box, self.data["limits"]):
+                    self.publish()
+        except Exception as error:
+            self._service.report(error)
+
+    @property
+    def engine(self) -> str | None:
+        return self.box.sandbox.engine.name if self.box is not None else None
+
+    def verified(self) -> list[dict[str, Any]]:
+        """What protects the host from it, and whose word stands for each; empty before it runs."""
+        return verified(self.box) if self.box is not None else []
+
+    def denied(self) -> None:
+        """A command of it was denied."""
+        self.data["denied"] = time.time()
+        self.publish()
 
     # The end.
 

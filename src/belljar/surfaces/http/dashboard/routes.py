@@ -61,6 +61,11 @@ async def _static(request: Request) -> Response:
     return Response(asset.body, media_type=asset.type, headers={**_STILL, "Cache-Control": assets.FOREVER})
 
 
+def is_for_a_person(request: Request) -> bool:
+    """Whether a browser asked for a page."""
+    return not request.url.path.startswith("/v1") and "text/html" in request.headers.get("accept", "")
+
+
 async def not_found(request: Request) -> Response:
     """What an unknown address answers to a browser."""
     visit = Visit(request)
