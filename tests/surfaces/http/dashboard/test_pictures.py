@@ -18,8 +18,9 @@ SIZES = {360: 780, 1280: 800, 1920: 1080}
 # Text whose colour has less than 4.5 times the contrast of what is behind it (large text 3).
 PALE = """() => {
   const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
-  const rgba = text => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data].map((v, i) => i < 3 ? v / 255 : v / 255) };
+  const rgba = text => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data].map(v => v / 255) };
   const light = ([r, g, b]) => { const f = c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
     return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b) };
   const behind = element => { for (let e = element; e; e = e.parentElement) {
@@ -29,7 +30,8 @@ PALE = """() => {
   while (walk.nextNode()) {
     const element = walk.currentNode.parentElement, text = walk.currentNode.textContent.trim();
     const box = element.getBoundingClientRect();
-    if (!text || !box.width || !element.checkVisibility() || element.closest('.hidden, svg, template, option')) continue;
+    if (!text || !box.width || !element.checkVisibility()) continue;
+    if (element.closest('.hidden, svg, template, option')) continue;
     const style = getComputedStyle(element), a = light(rgba(style.color)), b = light(behind(element));
     const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.6 && style.fontWeight >= 700);
