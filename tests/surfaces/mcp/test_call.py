@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextvars import Context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -13,6 +16,9 @@ from tests.surfaces.mcp.test_server import Desk
 from tests.surfaces.mcp.test_server import desk as desk
 from tests.surfaces.mcp.test_server import shared as shared
 from tests.surfaces.mcp_client import ERAS, UNTIL_NO_SLEEP_IS_LEFT, client, text
+
+from belljar.session.judging import host_verdict
+from belljar.surfaces.mcp.call import Call, Calls
 
 ASKED = "sudo true; touch ran"
 
@@ -143,3 +149,45 @@ async def test_several_calls_run_at_once(desk: Desk) -> None:
         tasks.start_soon(call, "a", "b")
         tasks.start_soon(call, "b", "a")
     assert [result.is_error for result in results] == [False, False]
+
+
+class Client:
+    """Stands for the connection of one MCP client, and counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def call(self) -> Any:
+        call = Call(SimpleNamespace(session=SimpleNamespace(_connection=self)), None)  # type: ignore[arg-type]
+        call.approve = call.ask_during_call = self._answer  # type: ignore[method-assign]
+        return call
+
+    async def _answer(self, _: object) -> bool:
+        self.asked += 1
+        return True
+
+
+async def test_a_question_goes_to_the_client_whose_call_it_is() -> None:
+    """Two clients once shared one question: the newest call's client was asked about the other's program."""
+    calls, one, other, verdict = Calls(), Client(), Client(), host_verdict("a.example", 443, "default")
+    with calls.begun(one.call()):
+        assert await calls.approve(verdict) is True
+        with calls.begun(other.call()):
+            assert await calls.approve(verdict) is True
+    assert (one.asked, other.asked) == (1, 1)
+
+
+async def test_with_several_clients_nobody_is_asked_about_a_host() -> None:
+    calls, one, other, verdict = Calls(), Client(), Client(), host_verdict("a.example", 443, "default")
+
+    async def of_the_door() -> bool | None:
+        return await calls.approve(verdict)
+
+    door = Context()
+    loop = asyncio.get_running_loop()
+    with calls.begun(one.call()):
+        assert await loop.create_task(of_the_door(), context=door) is True
+        with calls.begun(other.call()):
+            assert await loop.create_task(of_the_door(), context=door) is None
+        assert await loop.create_task(of_the_door(), context=door) is None, "the other's program may still run"
+    assert (one.asked, other.asked) == (1, 0)

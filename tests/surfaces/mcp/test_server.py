@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,15 +150,26 @@ async def test_an_unknown_tool_is_a_protocol_error(desk: Desk) -> None:
     assert error.value.code == types.INVALID_PARAMS
 
 
-async def test_after_the_sandbox_was_lost_the_next_call_gets_a_new_one(workspace: Path, docker_client: Any) -> None:
+async def test_a_lost_sandbox_is_told_to_the_model_before_anything_else_runs(
+    workspace: Path, docker_client: Any
+) -> None:
+    """It would go on in a directory, with variables and files, that are gone."""
     before = sessions()
     async with client(workspace) as mcp:
-        await mcp.call_tool("Bash", {"command": "echo hi"})
+        started = await mcp.call_tool("Bash", {"command": "sleep 1000", "run_in_background": True})
+        await mcp.call_tool("Bash", {"command": "cd /tmp; touch mine"})
         (ours,) = sessions() - before
-        docker_client.containers.get(f"belljar-{ours}").kill()
-        await mcp.call_tool("Bash", {"command": "echo lost"})  # this call notices the loss at the latest
-        result = await mcp.call_tool("Bash", {"command": "echo back"})
-    assert text(result).strip() == "back"
+        container = docker_client.containers.get(f"belljar-{ours}")
+        container.kill()
+        container.wait()
+        while not (told := await mcp.call_tool("Bash", {"command": "touch /workspace/ran; pwd"})).is_error:
+            (workspace / "ran").unlink()  # the loss was not noticed yet
+        again = await mcp.call_tool("Bash", {"command": "pwd; ls /tmp"})
+    (shell,) = set(re.findall(r"shell_[0-9a-f]+", text(started)))
+    for gone in ("was lost", "/tmp", "directory", "not made", shell):
+        assert gone in text(told)
+    assert not (workspace / "ran").exists()
+    assert text(again).strip() == "/workspace"
 
 
 # Lists need no sandbox and no process of their own.

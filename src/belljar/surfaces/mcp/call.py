@@ -9,11 +9,15 @@ the second call is judged from the start.
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+from weakref import WeakSet
 
 import anyio
 import mcp_types as types
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
@@ -33,18 +37,42 @@ QUESTION = "approve"
 LONGEST_SHOWN = 20_000
 """Longer commands are not offered for approval: nobody can approve what they cannot see."""
 
-current: ContextVar[Call | None] = ContextVar("belljar.mcp.call", default=None)
-running: list[Call] = []
-"""The running calls, the newest last."""
+_current: ContextVar[Call | None] = ContextVar("belljar.mcp.call", default=None)
 
 
-async def approve(verdict: Verdict) -> bool | None:
-    """The session's `approve`: asks the client of the call that led to this verdict. The question about a network host
-    comes from a task that belongs to no call, so the client of the newest call is asked."""
-    call = current.get()
-    if call in running:
-        return await call.approve(verdict)
-    return await running[-1].ask_during_call(verdict) if running else None
+def client_of(context: ServerRequestContext[Any]) -> Connection:
+    """Stays the same for all calls of one client; its `session` is another one for each. Since 2026-07-28 HTTP knows no
+    clients, only calls."""
+    return context.session._connection
+
+
+class Calls:
+    """The running calls of one server, the newest last. Each question goes to the client whose call it is about."""
+
+    def __init__(self) -> None:
+        self._running: list[Call] = []
+        self._clients: WeakSet[Connection] = WeakSet()
+
+    @contextmanager
+    def begun(self, call: Call) -> Iterator[None]:
+        _current.set(call)
+        self._running.append(call)
+        self._clients.add(call.client)
+        try:
+            yield
+        finally:
+            self._running.remove(call)
+
+    async def approve(self, verdict: Verdict) -> bool | None:
+        """The session's `approve`: asks the client of the call that led to this verdict; None if nobody can be asked.
+        The question about a network host comes from a task that belongs to no call. With several clients nobody knows
+        whose program it is, so nobody is asked."""
+        call = _current.get()
+        if call in self._running:
+            return await call.approve(verdict)
+        if not self._running or len(self._clients) > 1:
+            return None
+        return await self._running[-1].ask_during_call(verdict)
 
 
 class Unanswered(Exception):
@@ -65,6 +93,7 @@ class Call:
     def __init__(self, context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> None:
         self._context = context
         self._params = params
+        self.client = client_of(context)
 
     async def approve(self, verdict: Verdict) -> bool | None:
         """None if nobody can be asked."""

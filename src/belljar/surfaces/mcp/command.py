@@ -42,7 +42,6 @@ def serve(args: Namespace) -> int:
 
 def build(args: Namespace) -> Service:
     try:
-        from belljar.surfaces.mcp.call import approve
         from belljar.surfaces.mcp.server import Service
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("belljar"):
@@ -50,7 +49,7 @@ def build(args: Namespace) -> Service:
         raise UsageError(f"the MCP server needs {missing.name}: {resources.extra('mcp')}") from None
     with Workspace.open(args.workspace, allow_home=args.allow_home) as workspace:
         directory = workspace.path
-    return Service(partial(planned, args, approve=approve), directory, families(args.tools, args.changes == "staged"))
+    return Service(partial(planned, args), directory, families(args.tools, args.changes == "staged"))
 
 
 def families(option: str | None, staged: bool = False) -> tuple[str, ...]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import anyio
 import mcp_types as types
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -20,8 +23,8 @@ from mcp.shared.exceptions import MCPError
 
 from belljar import Session, ToolRegistry, __version__
 from belljar.engines.spec import Network
-from belljar.errors import BelljarError
-from belljar.surfaces.mcp.call import Call, Progress, Unanswered, current, running
+from belljar.errors import BelljarError, SandboxLost
+from belljar.surfaces.mcp.call import Call, Calls, Progress, Unanswered, client_of
 from belljar.surfaces.mcp.structured import once, output_schema
 from belljar.tools import ToolResult
 from belljar.tools.base import surroundings
@@ -34,7 +37,8 @@ Answer = types.CallToolResult | types.InputRequiredResult
 
 
 class Sandboxed:
-    """The server's session and its tools. The session is opened when it is first needed, and again if it is lost."""
+    """The server's session and its tools. The session is opened when it is first needed, and again if it is lost. Then
+    each client's next call is not made, and says what was lost: the model would go on as if it were still there."""
 
     def __init__(self, new_session: Callable[[], Session], families: tuple[str, ...]) -> None:
         self._new_session = new_session
@@ -42,16 +46,30 @@ class Sandboxed:
         self._opening = anyio.Lock()
         self.session, self._id = new_session(), ""
         self._tools = ToolRegistry(families=families)
+        self._loss = ""
+        """What the last loss took, for who has not been told yet."""
+        self._to_tell: WeakSet[Connection] = WeakSet()
+        self._clients: WeakSet[Connection] = WeakSet()
 
-    async def tools(self) -> ToolRegistry:
+    async def tools(self, client: Connection) -> ToolRegistry:
         async with self._opening:
+            self._clients.add(client)
             if not self.session.is_open:
-                await self.session.close()
-                self._report_staged()
-                self.session = await self._new_session().open()
-                self._id = self.session.id
-                self._tools = ToolRegistry(self.session, families=self._families)
+                await self._open_anew(client)
+            if client in self._to_tell:
+                self._to_tell.discard(client)
+                raise SandboxLost(self._loss)
             return self._tools
+
+    async def _open_anew(self, client: Connection) -> None:
+        if self._id:
+            self._loss = lost(self.session)
+            self._to_tell.update(self._clients)
+        await self.session.close()
+        self._report_staged()
+        self.session = await self._new_session().open()
+        self._id = self.session.id
+        self._tools = ToolRegistry(self.session, families=self._families)
 
     def failed(self, name: str, failure: BelljarError) -> ToolResult:
         """An error of Belljar's as a result of the tool, so that the model can act on it."""
@@ -83,8 +101,10 @@ class Sandboxed:
 class Service:
     """Answers a client: lists the tools and makes their calls."""
 
-    def __init__(self, new_session: Callable[[], Session], directory: str, families: tuple[str, ...]) -> None:
-        self.sandboxed = Sandboxed(new_session, families)
+    def __init__(self, new_session: Callable[..., Session], directory: str, families: tuple[str, ...]) -> None:
+        """`new_session` takes the session's `approve`."""
+        self._calls = Calls()
+        self.sandboxed = Sandboxed(partial(new_session, approve=self._calls.approve), families)
         self._tools = {tool.name: tool for tool in self.sandboxed.describe()}
         self.server: Server[None] = Server(
             "belljar",
@@ -113,22 +133,19 @@ class Service:
         if params.name not in self._tools:
             known = ", ".join(self._tools)
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}; there are {known}")
-        call = Call(context, params)
-        current.set(call)
-        running.append(call)
         progress = Progress(context.session)
-        try:
+        with self._calls.begun(Call(context, params)):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(progress.pump)
-                answer = await self._answer(params, progress)
+                answer = await self._answer(client_of(context), params, progress)
                 tasks.cancel_scope.cancel()
-        finally:
-            running.remove(call)
         return answer
 
-    async def _answer(self, params: types.CallToolRequestParams, progress: Progress) -> Answer:
+    async def _answer(
+        self, client: Connection, params: types.CallToolRequestParams, progress: Progress
+    ) -> Answer:  # fmt: skip
         try:
-            tools = await self.sandboxed.tools()
+            tools = await self.sandboxed.tools(client)
             return _reply(await tools.call(params.name, params.arguments, on_output=progress.add))
         except Unanswered as question:
             return question.as_result()
@@ -155,6 +172,21 @@ def annotate(name: str, network: Network) -> types.ToolAnnotations:
         destructive_hint=not (reads or lists),
         idempotent_hint=lists or kills,
         open_world_hint=network != "none" and not (reads or lists or kills),
+    )
+
+
+def lost(session: Session) -> str:
+    """What a model must know after its sandbox was lost."""
+    shells = [shell.id for shell in session.shells() if shell.status == "running"]
+    gone = ["everything in /tmp and the home directory", "the shell's directory, variables and functions"]
+    gone += [f"the background shells {', '.join(shells)}"] if shells else []
+    kept = "The files in /workspace are still there."
+    if session.is_staged:
+        kept = f"Its changes of /workspace are kept for the user, who can apply them (session {session.id})."
+        gone.append("the changes of /workspace, which is the user's again")
+    return (
+        f"The sandbox was lost ({session.sandbox.link.lost}), and a new one is running. Gone: {'; '.join(gone)}. "
+        f"{kept} This call was not made: look at what is there, then repeat it if it still makes sense."
     )
 
 
