@@ -209,7 +209,7 @@ async def test_a_blocked_event_loop_is_not_taken_for_a_silent_sandbox(
 ) -> None:
     monkeypatch.setattr(link, "PULSE", 0.05)
     monkeypatch.setattr(link, "SUSPECT", 0.1)
-    monkeypatch.setattr(link, "GIVE_UP", 0.2)
+    monkeypatch.setattr(SocketTransport, "silence", 0.2)
     pair.alive = False
     process = await started_command(pair, Flag.SHELL)
     pair.say(From.ENDED, process.id, ENDED)
@@ -250,7 +250,7 @@ async def test_a_silent_sandbox_that_the_engine_calls_alive_is_lost_after_a_long
 ) -> None:
     monkeypatch.setattr(link, "PULSE", 0.01)
     monkeypatch.setattr(link, "SUSPECT", 0.02)
-    monkeypatch.setattr(link, "GIVE_UP", 0.3)
+    monkeypatch.setattr(SocketTransport, "silence", 0.3)
     process = spawned(pair)
     with anyio.fail_after(120), pytest.raises(SandboxLost, match="stopped answering"):
         await process.ended()
@@ -259,7 +259,7 @@ async def test_a_silent_sandbox_that_the_engine_calls_alive_is_lost_after_a_long
 async def test_an_init_that_sends_but_never_answers_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Output and replies to other requests do not count as an answer."""
     monkeypatch.setattr(link, "PULSE", 0.01)
-    monkeypatch.setattr(link, "GIVE_UP", 0.3)
+    monkeypatch.setattr(SocketTransport, "silence", 0.3)
     process = await started_command(pair, Flag.SHELL)
 
     async def talk() -> None:

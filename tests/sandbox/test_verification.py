@@ -137,6 +137,8 @@ def testimony(spec: SandboxSpec, facts: KernelFacts) -> frames.Testimony:
     """Of an init in a sandbox that is as it was asked for."""
     rows = [f"{name:26}{most:21}{most:21}units" for name, most in {**LIMITS, "Max processes": "unlimited"}.items()]
     mounts = [f"1 0 0:1 / {path} ro - tmpfs x ro" for path in facts.mounts]
+    scratch = [mount for mount in spec.mounts if mount.kind == "tmpfs"]
+    mounts += [f"1 0 0:1 / {each.target} rw - tmpfs x rw,size={each.size >> 10}k" for each in scratch]
     first = "/sys/fs/cgroup/{}/{}".format
     files = {
         "/proc/self/status": "".join(f"{name}:\t{value}\n" for name, value in facts.status.items()),
@@ -177,6 +179,7 @@ def test_a_testimony_of_what_was_asked_for_passes_and_says_whose_word_it_is(
         ("/proc/self/limits", "4096", "1048", "ulimit nofile"),
         ("/proc/self/mountinfo", " / / ro - tmpfs x ro", " / / rw - tmpfs x rw", "read-only root"),
         ("/proc/self/mountinfo", " /proc/keys ", " /elsewhere ", "/proc/keys masked"),
+        ("/proc/self/mountinfo", f"size={(64 << 20) >> 10}k", "inode64", "the size of /tmp"),
         ("/proc/net/route", "Destination\n", "Destination\neth0\t0\n", "there are routes"),
         ("/proc/net/ipv6_route", " lo", " eth0", "there are routes"),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", str(512 << 20), "9223372036854771712", "memory limit"),

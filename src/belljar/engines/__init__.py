@@ -12,9 +12,11 @@ from belljar.errors import EngineRefused, EngineUnavailable, NamedEngineUnavaila
 if TYPE_CHECKING:
     from belljar.engines.base import Engine
 
-Known = Literal["docker", "podman", "oci"]
+Known = Literal["docker", "podman", "oci", "kubernetes"]
 KNOWN: tuple[Known, ...] = get_args(Known)
-"""Folders here whose `find()` returns the engine, in the order in which `auto` tries them."""
+"""Folders here whose `find()` returns the engine."""
+AUTO = KNOWN[:3]
+"""In this order `auto` tries them. A cluster is used only by name: it is no part of this machine."""
 VARIABLE, RUNTIME = "BELLJAR_ENGINE", "BELLJAR_RUNTIME"
 
 
@@ -37,7 +39,7 @@ def connect(name: str = "auto", runtime: str | None = None, state: Path | None =
 
 def _first_that_answers(runtime: str | None, state: Path | None) -> Engine:
     errors: list[EngineUnavailable] = []
-    for name in KNOWN:
+    for name in AUTO:
         try:
             return connect(name, runtime, state)
         except NamedEngineUnavailable:

@@ -229,8 +229,7 @@ class SandboxSpec:
     @property
     def ulimits(self) -> dict[str, int]:
         """Soft and hard limits are the same."""
-        limits = self.limits
-        return {"core": 0, "nofile": limits.nofile, "fsize": limits.fsize, "memlock": limits.memlock}
+        return ulimits(self.limits)
 
     @property
     def all_labels(self) -> dict[str, str]:
@@ -257,6 +256,10 @@ class SandboxSpec:
         argv = tuple(neutral(word) for word in self.argv)
         user = User(0, 0, root_inside=self.user.root_inside)
         return replace(self, user=user, mounts=mounts, argv=argv, private="", root_changes="", labels={}, secrets={})
+
+
+def ulimits(limits: Limits) -> dict[str, int]:
+    return {"core": 0, "nofile": limits.nofile, "fsize": limits.fsize, "memlock": limits.memlock}
 
 
 def _plain(value: Any) -> Any:

@@ -55,7 +55,6 @@ LATE_FRAMES_MAX = 64  # how many frames each of them may still send
 
 PULSE = 1.0  # how often silence is checked while we wait for something
 SUSPECT = 2.2  # silence after which the engine is asked
-GIVE_UP = 60.0  # silence, or a question without its answer, after which the link is closed, whatever the engine says
 
 HEARTBEAT = 5.0  # seconds; the init waits five times as long
 
@@ -385,7 +384,7 @@ class Link:
         if now - due > PULSE:
             self._last_received = now  # our own loop was blocked; bytes may have arrived that are not read yet
         silence = now - self._last_received
-        if silence > GIVE_UP or self._questions.overdue(PULSE, GIVE_UP):
+        if silence > self._transport.silence or self._questions.overdue(PULSE, self._transport.silence):
             self.close("the sandbox stopped answering")
             return
         if (silence >= PULSE * 0.9 or now == self._last_received) and From.PONG not in self._questions:

@@ -22,6 +22,7 @@ from belljar.link.frames import FrameError
 from belljar.link.wire import PASSED_MAX
 
 SPACE = socket.CMSG_SPACE(253 * 4)  # the kernel's maximum: descriptors that do not fit it would close in our thread
+GIVE_UP = 60.0
 DRAIN = 64  # messages to read before a connection is closed
 
 
@@ -32,6 +33,8 @@ class Transport(Protocol):
     """Descriptors received with the bytes."""
     bridged: bool
     """Whether the other end cannot tell a dead host from a silent one."""
+    silence: float
+    """Seconds after which a stream that answers nothing is lost, whatever the engine says."""
 
     def fileno(self) -> int: ...
     def recv(self, size: int, /) -> bytes: ...
@@ -43,6 +46,7 @@ class SocketTransport:
     """A unix socket over which the init may pass us pipes."""
 
     bridged = False
+    silence = GIVE_UP
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)

@@ -137,6 +137,11 @@ def _placed(
     """What to mount at /workspace, valid while this is open."""
     with workspace.shown(run_dir, shared=engine.capabilities.binds) as source:
         if options.changes == "direct":
+            if not engine.capabilities.workspace:
+                raise UsageError(
+                    f"the engine {engine.name} cannot show a directory of this machine: work on a copy, whose changes "
+                    'are reviewed and applied (--staged, changes="staged")'
+                )
             yield staging.direct(workspace, source)
             return
         with staging.staged(engine, host.staged_root, id, workspace, source, run_dir, options) as place:
@@ -230,7 +235,7 @@ def _spec(
         labels=rundir.owner_labels(id, options.lease, options.keep or options.keepable), place=place,
         seccomp="debug" if options.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
-        user=user, account=options.account, own_namespaces=engine.capabilities.own_namespaces, root=options.root,
+        user=user, account=options.account, can=engine.capabilities, root=options.root,
         scratch=disk,
         extras=[extra.mount for extra in more], door=options.door, runtime=engine.runtime,
     )  # fmt: skip

@@ -14,10 +14,10 @@ from pathlib import PurePosixPath
 from typing import get_args
 
 from belljar import environment
+from belljar.engines.capabilities import Capabilities
 from belljar.engines.seccomp import Profile
 from belljar.engines.spec import (
     NETWORKS,
-    OWN_NAMESPACES,
     ROOT_CAPABILITIES,
     Image,
     LinkKind,
@@ -25,6 +25,7 @@ from belljar.engines.spec import (
     Network,
     SandboxSpec,
     User,
+    ulimits,
 )
 from belljar.errors import UsageError
 from belljar.layout import HOME, HOSTNAME, PRIVATE, WORKSPACE
@@ -67,6 +68,7 @@ MASKED_PATHS = (
 )  # fmt: skip
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 SMALL_TMPFS = 16 << 20
+CAN = Capabilities()
 
 
 @record
@@ -105,7 +107,7 @@ def build_spec(
     place: Mount | None = None,
     machine: str | None = None,
     user: User | None = None,
-    own_namespaces: frozenset[str] = OWN_NAMESPACES,
+    can: Capabilities = CAN,
     root: bool = False,
     scratch: Scratch | None = None,
     extras: Sequence[Mount] = (),
@@ -128,7 +130,7 @@ def build_spec(
     return SandboxSpec(
         image=image,
         user=runs_as,
-        argv=tuple(_entrypoint(link, private, lease_seconds)),
+        argv=tuple(_entrypoint(link, private, lease_seconds, limits, can)),
         cwd=WORKSPACE,
         env=_environment(image.env, account)
         | (ROOT_ENVIRONMENT if root else {})
@@ -146,7 +148,7 @@ def build_spec(
         network=network,
         link=link.kind,
         hostname=HOSTNAME,
-        masked_paths=MASKED_PATHS,
+        masked_paths=tuple(path for path in MASKED_PATHS if can.masks is None or path in can.masks),
         readonly_paths=READONLY_PATHS,
         seccomp=seccomp,
         machine=machine,
@@ -155,7 +157,8 @@ def build_spec(
         root_changes=scratch.directory("root", 0o755, runs_as.outside) if root and scratch else "",
         runtime=runtime,
         security_label=environment.value("BELLJAR_SELINUX"),
-        own_namespaces=own_namespaces,
+        own_namespaces=can.own_namespaces,
+        init_limits=not can.limits_processes,
         brings_hosts=brings_hosts,
         workspace=workspace.path,
         private=private,
@@ -164,9 +167,12 @@ def build_spec(
     )
 
 
-def _entrypoint(link: LinkPlan, private: str, lease_seconds: float) -> list[str]:
+def _entrypoint(link: LinkPlan, private: str, lease_seconds: float, limits: Limits, can: Capabilities) -> list[str]:
     way = ["--dial", f"{private}/link"] if link.kind == "socket" else ["--listen"]
-    return [f"{private}/init", *way, "--lease", str(round(lease_seconds * 1000))]
+    way += [] if can.gives_user else ["--same-user"]
+    own = {} if can.limits_processes else {**ulimits(limits), "nproc": limits.pids}
+    bounds = [word for name, value in own.items() for word in ("--limit", f"{name}={value}")]
+    return [f"{private}/init", *way, "--lease", str(round(lease_seconds * 1000)), *bounds]
 
 
 def _environment(image_env: Sequence[str], account: str) -> dict[str, str]:

@@ -121,7 +121,7 @@ def _await_exec(pid: int, init: tuple[int, int]) -> None:
 def missing(spec: SandboxSpec, evidence: Evidence) -> list[str]:
     kernel, inside = evidence.kernel, evidence.inside
     lacking = [*_processes(kernel, evidence.init), *_mounted(kernel, evidence.places)] if kernel is not None else []
-    lacking += _processes_inside(inside) if inside is not None else []
+    lacking += [*_processes_inside(inside), *_scratch_inside(spec, inside)] if inside is not None else []
     for item in fields(Protections):
         shown = _shown(spec, item.name, evidence)
         claimed = getattr(evidence.claims, item.name)
@@ -308,6 +308,17 @@ def _processes_inside(facts: KernelFacts) -> Iterator[str]:
     """That PID 1 is our init is proved by the token of its greeting. gVisor's kernel shows no seccomp mode."""
     if facts.status.get("Seccomp", "2") != "2":
         yield "the seccomp filter"
+
+
+def _scratch_inside(spec: SandboxSpec, facts: KernelFacts) -> Iterator[str]:
+    """Space in memory that has no size (a kubelet before 1.22)."""
+    for mount in spec.mounts if facts.mounts and not facts.own_kernel else ():
+        if mount.kind != "tmpfs" or not mount.size:
+            continue
+        options = facts.mounts[mount.target].options if mount.target in facts.mounts else ""
+        size = next((each.removeprefix("size=") for each in options.split(",") if each.startswith("size=")), "")
+        if not size.endswith("k") or not _at_most(size.removesuffix("k"), mount.size >> 10):
+            yield f"the size of {mount.target} (asked {mount.size}, the kernel has {size or 'none'})"
 
 
 def _mounted(facts: KernelFacts, places: Mapping[str, tuple[str, str]]) -> Iterator[str]:

@@ -6,6 +6,8 @@ import socket
 import ssl
 from collections import deque
 
+from belljar.link.transport import GIVE_UP
+
 HEADER = 8
 STDOUT = 1
 
@@ -14,6 +16,7 @@ class Demultiplexed:
     """A `Transport` over the hijacked connection of an exec; `first` is the part of the stream read already."""
 
     bridged = True
+    silence = GIVE_UP
 
     def __init__(self, connection: socket.socket, first: bytes = b"") -> None:
         self._socket = connection
