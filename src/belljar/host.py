@@ -7,7 +7,7 @@ BELLJAR_AUDIT).
     host = belljar.Host(engine="docker", run="/run/tenant-a", state="/var/lib/tenant-a")
     async with belljar.Session("/srv/a", host=host) as box: ...
 
-May import: engines, audit and sandbox.rundir. The layers above get a host as an argument.
+May import: engines and audit. The layers above, from `sandbox` on, get a host as an argument.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from belljar import enforcement, engines, environment, resources
 from belljar.errors import UsageError
 from belljar.images.progress import Progress, quiet
-from belljar.sandbox import rundir
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -104,7 +103,7 @@ class Host:
     @property
     def run_root(self) -> Path:
         """The directory that holds a directory for each of its sandboxes."""
-        return rundir.closed_to_others(self._run) if self._run else rundir.run_root()
+        return resources.closed_to_others(self._run) if self._run else resources.run_root()
 
     @property
     def state_root(self) -> Path:

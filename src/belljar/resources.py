@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from typing import Any
 
 from belljar import environment
 from belljar.ancestry import untrusted
-from belljar.errors import EngineError, UsageError
+from belljar.errors import BelljarError, EngineError, UsageError
 from belljar.layout import MACHINES
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -62,6 +63,36 @@ def state_path() -> Path:
 def state_dir() -> Path:
     """The state directory, created if missing. Only its owner may enter it."""
     return own_directory(state_path())
+
+
+def run_root() -> Path:
+    """$BELLJAR_RUN, else a directory of this user that ends with the machine or the login."""
+    return closed_to_others(_default_root())
+
+
+def closed_to_others(root: Path) -> Path:
+    """The root, if nobody else can put sessions there. rundir.py makes one that does not exist yet."""
+    try:
+        check_ancestry(root.parent, "BELLJAR_RUN")
+        status = root.lstat()
+    except OSError:
+        return root
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISDIR(status.st_mode):
+        raise BelljarError(f"{root} must be a directory that only you can enter; set BELLJAR_RUN to another one")
+    return root
+
+
+def _default_root() -> Path:
+    if setting := environment.value("BELLJAR_RUN"):
+        return Path(setting)
+    if os.geteuid() == 0:
+        return Path("/run/belljar")
+    if runtime := environment.value("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "belljar"
+    shared = Path(f"/tmp/belljar-{os.geteuid()}")
+    with suppress(OSError):
+        shared.mkdir(mode=0o700)  # /tmp is sticky: from now on nobody else can replace it
+    return shared
 
 
 def own_directory(path: Path, forbidden: int = 0o077, setting: str = "BELLJAR_STATE") -> Path:

@@ -119,7 +119,7 @@ def spec(engine: Engine, workspace: Path) -> Iterator[SandboxSpec]:
     assert image is not None
     run_dir = RunDir.create(rundir.new_session_id())
     if engine.capabilities.link == "socket":
-        link = local_link(resources.init_binary(), rundir.run_root(), run_dir.link)
+        link = local_link(resources.init_binary(), resources.run_root(), run_dir.link)
     else:
         link = LinkPlan("exec", engine.install_init(resources.init_binary(engine.machine), image.ref), token="0" * 64)
     with Workspace.open(workspace) as pinned:
@@ -355,7 +355,7 @@ def test_what_a_dead_host_left_is_reaped_and_a_living_sibling_s_is_not(
     assert container, died.stderr
     assert id in reaper.reap(engine)
     assert gone(engine, container)
-    assert not (rundir.run_root() / id).exists()
+    assert not (resources.run_root() / id).exists()
     assert engine.state(sibling.launched.id) == "running"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from belljar import Host, doctor
+from belljar import Host, doctor, resources
 from belljar.engines.kernel_facts import boot_id
 from belljar.errors import BelljarError, UsageError
 from belljar.options import check_session_id
@@ -99,7 +99,7 @@ def test_a_run_root_in_tmp_is_made_for_the_caller_alone(monkeypatch: pytest.Monk
         monkeypatch.delenv(name, raising=False)
     os.seteuid(54321)
     try:
-        root = rundir.run_root()
+        root = resources.run_root()
     finally:
         os.seteuid(0)
     assert root == Path("/tmp/belljar-54321")

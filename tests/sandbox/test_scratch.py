@@ -77,7 +77,7 @@ def test_a_volume_has_its_size_and_leaves_nothing(run_dir: RunDir) -> None:
 def test_a_volume_beyond_the_free_space_not_yet_promised_is_held_in_memory_or_refused(
     run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = shutil.disk_usage(rundir.run_root()).free
+    free = shutil.disk_usage(resources.run_root()).free
     other = RunDir.create(rundir.new_session_id())
     (other.path / scratch.PROMISE).write_text(str(free - (64 << 20)))
     monkeypatch.setattr(scratch, "RESERVE", 0)

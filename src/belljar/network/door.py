@@ -19,6 +19,7 @@ from anyio.abc import ByteStream
 from belljar.network import sockets
 from belljar.network.addresses import PRIVATE, refusal
 from belljar.network.allow import Address, Allow, BadHost, host_of, in_url
+from belljar.network.gate import Target
 from belljar.network.hello_guard import HelloGuard
 from belljar.network.resolver import Resolve, Resolver, Unresolved
 from belljar.network.share import Share
@@ -36,7 +37,6 @@ from belljar.network.tunnel import (
     tunnel,
 )
 from belljar.network.visit import NOT_ALLOWED, Refused, Visit
-from belljar.records import record
 
 if TYPE_CHECKING:
     from belljar.network.authority import Authority
@@ -47,17 +47,6 @@ REFUSALS_RECORDED = 300  # per minute: the audit trail is limited, and refusals 
 DIALS = 64  # at once: a connection needs twice its memory until it is established
 ASKED_MAX = 100  # hosts per session: a program must not wear down the person who approves
 VISITS_KEPT = 10_000  # each command takes its own into its result when it ends
-
-
-@record
-class Target:
-    """An allowed host. `by_name`: it was allowed by its name, not its address. `any_protocol`: as in `Pattern`."""
-
-    host: str
-    port: int
-    addresses: tuple[Address, ...]
-    by_name: bool
-    any_protocol: bool
 
 
 class Door:

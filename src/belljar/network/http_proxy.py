@@ -23,7 +23,7 @@ from belljar.patterns import lazy_pattern
 from belljar.turns import Turns
 
 if TYPE_CHECKING:
-    from belljar.network.door import Door, Target
+    from belljar.network.gate import Gate, Target
 
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 1.0
@@ -57,7 +57,7 @@ class HttpProxy:
     )
 
     def __init__(
-        self, door: Door, client: ByteStream, tunnel_to: Target | None = None, dialled: ByteStream | None = None, *,
+        self, door: Gate, client: ByteStream, tunnel_to: Target | None = None, dialled: ByteStream | None = None, *,
         tls: bool = False,
     ) -> None:  # fmt: skip
         self._door, self._client, self._tunnel_to, self._dialled, self._tls = door, client, tunnel_to, dialled, tls

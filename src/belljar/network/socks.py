@@ -11,7 +11,7 @@ from anyio.abc import ByteStream
 from belljar.network.visit import Refused
 
 if TYPE_CHECKING:
-    from belljar.network.door import Door
+    from belljar.network.gate import Gate
 
 CONNECT, IPV4, NAME, IPV6 = 1, 1, 3, 4
 GRANTED, NOT_ALLOWED, UNREACHABLE, BAD_COMMAND, BAD_KIND = 0, 2, 4, 7, 8
@@ -31,7 +31,7 @@ class _Input:
         return taken
 
 
-async def serve_socks(door: Door, client: ByteStream, first: bytes) -> None:
+async def serve_socks(door: Gate, client: ByteStream, first: bytes) -> None:
     received = _Input(client, first)
     with anyio.fail_after(SECONDS):
         request = await _request(received, client)

@@ -12,7 +12,7 @@ from anyio.abc import ByteStream, SocketAttribute
 from belljar.network.tunnel import Meter
 
 if TYPE_CHECKING:
-    from belljar.network.door import Target
+    from belljar.network.gate import Target
 
 HEAD_MAX = 32 << 10
 

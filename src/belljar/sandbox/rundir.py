@@ -18,12 +18,11 @@ import fcntl
 import json
 import os
 import shutil
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from belljar import environment, resources
+from belljar import resources
 from belljar.engines.kernel_facts import boot_id, start_time
 from belljar.engines.spec import LABEL
 from belljar.errors import BelljarError
@@ -39,44 +38,15 @@ def new_session_id() -> str:
     return f"bj-{os.urandom(6).hex()}"
 
 
-def run_root() -> Path:
-    return closed_to_others(_default_root())
-
-
-def closed_to_others(root: Path) -> Path:
-    """The root, if nobody else can put sessions there. `_make_root` makes one that does not exist yet."""
-    try:
-        resources.check_ancestry(root.parent, "BELLJAR_RUN")
-        status = root.lstat()
-    except OSError:
-        return root
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISDIR(status.st_mode):
-        raise BelljarError(f"{root} must be a directory that only you can enter; set BELLJAR_RUN to another one")
-    return root
-
-
-def _default_root() -> Path:
-    if setting := environment.value("BELLJAR_RUN"):
-        return Path(setting)
-    if os.geteuid() == 0:
-        return Path("/run/belljar")
-    if runtime := environment.value("XDG_RUNTIME_DIR"):
-        return Path(runtime) / "belljar"
-    shared = Path(f"/tmp/belljar-{os.geteuid()}")
-    with contextlib.suppress(OSError):
-        shared.mkdir(mode=0o700)  # /tmp is sticky: from now on nobody else can replace it
-    return shared
-
-
 def _make_root(root: Path) -> Path:
-    closed_to_others(root)
+    resources.closed_to_others(root)
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BelljarError(
             f"Cannot use {root} ({error.strerror}); set BELLJAR_RUN to a directory of your own"
         ) from error
-    return closed_to_others(root)
+    return resources.closed_to_others(root)
 
 
 class RunDir:
@@ -87,7 +57,7 @@ class RunDir:
 
     @classmethod
     def create(cls, id: str, root: Path | None = None) -> RunDir:
-        path = _make_root(root or run_root()) / id
+        path = _make_root(root or resources.run_root()) / id
         unborn = path.with_name(f".{id}.{os.getpid()}.{start_time(os.getpid())}.{_namespace()}")
         lock = -1
         try:
@@ -159,7 +129,7 @@ def run_dirs(root: Path | None = None) -> list[Path]:
 
 def _entries(root: Path | None) -> list[Path]:
     try:
-        return [*(root or run_root()).iterdir()]
+        return [*(root or resources.run_root()).iterdir()]
     except OSError:
         return []
 

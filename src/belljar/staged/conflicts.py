@@ -7,18 +7,14 @@ import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from belljar.staged.change import Change
-from belljar.staged.layers import Layers, flattened
-
-if TYPE_CHECKING:
-    from belljar.staged.area import StagedArea
+from belljar.staged.layers import Began, Layers, flattened
 
 _ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
 
 
-def conflicts(area: StagedArea, layers: Layers, changes: Sequence[Change]) -> dict[str, str]:
+def conflicts(area: Began, layers: Layers, changes: Sequence[Change]) -> dict[str, str]:
     """Path → what happened on the two sides."""
     ours = area.applied
     made = {c.path for c in changes if c.after is not None and c.after.kind == "directory"}

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
+from pathlib import Path
+from typing import Protocol
 
 from belljar.runs_later.ground import Ground
 from belljar.runs_later.values import LONGEST as LONGEST_READ
@@ -28,6 +30,17 @@ from belljar.workspace.beneath import Folder, parents
 LONGEST = 3800  # bytes of a directory's path, so that the path of anything in it is not too long for the kernel
 CHUNK = 1 << 20
 _LOOK_FOR_NUL = 8000
+
+
+class Began(Protocol):
+    """When changes began to be kept, and what was applied since: an area."""
+
+    path: Path
+
+    @property
+    def since(self) -> int: ...
+    @property
+    def applied(self) -> dict[str, int]: ...
 
 
 class Layers:

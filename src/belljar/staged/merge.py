@@ -13,19 +13,15 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from belljar.staged import git_index
 from belljar.staged.change import Change
 from belljar.staged.conflicts import is_newer
 from belljar.staged.copying import fingerprint, user_attributes
 from belljar.staged.diff import LARGEST, lines_of, split_lines
-from belljar.staged.layers import Layers, flattened
+from belljar.staged.layers import Began, Layers, flattened
 from belljar.staged.matching import Matcher
 from belljar.workspace.beneath import Folder
-
-if TYPE_CHECKING:
-    from belljar.staged.area import StagedArea
 
 FOLDER = "base"
 MOST_FILES = 2000
@@ -71,7 +67,7 @@ def _blocks(base: Lines, side: Lines) -> list[tuple[int, int, int]]:
 # Bases.
 
 
-def keep_bases(area: StagedArea, layers: Layers, changes: Iterable[Change]) -> None:
+def keep_bases(area: Began, layers: Layers, changes: Iterable[Change]) -> None:
     """Save the bases of modified files. A full disk is no error: then there is no base."""
     modified = [c for c in flattened(list(changes)) if c.kind == "modified" and c.before and c.before.kind == "file"]
     with suppress(OSError), Folder.at(area.path) as own:
@@ -111,7 +107,7 @@ def _base(own: Folder, path: str) -> bytes | None:
     return None
 
 
-def is_as_it_was(area: StagedArea, layers: Layers, path: str) -> bool:
+def is_as_it_was(area: Began, layers: Layers, path: str) -> bool:
     """Whether a file that the host rewrote has the same contents, or the same meaning, as when the session began: after
     `git status` (its index), `touch`, or a reverted change."""
     lower, holder = layers.lower, layers.holder(path)
@@ -150,7 +146,7 @@ def _name(path: str) -> str:
 
 
 def merge_conflicts(
-    area: StagedArea, layers: Layers, changes: Iterable[Change]
+    area: Began, layers: Layers, changes: Iterable[Change]
 ) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
     """Merges text files. Returns the merged contents, the digests of the sandbox's files, and the paths with
     overlapping changes."""

@@ -16,6 +16,7 @@ import pytest
 from tests.engines.oci.conftest import groups, needs_runc
 
 import belljar
+from belljar import resources
 from belljar.engines.oci import OciEngine, rootfs
 from belljar.engines.oci.runtime import containers
 from belljar.errors import EngineError, EngineUnavailable
@@ -30,13 +31,13 @@ pytestmark = [needs_runc, pytest.mark.oci]
 def mounts() -> list[str]:
     """Mounts in this run directory, and where root file systems are assembled."""
     points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return [point for point in points if point.startswith((str(rundir.run_root()), *rootfs.PLACES))]
+    return [point for point in points if point.startswith((str(resources.run_root()), *rootfs.PLACES))]
 
 
 @pytest.mark.parametrize("options", ["noexec,nosuid,nodev", "noatime,nodiratime"])
 async def test_a_run_directory_on_a_noexec_or_noatime_mount_works(options: str, workspace: Path) -> None:
     """/run is noexec on Debian 13. A user namespace may not remove such a flag."""
-    run = rundir.run_root() / "mounted"
+    run = resources.run_root() / "mounted"
     run.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "tmpfs", run], check=True)
     try:
@@ -126,7 +127,7 @@ def test_a_kill_in_the_middle_of_a_start_leaves_nothing(
     assert groups(engine) == set()
     assert engine._boxes.names() == []
     assert containers(engine._runtime_states) == set()
-    assert not (rundir.run_root() / id).exists()
+    assert not (resources.run_root() / id).exists()
     assert mounts() == before
 
 
