@@ -108,6 +108,10 @@ class Files:
         content = data.encode() if isinstance(data, str) else bytes(data)
         await self._put(path, mode, _pieces(content))
 
+    async def put(self, path: str, source: AsyncIterator[bytes], *, mode: int = 0o644) -> None:
+        """Write a whole file of any size from pieces, as `write` does: `await box.files.put("data.csv", pieces())`."""
+        await self._put(path, mode, source)
+
     async def append(self, path: str, data: bytes | str) -> None:
         """Append to a file, or create it and its directory: `await box.files.append("log.txt", "one more line\\n")`."""
         content = data.encode() if isinstance(data, str) else bytes(data)

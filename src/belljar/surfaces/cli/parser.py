@@ -322,6 +322,7 @@ def _serving(commands: Commands) -> None:
     serve.takes("--tls-key", "FILE", "its key")
     serve.flag("--behind-proxy", "a proxy ends TLS and sets X-Forwarded-For; needs --public-url")
     serve.takes("--public-url", "URL", "the address that clients use")
+    serve.takes("--e2b", "HOST:PORT", "also speak E2B's wire there, for programs that use its clients")
     serve.takes("--output-kept", "SIZE", "how much output of each command is kept", default="64m")
 
 

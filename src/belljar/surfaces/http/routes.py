@@ -212,7 +212,7 @@ async def make_session(call: Call) -> Any:
     if call.replayed:
         session = await call.service.live_for(call.key, call.replayed)
     else:
-        session = await _new_session(call)
+        session = await new_session(call)
     deadline = time.monotonic() + call.wait(0)
     while session.state not in ("ready", "ended") and (left := deadline - time.monotonic()) > 0:
         await session.changed.wait(left)
@@ -220,7 +220,8 @@ async def make_session(call: Call) -> Any:
     return JSONResponse(session.as_dict(), 201, headers)
 
 
-async def _new_session(call: Call) -> LiveSession:
+async def new_session(call: Call, account: str = "sandbox") -> LiveSession:
+    """Admit and begin a session; `account` is the name of its user."""
     body: m.SessionBody = call.body
     if body.from_ is not None or body.snapshot is not None:
         raise Problem("unsupported", "forks and snapshots are not supported by this server yet")
@@ -244,7 +245,7 @@ async def _new_session(call: Call) -> LiveSession:
         **given, "network": network, "limits": limits.as_dict(), "lease": lease,
         "id": new_session_id(), "tenant": call.key.tenant, "key": call.key.id, "state": "queued", "reason": None,
         "error": None, "created": now, "started": None, "ended": None, "expires": now + lease, "paused": False,
-        "bypass_until": None, "listening": [], "last": None, "denied": None,
+        "bypass_until": None, "listening": [], "last": None, "denied": None, "account": account,
     }  # fmt: skip
     by = audit.cause()
     row = {

@@ -35,8 +35,17 @@ def command(args: Namespace) -> int:
     _check_exposure(args, host)
     state = resources.state_dir() / "serve"
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _only_server(state, args.database), _listening(host, port) as listener:
-        return asyncio.run(_serve(args, state, listener, bootstrap))
+    with contextlib.ExitStack() as held:
+        held.enter_context(_only_server(state, args.database))
+        listener = held.enter_context(_listening(host, port))
+        e2b = held.enter_context(_e2b_listener(args)) if args.e2b else None
+        return asyncio.run(_serve(args, state, listener, bootstrap, e2b))
+
+
+def _e2b_listener(args: Namespace) -> socket.socket:
+    host, port = parse_address(args.e2b, "--e2b")
+    _check_exposure(args, host)
+    return _listening(host, port)
 
 
 def _bootstrap_key() -> str | None:
@@ -47,7 +56,7 @@ def _bootstrap_key() -> str | None:
     return key
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, option: str = "--listen") -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
@@ -55,7 +64,7 @@ def parse_address(text: str) -> tuple[str, int]:
             raise ValueError(text)
         return "127.0.0.1" if host == "localhost" else str(ipaddress.ip_address(host)), port
     except ValueError:
-        raise UsageError(f"--listen: {text!r} is not an address; write for example 127.0.0.1:8808") from None
+        raise UsageError(f"{option}: {text!r} is not an address; write for example 127.0.0.1:8808") from None
 
 
 def _check_exposure(args: Namespace, host: str) -> None:
@@ -114,9 +123,9 @@ def _names(args: Namespace, listener: socket.socket) -> tuple[str, set[str], set
     return f"{scheme}://{own}:{port}", hosts, origins
 
 
-async def _serve(args: Namespace, state: Path, listener: socket.socket, bootstrap: str | None) -> int:
-    import uvicorn
-
+async def _serve(
+    args: Namespace, state: Path, listener: socket.socket, bootstrap: str | None, e2b: socket.socket | None
+) -> int:
     from belljar.surfaces.http import app as application
     from belljar.surfaces.http.service import Service
 
@@ -126,6 +135,28 @@ async def _serve(args: Namespace, state: Path, listener: socket.socket, bootstra
     first = await service.open(bootstrap)
     app = application.make(service, hosts=hosts, origins=origins, secure=bool(args.tls_cert or args.behind_proxy))
     app.state.url = args.public_url or url
+    servers = [(_server(args, app), listener)]
+    told = {"url": url, "pid": os.getpid(), **({"key": first} if first else {})}
+    sandboxes = None
+    if e2b is not None:
+        sandboxes, wire = await _e2b(service)
+        servers.append((_server(args, wire), e2b))
+        told["e2b"] = _names(args, e2b)[0]
+    serving = [asyncio.create_task(server._serve([socket])) for server, socket in servers]
+    _stop_on_signals(service, [server for server, _ in servers])
+    await _connected(url)
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+    await asyncio.gather(*serving)
+    if sandboxes is not None:
+        sandboxes.close()
+    await service.close()
+    return 0
+
+
+def _server(args: Namespace, app: Any) -> Any:
+    import uvicorn
+
     server = uvicorn.Server(
         uvicorn.Config(
             app, log_config=None, access_log=False, log_level="error", server_header=False, date_header=True,
@@ -135,15 +166,16 @@ async def _serve(args: Namespace, state: Path, listener: socket.socket, bootstra
         )
     )  # fmt: skip
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    serving = asyncio.create_task(_run(server, listener))
-    _stop_on_signals(service, server)
-    await _connected(url)
-    told = {"url": url, "pid": os.getpid(), **({"key": first} if first else {})}
-    sys.stdout.write(json.dumps(told) + "\n")
-    sys.stdout.flush()
-    await serving
-    await service.close()
-    return 0
+    return server
+
+
+async def _e2b(service: Any) -> tuple[Any, Any]:
+    from belljar.surfaces.http.e2b import app
+    from belljar.surfaces.http.e2b.sandboxes import Sandboxes
+
+    sandboxes = Sandboxes(service)
+    await sandboxes.open()
+    return sandboxes, app.make(sandboxes)
 
 
 async def _connected(url: str) -> None:
@@ -153,14 +185,11 @@ async def _connected(url: str) -> None:
     writer.close()
 
 
-async def _run(server: Any, listener: socket.socket) -> None:
-    await server._serve([listener])
-
-
-def _stop_on_signals(service: Any, server: Any) -> None:
+def _stop_on_signals(service: Any, servers: list[Any]) -> None:
     def stop() -> None:
         service.stop()
-        server.should_exit = True
+        for server in servers:
+            server.should_exit = True
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

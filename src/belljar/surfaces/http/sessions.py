@@ -198,7 +198,7 @@ class LiveSession:
     @property
     def _options(self) -> dict[str, Any]:
         data = self.data
-        names = ("image", "policy", "changes", "checkpoints", "env", "root", "debug")
+        names = ("image", "policy", "changes", "checkpoints", "env", "root", "debug", "account")
         return {
             **{name: data[name] for name in names}, "limits": self.limits, "network": network_of(data["network"]),
             "approve": self._approve, "host": self._service.host_of(self.tenant),
