@@ -394,11 +394,11 @@ class LiveSession:
 
     @property
     def engine(self) -> str | None:
-        return self.box.sandbox.engine.name if self.box is not None else None
+        return self.box.sandbox.engine.name if self.box is not None and self.box.is_open else None
 
     def verified(self) -> list[dict[str, Any]]:
         """What protects the host from it, and whose word stands for each; empty before it runs."""
-        return verified(self.box) if self.box is not None else []
+        return verified(self.box) if self.box is not None and self.box.is_open else []
 
     def denied(self) -> None:
         """A command of it was denied."""
