@@ -114,7 +114,7 @@ class Gate:
         state = request.state
         state.request_id = _request_id(request.headers.get("x-request-id", ""))
         state.key, state.cookie, state.route = None, None, ""
-        marked = _Marked(send, request, self._app.state.service)
+        marked = _Marked(send, request, self._app.state)
         try:
             await self._admit(request)
         except Problem as problem:
@@ -195,8 +195,9 @@ async def _refuse(problem: Problem, request: Any, receive: Receive, send: Any) -
 class _Marked:
     """Sends the answer, with the headers that every answer has, and counts it."""
 
-    def __init__(self, send: Send, request: Any, service: Service) -> None:
-        self._send, self._request, self._service = send, request, service
+    def __init__(self, send: Send, request: Any, state: Any) -> None:
+        self._send, self._request, self._is_secure = send, request, state.is_secure
+        self._service: Service = state.service
         self._began = time.monotonic()
 
     async def __call__(self, message: Message) -> None:
@@ -207,6 +208,8 @@ class _Marked:
             more = dict(HEADERS)
             if path.startswith("/v1") or path in ("/metrics", "/openapi.json"):
                 more["cache-control"] = "no-store"
+            if self._is_secure:
+                more["strict-transport-security"] = "max-age=31536000"
             more["x-request-id"] = self._request.state.request_id
             headers += [(n.encode(), v.encode()) for n, v in more.items() if n.encode() not in present]
             message = {**message, "headers": headers}

@@ -46,6 +46,7 @@ class Approvals:
         command = asking.get()
         bypass = session.data["bypass_until"]
         if bypass is not None and time.time() < bypass:
+            session.let_through()
             self._service.trail(session.tenant).note(
                 "approval", session=session.id, digest=verdict.digest, approved=True, by="bypass"
             )

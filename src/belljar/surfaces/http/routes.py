@@ -351,6 +351,7 @@ async def patch_session(call: Call) -> Any:
         if body.bypass_until is not None and body.bypass_until > time.time() + LONGEST_BYPASS:
             raise Problem("usage", "bypass_until: at most 8 hours ahead", field="bypass_until")
         changes["bypass_until"] = body.bypass_until
+        changes["bypass"] = {"by": call.key.name, "let_through": 0} if body.bypass_until is not None else None
     if body.metadata is not None:
         changes["metadata"] = body.metadata
     if body.lease is not None:
@@ -534,7 +535,8 @@ async def check(call: Call) -> Any:
     policy = await to_thread.run_sync(load, body.policy)
     facts = {} if body.cwd is None else {"cwd": body.cwd}
     verdict = await judged(policy, body.command, **facts)
-    return {**verdict.as_dict(), "effects": [effect.line() for effect in verdict.effects]}
+    effects = [effect.line() for effect in verdict.effects]
+    return {**verdict.as_dict(), "effects": effects, "words": verdict.commands()}
 
 
 async def list_policies(call: Call) -> Any:

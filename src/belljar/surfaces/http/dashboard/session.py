@@ -250,31 +250,20 @@ def _quoted(path: str) -> str:
 
 async def _network(visit: Visit, session: Facts) -> tuple[str, Facts]:
     heads = ("When", "Host", "Port", "Verdict", "Sent", "Received")
-    rows: list[list[Any]] = []
-    for each in session.get("attempts") or ():
-        rows.append(_attempt(each, each.get("when")))
-    if not rows:
-        commands = await visit.items(f"/sessions/{session['id']}/commands", limit=MOST_COMMANDS)
-        rows = [
-            _attempt(each, command.get("ended"))
-            for command in commands
-            for each in (command.get("result") or {}).get("network") or ()
-        ]
+    commands = await visit.items(f"/sessions/{session['id']}/commands", limit=MOST_COMMANDS)
+    rows = [
+        _attempt(each, command.get("ended"))
+        for command in commands
+        for each in (command.get("result") or {}).get("network") or ()
+    ]
     return _table("Network", heads, rows, "Nothing has tried to reach the network.", ("Port", "Sent", "Received"))
 
 
-def _attempt(each: Facts, at: float | None) -> list[Any]:
-    verdict = each.get("verdict") or ("allowed" if each.get("allowed") else "denied")
-    sent, received = each.get("sent", each.get("bytes_sent")), each.get("received", each.get("bytes_received"))
-    amount = [present.in_bytes(value) if value is not None else "" for value in (sent, received)]
-    when = each.get("when") or at
-    return [
-        present.time_of_day(when),
-        {"text": present.one_line(each.get("host")), "kind": "mono"},
-        each.get("port", ""),
-        present.one_line(verdict),
-        *amount,
-    ]
+def _attempt(each: Facts, ended: float | None) -> list[Any]:
+    amounts = [present.in_bytes(each[name]) if each.get(name) is not None else "" for name in ("sent", "received")]
+    host = {"text": present.one_line(each.get("host")), "kind": "mono"}
+    when = present.time_of_day(each.get("started") or ended)
+    return [when, host, each.get("port", ""), present.one_line(each.get("verdict")), *amounts]
 
 
 async def _limits(visit: Visit, session: Facts) -> tuple[str, Facts]:

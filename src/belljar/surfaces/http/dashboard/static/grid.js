@@ -196,7 +196,7 @@ function counts() {
   $("#show-all").hidden = $("#no-match").hidden = total > 0 || !isFiltered();
   $("#no-sessions").hidden = rows > 0 || isFiltered();
   $("#more-rows").hidden = total <= rows;
-  setText($("#more-rows"), `Show ${Math.min(100, total - rows)} more`);
+  setText($("#more-rows"), "Show 100 more");
   $("#stop-shown").hidden = !isFiltered() || total === 0;
 }
 

@@ -18,7 +18,7 @@ export const sessions = new Map();
 export const approvals = new Map();
 export const audit = new Map();
 const stores = { sessions, approvals, audit };
-const skew = Number(root.dataset.now || 0) - Date.now() / 1000;
+const skew = root.dataset.now ? Number(root.dataset.now) - Date.now() / 1000 : 0;
 /** The server's time, in seconds. */
 export const now = () => Date.now() / 1000 + skew;
 
