@@ -53,6 +53,8 @@ class Ground:
         self.directories: list[str] = []
         self._looked: dict[str, int] = {}
         """Directory → its place in `directories`."""
+        self._odd = False
+        """Some git directory has another name."""
         self.led: set[str] = set()
         """Those that only something else led to: they may be as they always were."""
         self._leading = False
@@ -101,6 +103,8 @@ class Ground:
 
     def _git_above(self, path: str) -> str | None:
         """The outermost git directory that the path is in."""
+        if not self._odd and ".git" not in path:  # nearly always
+            return None
         above = ["", *parents(path)]
         return next((each for each in above if posixpath.basename(each) == ".git" or each in self.gits), None)
 
@@ -182,6 +186,7 @@ class Ground:
     def _is_git(self, path: str) -> None:
         if path not in self.gits:
             self.gits.add(path)
+            self._odd |= ".git" not in path
             for name in ("config", "config.worktree", "commondir", "hooks"):
                 self._look_at_place(posixpath.join(path, name))
 
