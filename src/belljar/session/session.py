@@ -533,26 +533,39 @@ class Session:
 
     # Staged changes: only with `changes="staged"`.
 
-    async def changes(self) -> builtins.list[Change]:
-        """What differs from the host's files: `for change in await box.changes(): print(change.kind, change.path)`."""
-        return await self.staged.changes()
+    async def changes(self, *, ignored: bool = False) -> builtins.list[Change]:
+        """What differs from the host's files, without what the project's `.gitignore` ignores.
 
-    async def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
+        for change in await box.changes(): print(change.kind, change.path)
+        """
+        return await self.staged.changes(ignored=ignored)
+
+    async def diff(
+        self, paths: Iterable[str] | None = None, *, against: Session | None = None, ignored: bool = False
+    ) -> str:
         """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session.
 
         print(await box.diff(["src"]))
         """
-        return await self.staged.diff(paths, against=against.staged if against is not None else None)
+        other = against.staged if against is not None else None
+        return await self.staged.diff(paths, against=other, ignored=ignored)
 
     async def apply(
-        self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        force: bool = False,
+        merge: bool = False,
+        runs_later: bool = False,
+        ignored: bool = False,
     ) -> Applied:
         """Write changes to the real workspace. `Conflict` if the host changed the same files meanwhile; with `merge`,
-        only if both changed the same lines of a text file, or this cannot be known.
+        only if both changed the same lines of a text file, or this cannot be known. What git ignores only with
+        `ignored`, or by its name. `box.staged.apply` takes an `etag`, and contents of some hunks.
 
         await box.apply(["src/app.py"])
         """
-        return await self.staged.apply(paths, force=force, merge=merge, runs_later=runs_later)
+        return await self.staged.apply(paths, force=force, merge=merge, runs_later=runs_later, ignored=ignored)
 
     async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
         """All changes, or those at or below some paths, for somebody who decides about them.

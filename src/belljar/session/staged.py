@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -59,12 +60,22 @@ class Staged:
 
         return Review(self.area, self._ledger.record)
 
-    async def changes(self) -> list[Change]:
-        """What differs from the host's files."""
+    async def changes(self, *, ignored: bool = False) -> list[Change]:
+        """What differs from the host's files; with `ignored` also what the project's `.gitignore` ignores. Each says
+        whether the host's side changed as well. `belljar.staged.change.etag` names exactly this state."""
         await self.copy_out()
-        return await to_thread.run_sync(self._review.changes)
+        return await to_thread.run_sync(lambda: self._review.listed(ignored=ignored))
 
-    async def diff(self, paths: Iterable[str] | None = None, *, against: Staged | None = None) -> str:
+    async def etag(self) -> str:
+        """A name for all changes with their contents, on both sides, for `apply(if_match=…)`."""
+        from belljar.staged.change import etag
+
+        await self.copy_out()
+        return await to_thread.run_sync(lambda: etag(self._review.changes()))
+
+    async def diff(
+        self, paths: Iterable[str] | None = None, *, against: Staged | None = None, ignored: bool = False
+    ) -> str:
         """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session."""
         await self.copy_out()
         review = self._review
@@ -73,16 +84,39 @@ class Staged:
 
             await against.copy_out()
             return await to_thread.run_sync(compared, review.area, against.area)
-        return await to_thread.run_sync(lambda: review.diff(paths))
+        return await to_thread.run_sync(lambda: review.diff(paths, ignored=ignored))
 
     async def apply(
-        self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        force: bool = False,
+        merge: bool = False,
+        runs_later: bool = False,
+        ignored: bool = False,
+        if_match: str | None = None,
+        contents: Mapping[str, str | bytes] = MappingProxyType({}),
     ) -> Applied:
         """Write changes to the real workspace. `Conflict` if the host changed the same files meanwhile; with `merge`,
-        only if both changed the same lines of a text file, or this cannot be known."""
+        only if both changed the same lines of a text file, or this cannot be known. With `if_match`, what `etag` gave,
+        also if anything has changed since. `contents`: of these paths this text, for example some hunks only."""
         await self.copy_out()
         review = self._review
-        return await to_thread.run_sync(lambda: review.apply(paths, force=force, merge=merge, runs_later=runs_later))
+        texts = {
+            path: text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+            for path, text in contents.items()
+        }
+        return await to_thread.run_sync(
+            lambda: review.apply(
+                paths,
+                force=force,
+                merge=merge,
+                runs_later=runs_later,
+                ignored=ignored,
+                if_match=if_match,
+                contents=texts,
+            )
+        )
 
     async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
         """All changes, or those at or below some paths, for somebody who decides about them."""

@@ -17,12 +17,12 @@ from types import MappingProxyType
 from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged import saved
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change, select
+from belljar.staged.change import Change, cleaned, etag, select
 from belljar.staged.conflicts import conflicts
 from belljar.staged.journal import Step, carry_out, note_restored, recover, said, steps_for
 from belljar.staged.layers import Layers, flattened
 from belljar.staged.merge import forget_bases, is_as_it_was, merge_conflicts
-from belljar.workspace.beneath import Folder
+from belljar.workspace.beneath import Folder, parents
 
 
 @dataclass
@@ -33,29 +33,38 @@ class Applied:
     """Not applied: the host would run these by itself; `runs_later=True` applies them."""
     refused: list[str] = field(default_factory=list)
     """Not applied: FIFOs, sockets, devices, and directories nested too deeply."""
+    ignored: list[str] = field(default_factory=list)
+    """Not applied: the project's own `.gitignore` ignores these; `ignored=True` applies them."""
     merged: dict[str, str] = field(default_factory=dict)
     """Of `paths`, those that were merged with the host's own changes; with a digest of the sandbox's file."""
 
 
 def apply(
     area: StagedArea, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False,
-    runs_later: bool = False, contents: Mapping[str, bytes] = MappingProxyType({}),
+    runs_later: bool = False, ignored: bool = False, if_match: str | None = None,
+    contents: Mapping[str, bytes] = MappingProxyType({}),
     digests: Mapping[str, str] = MappingProxyType({}), seen: Collection[Change] = (), step: Step = lambda name: None,
 ) -> Applied:  # fmt: skip
     """`contents`: the text of files of which only some hunks are applied. `seen` and `digests`: the changes that a
     person approved, and the contents of their files; Conflict if they are not the same any more. `merge`: of a text
-    file that the host changed as well, take both sides' changes if they do not overlap."""
+    file that the host changed as well, take both sides' changes if they do not overlap. `ignored`: also what git
+    ignores, which else only its own name applies. `if_match`: Conflict if the changes are not those of this `etag`."""
     with area.locked():
         recover(area, step)
         with area.layers() as layers:
-            chosen = select(layers.changes(), paths)
-            if stale := {change.path for change in seen} - {change.path for change in {*chosen} & {*seen}}:
+            changes = layers.changes()
+            if if_match is not None and etag(changes) != if_match:
+                raise Conflict({change.path: "changed since it was shown" for change in select(changes, paths)})
+            chosen, result = select(changes, paths), Applied()
+            now = {change.path: change.plain for change in chosen}
+            if stale := [change.path for change in seen if now.get(change.path) != change.plain]:
                 raise Conflict(dict.fromkeys(sorted(stale), "changed in the sandbox since it was shown"))
-            result = Applied()
+            if not ignored:
+                chosen, result.ignored = _without_ignored(chosen, paths)
             result.held = [c.path for c in chosen if c.runs_later and not runs_later]
             if result.held and paths is not None:
-                names = ", ".join(result.held)
-                raise UsageError(f"the host would run {names} by itself; --runs-later (runs_later=True) applies it")
+                held = ", ".join(result.held)
+                raise UsageError(f"the host would run {held} by itself; --runs-later (runs_later=True) applies it")
             flat = flattened([c for c in chosen if c.path not in result.held])
             result.refused = [c.path for c in flat if not c.can_be_applied]
             todo = [c for c in flat if c.path not in result.refused]
@@ -65,8 +74,18 @@ def apply(
                 step("read")
                 texts = {**taken, **contents}
                 texts |= _judged_contents(layers, todo, texts)
-                carry_out(area, layers, todo, steps_for(todo, texts, digests), result.merged, step)
+                seals = {c.path: c.seal for c in todo} if if_match is not None else {}
+                carry_out(area, layers, todo, steps_for(todo, texts, digests, seals), result.merged, step)
         return result
+
+
+def _without_ignored(chosen: Sequence[Change], paths: Iterable[str] | None) -> tuple[list[Change], list[str]]:
+    """The changes without those that git ignores, unless their own name or that of an ignored directory was given; and
+    the paths of the rest."""
+    named = {cleaned(path) for path in paths or ()}
+    left = {c.path for c in chosen if c.ignored and named.isdisjoint((c.path, *parents(c.path)))}
+    left -= {above for c in chosen if c.path not in left for above in parents(c.path)}
+    return [c for c in chosen if c.path not in left], sorted(left)
 
 
 def _merged(

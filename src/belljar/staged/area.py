@@ -295,7 +295,7 @@ class StagedArea:
                 )
             paths = self._layers(at.layers) if at else self.uppers
             uppers = [opened.enter_context(Folder.at(path)) for path in paths]
-            yield Layers(uppers, lower, self.merged)
+            yield Layers(uppers, lower, self.merged, is_copied=self.is_copied)
 
     def changes(self) -> list[Change]:
         from belljar.staged.merge import keep_bases

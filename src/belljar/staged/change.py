@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -58,6 +59,15 @@ class Change:
     binary: bool = False
     runs_later: bool = False
     """The host would run it by itself (a hook, an editor's task, a CI job). Applying it needs a separate yes."""
+    ignored: bool = False
+    """The project's own `.gitignore` ignores it: it is not shown or applied unless somebody asks for it."""
+    conflict: str = ""
+    """What happened on the host's side, if that changed as well; only in lists for a person."""
+    added: int | None = None
+    """Lines, of a text file; only in lists for a person."""
+    removed: int | None = None
+    seal: str = field(default="", repr=False)
+    """Changes with the contents, on either side."""
     members: tuple[Change, ...] = field(default=(), repr=False)
     """The single changes in `.git`."""
 
@@ -81,10 +91,53 @@ class Change:
         """False for a FIFO, a socket, a device, or a directory that is nested too deeply."""
         return self.after is None or self.after.kind in PLAIN
 
+    @property
+    def size(self) -> int:
+        """Bytes, of a file as it is now, or as it was before it was deleted."""
+        side = self.after or self.before
+        return side.size if side is not None else 0
+
+    @property
+    def plain(self) -> Change:
+        """Without what only lists for a person have."""
+        return replace(self, conflict="", added=None, removed=None, seal="")
+
     def as_dict(self) -> dict[str, Any]:
         facts = asdict(replace(self, members=()))
-        del facts["members"]
-        return facts
+        del facts["members"], facts["seal"]
+        return facts | {"size": self.size}
+
+
+def etag(changes: Iterable[Change]) -> str:
+    """Of a list of changes and all their contents, on both sides."""
+    sha = hashlib.sha256()
+    for change in changes:
+        for one in (change, *change.members):
+            facts = f"{one.path}\0{one.kind}\0{one.before}\0{one.after}\0{one.runs_later}\0{one.seal}\n"
+            sha.update(facts.encode("utf-8", "surrogateescape"))
+    return sha.hexdigest()[:32]
+
+
+def without_ignored(changes: Iterable[Change]) -> list[Change]:
+    return [change for change in changes if not change.ignored]
+
+
+def ignored_in_words(changes: Iterable[Change]) -> str:
+    """`71 ignored files, 3.2 MiB`; empty if there are none."""
+    files = [change for change in changes if change.ignored and not change.is_directory]
+    if not files:
+        return ""
+    return f"{len(files)} ignored file{'s' if len(files) > 1 else ''}, {in_bytes(sum(one.size for one in files))}"
+
+
+def in_bytes(size: int) -> str:
+    """`3.2 MiB`."""
+    amount, unit = float(size), "bytes"
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{amount:.1f} {unit}" if unit != "bytes" else f"{size} bytes"
 
 
 def counted(changes: Iterable[Change]) -> str:
@@ -98,7 +151,7 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: b
     """The changes at or below these paths, and (`parents`) the new directories they need."""
     if paths is None:
         return list(changes)
-    tops = [_cleaned(path) for path in paths]
+    tops = [cleaned(path) for path in paths]
     for path in tops:
         if not has_changes(changes, path):
             raise UsageError(f"{path}: nothing changed there")
@@ -111,10 +164,10 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: b
 
 
 def has_changes(changes: Sequence[Change], path: str) -> bool:
-    return any(_covers(_cleaned(path), change.path) for change in changes)
+    return any(_covers(cleaned(path), change.path) for change in changes)
 
 
-def _cleaned(path: str) -> str:
+def cleaned(path: str) -> str:
     cleaned = os.path.normpath(path)
     if cleaned == ".." or cleaned.startswith(("/", "../")) or "\0" in path:
         raise UsageError(f"{path!r} is not a path below the workspace")

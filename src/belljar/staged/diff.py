@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from belljar.patterns import lazy_pattern
@@ -14,6 +15,7 @@ from belljar.workspace.beneath import Folder
 
 LARGEST = 1 << 20  # bytes of a file that is compared line by line
 MOST_LINES = 20_000
+MOST_MATCHED = 2000  # lines of both sides that are counted by matching them
 _LINE = lazy_pattern(rb"[^\n]*\n|[^\n]+")
 _ODD = {"too_deep": "a directory nested too deeply", "fifo": "a FIFO", "socket": "a socket", "device": "a device"}
 _MODES = {"file": stat.S_IFREG, "link": stat.S_IFLNK, "directory": stat.S_IFDIR}
@@ -161,6 +163,15 @@ def quoted(path: str) -> str:
 def _escaped(byte: int) -> str:
     special = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 92: "\\\\"}
     return special.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}")
+
+
+def numbers(sides: Sides) -> tuple[int, int]:
+    """How many lines are added and removed. Of large texts moved lines are not counted."""
+    old, new = Counter(sides.old), Counter(sides.new)
+    if len(sides.old) + len(sides.new) > MOST_MATCHED:
+        return (new - old).total(), (old - new).total()
+    codes = [code for code in Matcher(sides.old, sides.new).get_opcodes() if code[0] != "equal"]
+    return sum(j2 - j1 for *_, j1, j2 in codes), sum(i2 - i1 for _, i1, i2, _, _ in codes)
 
 
 def lines_counted(text: str) -> tuple[int, int]:

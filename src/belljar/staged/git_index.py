@@ -7,6 +7,7 @@ rest is the same, that is no change.
 from __future__ import annotations
 
 import hashlib
+import os
 import posixpath
 import struct
 from collections.abc import Iterator
@@ -70,6 +71,25 @@ def meaning_of(folder: Folder, path: str) -> bytes | None:
     with suppress(OSError):
         return meaning(folder.read(path, LARGEST)) if is_index(path) else None
     return None
+
+
+def names(index: bytes) -> list[str]:
+    """The paths of all entries; empty if the index is compressed or damaged."""
+    found: list[str] = []
+    try:
+        signature, version, count = _HEAD.unpack_from(index)
+        if signature != b"DIRC" or version not in (2, 3):
+            return []
+        at = _HEAD.size
+        for _ in range(count):
+            _, _, flags = _ENTRY.unpack_from(index, at)
+            start = at + _ENTRY.size + (2 if flags & _EXTENDED else 0)
+            end = index.index(b"\0", start)
+            found.append(os.fsdecode(index[start:end]))
+            at += (end - at + 8) & ~7
+    except (struct.error, ValueError):
+        return []
+    return found
 
 
 def _parts(content: bytes) -> Iterator[bytes]:

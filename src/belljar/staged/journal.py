@@ -14,6 +14,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from belljar.errors import BelljarError, UsageError
@@ -98,7 +99,10 @@ def _newer(area: StagedArea, layers: Layers, saved: list[dict[str, Any]]) -> lis
 
 
 def steps_for(
-    changes: Sequence[Change], contents: Mapping[str, bytes], digests: Mapping[str, str]
+    changes: Sequence[Change],
+    contents: Mapping[str, bytes],
+    digests: Mapping[str, str],
+    seals: Mapping[str, str] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Removals, new directories, files and links; modes come last, since a read-only directory must be filled first."""
     removals, directories, files, modes = [], [], [], []
@@ -118,6 +122,8 @@ def steps_for(
             file["text"] = base64.b64encode(contents[path]).decode()
         elif path in digests:
             file["digest"] = digests[path]
+        elif path in seals:
+            file["seal"] = seals[path].rpartition("/")[2]
         files.append(file)
     return [*reversed(removals), *directories, *files, *reversed(modes)]
 
@@ -225,6 +231,8 @@ class Journal:
             copied = copy_file(holder, path, lower, beside, mode, owner=owner)
             if copied.st_size > LARGEST:
                 self._large[path] = large(copied)
+            if "seal" in one and not self._layers.is_still(holder, path, one["seal"]):
+                raise OSError(errno.ESTALE, "changed in the sandbox since it was shown", path)
             if "digest" in one and digest(lower, beside) != one["digest"]:
                 raise OSError(errno.ESTALE, "changed in the sandbox since it was shown", path)
 

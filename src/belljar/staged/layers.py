@@ -24,6 +24,7 @@ from belljar.runs_later.view import FolderView
 from belljar.staged import git_index
 from belljar.staged.change import Change, Entry, Kind
 from belljar.staged.copying import DEEPEST, OPAQUE, extents, is_whiteout, user_attributes
+from belljar.staged.ignored import Ignored
 from belljar.staged.settled import DELETED, LARGE, state_of
 from belljar.workspace.beneath import Folder, parents
 
@@ -46,14 +47,31 @@ class Began(Protocol):
 class Layers:
     """Upper layers, the newest first, over a workspace. Paths are relative to both."""
 
-    def __init__(self, uppers: Sequence[Folder], lower: Folder, settled: Mapping[str, str]) -> None:
-        """`settled`: what was applied already (settled.py)."""
-        self.uppers, self.lower = list(uppers), lower
+    def __init__(
+        self, uppers: Sequence[Folder], lower: Folder, settled: Mapping[str, str], *, is_copied: bool = False
+    ) -> None:
+        """`settled`: what was applied already (settled.py). `is_copied`: we wrote the layer, not the sandbox."""
+        self.uppers, self.lower, self._is_copied = list(uppers), lower, is_copied
         self._settled = settled
 
     def changes(self) -> list[Change]:
         found = groupby(self._in_directory("", self.uppers, True, DEEPEST), _git_directory)
-        return [change for git, group in found for change in (_as_one(git, [*group]) if git else group)]
+        changes = [change for git, group in found for change in (_as_one(git, [*group]) if git else group)]
+        return [replace(change, ignored=True) if self._is_ignored(change) else change for change in changes]
+
+    def _is_ignored(self, change: Change) -> bool:
+        exists = change.before is not None
+        return self._ignored.covers(change.path, is_directory=change.is_directory, exists=exists)
+
+    @cached_property
+    def _ignored(self) -> Ignored:
+        return Ignored(self.lower, os.readlink(f"/proc/self/fd/{self.lower.descriptor}"), self._host_s_or_new)
+
+    def _host_s_or_new(self, path: str) -> bytes | None:
+        if self.lower.exists(path):
+            return _content(self.lower, path)
+        holder = self.holder(path)
+        return _content(holder, path) if holder is not None else None
 
     def holder(self, path: str) -> Folder | None:
         """The layer that holds a changed file; None: it is unchanged or deleted."""
@@ -126,28 +144,29 @@ class Layers:
     def _entry(
         self, path: str, status: os.stat_result | None, stack: list[Folder], shows_lower: bool, depth: int
     ) -> Iterator[Change]:
-        before = self.below(path)
+        before, seal = self._below(path)
         if status is None:
             if before is not None and self._settled.get(path) != DELETED:
-                yield Change(path, "deleted", before)
+                yield Change(path, "deleted", before, seal=seal)
             return
+        seal += self._version(status)
         holder = stack[0]
         after = Entry.of(status, holder.readlink(path) if stat.S_ISLNK(status.st_mode) else None)
         if after.kind == "directory" and (depth == 1 or len(os.fsencode(path)) > LONGEST):
-            yield Change(path, "type" if before else "added", before, replace(after, kind="too_deep"))
+            yield Change(path, "type" if before else "added", before, replace(after, kind="too_deep"), seal=seal)
             return
         kind = self._kind(path, holder, before, after)
         if after.kind == "directory" and kind in ("added", "mode") and self._is_settled(path, holder, after):
             inside = [*self._in_directory(path, stack, shows_lower, depth - 1)]
             if not inside:
                 return  # it was applied, and the host has removed it or changed its mode since
-            yield Change(path, kind, before, after)
+            yield Change(path, kind, before, after, seal=seal)
             yield from inside
             return
         if kind is not None:
             binary = kind != "mode" and _looks_binary(holder, path, after)
             binary = binary or (kind == "modified" and _looks_binary(self.lower, path, before))
-            yield Change(path, kind, before, after, binary, self._is_run(path, after))
+            yield Change(path, kind, before, after, binary, self._is_run(path, after), seal=seal)
         if after.kind == "directory":
             yield from self._in_directory(path, stack, shows_lower, depth - 1)
 
@@ -173,11 +192,27 @@ class Layers:
                 yield Change(path, "deleted", before)
 
     def below(self, path: str) -> Entry | None:
+        return self._below(path)[0]
+
+    def _below(self, path: str) -> tuple[Entry | None, str]:
+        """What the host has, and its version."""
         try:
             status = self.lower.stat(path)
-            return Entry.of(status, self.lower.readlink(path) if stat.S_ISLNK(status.st_mode) else None)
+            target = self.lower.readlink(path) if stat.S_ISLNK(status.st_mode) else None
         except OSError:
-            return None
+            return None, "/"
+        return Entry.of(status, target), self._version(status) + "/"
+
+    def is_still(self, holder: Folder, path: str, version: str) -> bool:
+        """Whether a staged file that was just copied is the version that its seal named."""
+        return self._version(holder.stat(path)) == version
+
+    def _version(self, status: os.stat_result) -> str:
+        """Changes with a file's contents. Where the sandbox cannot set times, copying may change the last of them."""
+        if stat.S_ISDIR(status.st_mode):
+            return ""
+        when = status.st_mtime_ns if self._is_copied else status.st_ctime_ns
+        return f"{status.st_ino}.{status.st_size}.{when}"
 
     @cached_property
     def _ground(self) -> Ground:

@@ -6,18 +6,24 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from itertools import chain
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from belljar.errors import Conflict, UsageError
 from belljar.records import record
 from belljar.staged import diff as diffs
 from belljar.staged.apply import Applied, apply, undo
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change, select
+from belljar.staged.change import Change, select, without_ignored
+from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import OPAQUE, copy_file, digest, make_whiteout, remove_tree
 from belljar.staged.layers import Layers, flattened
+from belljar.staged.merge import is_as_it_was, keep_bases
 from belljar.workspace.beneath import Folder, parents
+
+MOST_COUNTED = 1000  # changes whose lines are counted
 
 
 @record
@@ -52,17 +58,56 @@ class Review:
         self._record = record
         """Writes the audit trail: a kind, and what was decided."""
 
-    def changes(self) -> list[Change]:
-        return self.area.changes()
+    def changes(self, *, ignored: bool = True) -> list[Change]:
+        """All changes, or (`ignored` False) only those that the project keeps."""
+        found = self.area.changes()
+        return found if ignored else without_ignored(found)
 
-    def diff(self, paths: Iterable[str] | None = None) -> str:
+    def listed(self, *, ignored: bool = False) -> list[Change]:
+        """The changes for a person, with what happened on the host's side, and the numbers of lines."""
         with self.area.layers() as layers:
-            return diffs.unified(layers, select(layers.changes(), paths, parents=False))
+            found = layers.changes()
+            keep_bases(self.area, layers, found)
+            shown = found if ignored else without_ignored(found)
+            ours = {path: why for path, why in conflicts(self.area, layers, shown).items()
+                    if not is_as_it_was(self.area, layers, path)}  # fmt: skip
+            return [
+                replace(change, conflict=ours.get(change.path, ""), added=lines[0], removed=lines[1])
+                for number, change in enumerate(shown)
+                for lines in [self._lines(layers, change) if number < MOST_COUNTED else (None, None)]
+            ]
+
+    @staticmethod
+    def _lines(layers: Layers, change: Change) -> tuple[int | None, int | None]:
+        if change.ignored or change.is_directory or (sides := diffs.text_sides(layers, change)) is None:
+            return None, None
+        return diffs.numbers(sides)
+
+    def diff(self, paths: Iterable[str] | None = None, *, ignored: bool = False) -> str:
+        """`ignored`: also of files that git ignores; else only of those that are named."""
+        with self.area.layers() as layers:
+            changes = layers.changes()
+            found = changes if ignored or paths is not None else without_ignored(changes)
+            return diffs.unified(layers, select(found, paths, parents=False))
 
     def apply(
-        self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        force: bool = False,
+        merge: bool = False,
+        runs_later: bool = False,
+        ignored: bool = False,
+        if_match: str | None = None,
+        contents: Mapping[str, bytes] = MappingProxyType({}),
     ) -> Applied:
-        return self._applied(apply(self.area, paths, force=force, merge=merge, runs_later=runs_later))
+        """`if_match`: the `etag` of the changes that somebody decided about. `contents`: of these files this text, for
+        example some hunks only."""
+        done = apply(
+            self.area, paths, force=force, merge=merge, runs_later=runs_later, ignored=ignored, if_match=if_match,
+            contents=contents,
+        )  # fmt: skip
+        return self._applied(done)
 
     def show(self, change: Change) -> Shown:
         """The change as text, with digests of files that the text does not contain."""
@@ -87,7 +132,7 @@ class Review:
                 digests |= shown.digests
         done, paths, contents = Applied(), [each.path for each in seen], {**texts, **contents}
         if seen:
-            done = apply(self.area, paths, contents=contents, digests=digests, runs_later=True, seen=seen)
+            done = apply(self.area, paths, contents=contents, digests=digests, runs_later=True, ignored=True, seen=seen)
         done.held += held
         return self._applied(done)
 

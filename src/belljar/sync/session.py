@@ -55,9 +55,9 @@ class Staged(Facade[staged.Staged]):
     forget_checkpoint = blocking(staged.Staged.forget_checkpoint)
     rollback = blocking(staged.Staged.rollback)
 
-    def diff(self, paths: Iterable[str] | None = None, *, against: Staged | None = None) -> str:
+    def diff(self, paths: Iterable[str] | None = None, *, against: Staged | None = None, ignored: bool = False) -> str:
         """Changes as a unified diff, or the difference to another session's files: `print(box.staged.diff())`."""
-        return self._loop.call(self._of.diff, paths, against=against._of if against else None)
+        return self._loop.call(self._of.diff, paths, against=against._of if against else None, ignored=ignored)
 
 
 class Shells(Facade[shells.Shells]):
@@ -201,9 +201,9 @@ class Session(Facade[sessions.Session]):
     forget_checkpoint = blocking(sessions.Session.forget_checkpoint)
     rollback = blocking(sessions.Session.rollback)
 
-    def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
+    def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None, ignored: bool = False) -> str:
         """Changes as a unified diff, or the difference to another session's files: `print(box.diff())`."""
-        return self._loop.call(self._of.diff, paths, against=against._of if against else None)
+        return self._loop.call(self._of.diff, paths, against=against._of if against else None, ignored=ignored)
 
     def fork(self, **options: Unpack[ClaimOptions]) -> Session:
         """A separate session that starts with the same files: `twin = box.fork()`."""

@@ -228,6 +228,8 @@ def _changes(commands: Commands) -> None:
         command.takes("--session", "ID", "which session; not needed if this directory has only one", type=named)
     for command in (changes, diff, apply, discard):
         command.takes("paths", "PATH", "only these (default: all)", nargs="*")
+    for command in (changes, diff, apply):
+        command.flag("--ignored", "also what the project's .gitignore ignores")
     changes.flag("--all", "also list what is in new directories, which are one line each")
     diff.flag("--stat", "only show how many lines were added and removed in each file")
     apply.flag("-p --patch", "ask change by change, and hunk by hunk")

@@ -17,7 +17,7 @@ from belljar.errors import Conflict, UsageError
 from belljar.session.session import Session
 from belljar.staged.apply import Applied
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change, has_changes, select
+from belljar.staged.change import Change, has_changes, ignored_in_words, select, without_ignored
 from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names
@@ -28,24 +28,39 @@ T = TypeVar("T")
 
 
 def changes(args: Namespace) -> int:
-    selected = _selected(args, _review(args))
-    _note_if_none(args, selected)
-    shown = map(line, selected) if args.all or args.paths else lines(selected)
-    return console.answer(args, [change.as_dict() for change in selected], *shown)
+    review = _review(args)
+    selected = _selected(args, review.listed(ignored=True))
+    shown = _shown(args, selected)
+    _note_if_none(args, shown)
+    printed = map(line, shown) if args.all or args.paths else lines(shown)
+    if hidden := ignored_in_words(change for change in selected if change not in shown):
+        console.note(f"{hidden}; --ignored shows them")
+    return console.answer(args, [change.as_dict() for change in shown], *printed)
 
 
 def diff(args: Namespace) -> int:
     review = _review(args)
+    selected = _selected(args, review.listed(ignored=True))
+    shown = _shown(args, selected)
     if args.stat:
-        return _stat(args, review)
-    text = review.diff([change.path for change in _selected(args, review)] if args.paths else None)
+        return _stat(args, review, shown)
+    text = review.diff([change.path for change in shown]) if shown else ""
     _note_if_none(args, text)
+    for change in shown:
+        if change.conflict and not args.json:
+            console.note(f"{quoted(change.path)}: {change.conflict}; the diff is against your file as it is now")
+    if (hidden := ignored_in_words(change for change in selected if change not in shown)) and not args.json:
+        console.note(f"{hidden}; --ignored shows them")
     return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
 
 
-def _selected(args: Namespace, review: Review) -> list[Change]:
+def _shown(args: Namespace, selected: list[Change]) -> list[Change]:
+    """Without what git ignores, unless that is asked for, or named."""
+    return selected if args.ignored or args.paths else without_ignored(selected)
+
+
+def _selected(args: Namespace, changes: list[Change]) -> list[Change]:
     """The changes at or below the given paths. A path without changes gets a note; if all have none, an error."""
-    changes = review.changes()
     unchanged = [path for path in args.paths if not has_changes(changes, path)]
     if len(unchanged) == len(args.paths):
         return select(changes, args.paths or None, parents=False)
@@ -59,9 +74,9 @@ def _note_if_none(args: Namespace, shown: object) -> None:
         console.note("nothing changed")
 
 
-def _stat(args: Namespace, review: Review) -> int:
+def _stat(args: Namespace, review: Review, shown: list[Change]) -> int:
     """Like `git diff --stat` without the histogram. Directories are left out."""
-    files = [change for change in _selected(args, review) if change.members or not change.is_directory]
+    files = [change for change in shown if change.members or not change.is_directory]
     counts = [(change, *lines_counted(review.show(change).text)) for change in files]
     facts = [{"path": c.path, "kind": c.kind, "added": plus, "removed": minus} for c, plus, minus in counts]
     _note_if_none(args, files)
@@ -78,7 +93,9 @@ def apply(args: Namespace) -> int:
     if args.patch:
         return _answer(args, choose(review, args.paths or None), "applied")
     try:
-        result = review.apply(args.paths or None, force=args.force, merge=args.merge, runs_later=args.runs_later)
+        result = review.apply(
+            args.paths or None, force=args.force, merge=args.merge, runs_later=args.runs_later, ignored=args.ignored
+        )
     except Conflict as conflict:
         both = "" if args.merge else "--merge keeps both sides' changes where they do not meet, "
         raise _advised(conflict, f"{both}--force takes the sandbox's side, paths choose what to apply") from None
@@ -108,7 +125,13 @@ def _advised(conflict: Conflict, advice: str) -> Conflict:
 def _answer(args: Namespace, result: Applied, done: str) -> int:
     if not args.json:
         report(result, done)
-    facts = {"paths": result.paths, "held": result.held, "refused": result.refused, "merged": list(result.merged)}
+    facts = {
+        "paths": result.paths,
+        "held": result.held,
+        "refused": result.refused,
+        "merged": list(result.merged),
+        "ignored": result.ignored,
+    }
     return console.answer(args, facts)
 
 

@@ -9,7 +9,7 @@ from belljar.errors import BelljarError, UsageError
 from belljar.session.ledger import Ledger
 from belljar.staged.apply import Applied
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change, counted, select
+from belljar.staged.change import Change, counted, ignored_in_words, in_bytes, select, without_ignored
 from belljar.staged.diff import quoted
 from belljar.staged.review import Review, Shown
 from belljar.surfaces.cli import console
@@ -56,11 +56,14 @@ def reviewed(area: StagedArea) -> Review:
 
 def _offer(area: StagedArea, can_ask: bool) -> None:
     review = reviewed(area)
-    changes = review.changes()
+    every = review.changes()
+    changes = without_ignored(every)
     if area.incomplete:
         console.note(f"some changes are lost: {area.incomplete}")
-    if not changes:
+    if not every:
         review.discard()
+    elif not changes:
+        console.note(f"only {ignored_in_words(every)} changed; kept as {area.id}")
     elif not can_ask:
         console.note(f"{counted(changes)} staged as {area.id}: see `belljar diff`, keep with `belljar apply`, "
                      "drop with `belljar discard`")  # fmt: skip
@@ -84,7 +87,7 @@ def _decide(review: Review, changes: list[Change]) -> None:
         report(review.apply(), "applied")
     elif answer == "c":
         report(choose(review, None), "applied")
-    if left := review.changes():
+    if left := review.changes(ignored=False):
         console.note(f"{counted(left)} kept as {review.area.id}")
     # The area stays even without changes, so that the apply can be undone. `prune` and the next apply remove it.
 
@@ -94,6 +97,8 @@ def report(result: Applied, done: str) -> None:
     console.note(f"{len(result.paths)} {done}{merged}")
     for path in result.held:
         console.note(f"not applied: the host would run {quoted(path)} by itself; --runs-later applies it")
+    if result.ignored and done == "applied":
+        console.note(f"not applied: {len(result.ignored)} that the project ignores; --ignored applies them")
     for path in result.refused:
         console.note(f"not applied: {quoted(path)} is a FIFO, a socket, a device or nested too deeply")
 
@@ -119,6 +124,8 @@ def line(change: Change) -> str:
     notes: list[str] = [change.kind] if change.kind in ("mode", "type") else []
     notes += [counted(change.members)] if change.members else []
     notes += ["the host would run it"] if change.runs_later else []
+    notes += [f"binary, {in_bytes(change.size)}"] if change.binary and not change.members else []
+    notes += ["changed on your side too"] if change.conflict else []
     return f"{change.mark} {quoted(change.path)}" + (f"  ({', '.join(notes)})" if notes else "")
 
 
@@ -127,7 +134,7 @@ def choose(review: Review, paths: list[str] | None) -> Applied:
     together at the end, so that one undo takes all of it back."""
     chosen: dict[Change, Shown] = {}
     contents: dict[str, bytes] = {}
-    changes = review.changes()
+    changes = review.changes(ignored=paths is not None)
     for change in select(changes, paths, parents=False):
         if _is_created_by_others(change, changes):
             continue

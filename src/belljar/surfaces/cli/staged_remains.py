@@ -13,7 +13,7 @@ from belljar import host as hosts
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import rundir
 from belljar.staged.area import StagedArea
-from belljar.staged.change import counted
+from belljar.staged.change import counted, ignored_in_words, without_ignored
 from belljar.staged.review import left_without_workspace
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.staged_offer import ask
@@ -26,7 +26,10 @@ def summary(area: StagedArea) -> str:
     try:
         if not area.is_in_place and not left_without_workspace(area):
             return NOTHING
-        return counted(area.changes()) + (" (incomplete)" if area.incomplete else "")
+        changes = area.changes()
+        return (
+            counted(without_ignored(changes)) if without_ignored(changes) else ignored_in_words(changes) or NOTHING
+        ) + (" (incomplete)" if area.incomplete else "")
     except (BelljarError, OSError):
         return "workspace gone"
 

@@ -1,0 +1,138 @@
+"""Changes that the project itself does not keep: what its `.gitignore` files and `info/exclude` ignore.
+
+Git's own rules, read here: the workspace is hostile, so git never runs with its settings. A directory's `.gitignore` is
+the host's if it has one: a command must not hide its changes by editing that. A new project's own counts as well. Files
+that git tracks are never ignored. Without git a short list stands in: caches and byte code.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from belljar.staged import git_index
+from belljar.workspace.beneath import Folder
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+NAME = ".gitignore"
+LONGEST = 1 << 20
+WITHOUT_GIT = (
+    "__pycache__/", "*.py[co]", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/", ".tox/", ".nox/",
+    ".coverage", ".DS_Store",
+)  # fmt: skip
+MOST_ABOVE = 20  # directories above the workspace that may be the top of its repository
+
+
+class Ignored:
+    """`place`: the workspace's path. `read`: a file as the host has it, else as the sandbox has it."""
+
+    def __init__(self, lower: Folder, place: str, read: Callable[[str], bytes | None]) -> None:
+        self._lower, self._place, self._read = lower, place, read
+        self._specs: dict[str, GitIgnoreSpec | None] = {}
+        self._directories: dict[str, bool] = {"": False}
+
+    def covers(self, path: str, *, is_directory: bool, exists: bool) -> bool:
+        """Whether a change is ignored. `exists`: the host has the file, so git may track it."""
+        if path == ".git" or "/.git/" in f"/{path}/":
+            return False
+        above = posixpath.dirname(path)
+        found = self._is_ignored(above) or self._says(path, is_directory=is_directory) is True
+        return found and not (exists and not is_directory and path in self._tracked)
+
+    def _is_ignored(self, directory: str) -> bool:
+        """Whether a directory is, with all below it."""
+        if directory not in self._directories:
+            above = posixpath.dirname(directory)
+            found = self._is_ignored(above) or self._says(directory, is_directory=True) is True
+            self._directories[directory] = found
+        return self._directories[directory]
+
+    def _says(self, path: str, *, is_directory: bool) -> bool | None:
+        """What the last pattern that fits says; the deeper a file of patterns the more it counts."""
+        end = "/" if is_directory else ""
+        for directory, spec in self._from_below(path):
+            inner = path[len(directory) :].lstrip("/") if directory else path
+            if (said := spec.check_file(inner + end).include) is not None:
+                return said
+        for prefix, spec in self._outside:
+            if (said := spec.check_file(posixpath.join(prefix, path) + end).include) is not None:
+                return said
+        return None
+
+    def _from_below(self, path: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
+        directory = posixpath.dirname(path)
+        while self._is_git:
+            if (spec := self._spec(directory)) is not None:
+                yield directory, spec
+            if not directory:
+                return
+            directory = posixpath.dirname(directory)
+
+    def _spec(self, directory: str) -> GitIgnoreSpec | None:
+        if directory not in self._specs:
+            content = self._read(posixpath.join(directory, NAME))
+            self._specs[directory] = _parsed(content) if content else None
+        return self._specs[directory]
+
+    @cached_property
+    def _top(self) -> Path | None:
+        """The top of the repository that the workspace is or is in."""
+        place = Path(self._place)
+        for directory in [place, *place.parents][:MOST_ABOVE]:
+            if os.path.lexists(directory / ".git"):
+                return directory
+        return None
+
+    @property
+    def _is_git(self) -> bool:
+        return self._top is not None
+
+    @cached_property
+    def _outside(self) -> list[tuple[str, GitIgnoreSpec]]:
+        """Patterns from elsewhere, those that count more first: directories above the workspace, then `info/exclude`.
+        With each the path from there to the workspace."""
+        top = self._top
+        if top is None:
+            return [("", _parsed("\n".join(WITHOUT_GIT).encode()))]
+        place, found = Path(self._place), []
+        above = [each for each in place.parents if each == top or top in each.parents]
+        for path, base in [*((each / NAME, each) for each in above), (top / ".git" / "info" / "exclude", top)]:
+            with suppress(OSError), Folder.at(path.parent) as folder:
+                prefix = os.path.relpath(place, base)
+                found.append(("" if prefix == "." else prefix, _parsed(folder.read(path.name, LONGEST))))
+        return found
+
+    @cached_property
+    def _tracked(self) -> frozenset[str]:
+        """The paths in git's index, below the workspace."""
+        top = self._top
+        if top is None:
+            return frozenset()
+        with suppress(OSError), Folder.at(top / ".git") as folder:
+            names = git_index.names(folder.read("index", git_index.LARGEST))
+            prefix = os.path.relpath(self._place, top)
+            start = "" if prefix == "." else f"{prefix}/"
+            return frozenset(name[len(start) :] for name in names if name.startswith(start))
+        return frozenset()
+
+
+def _parsed(content: bytes) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec  # imported where something changed
+
+    lines = content.decode("utf-8", "surrogateescape").splitlines()
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except ValueError:  # a pattern that git would ignore, too
+        good = []
+        for line in lines:
+            with suppress(ValueError):
+                GitIgnoreSpec.from_lines([line])
+                good.append(line)
+        return GitIgnoreSpec.from_lines(good)
