@@ -9,7 +9,6 @@ A broken connection is retried for a while: every request here may be repeated. 
 from __future__ import annotations
 
 import json
-import random
 import re
 import socket
 import time
@@ -66,16 +65,20 @@ class Client:
         expected: tuple[int, ...], seconds: float = QUICK_SECONDS,
     ) -> tuple[bytes, bytes]:  # fmt: skip
         """Returns the head and the content of the answer."""
-        give_up = time.monotonic() + stretched(RETRY_SECONDS)
-        pause = 0.02
-        while True:
-            try:
-                return self._once(doing, method, path, body, expected, stretched(seconds))
-            except Unreachable:
-                if time.monotonic() + pause > give_up:
-                    raise
-            time.sleep(random.uniform(pause / 2, pause))
-            pause = min(pause * 2, 0.3)
+
+        def once() -> tuple[bytes, bytes]:
+            return self._once(doing, method, path, body, expected, stretched(seconds))
+
+        try:
+            return once()
+        except Unreachable:  # a daemon that restarts; seldom, so tenacity is imported here
+            from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+            again = Retrying(
+                retry=retry_if_exception_type(Unreachable), stop=stop_after_delay(stretched(RETRY_SECONDS)),
+                wait=wait_random_exponential(0.02, max=0.3), reraise=True,
+            )  # fmt: skip
+            return again(once)
 
     def stream(self, doing: str, path: str, body: Any) -> tuple[socket.socket, bytes]:
         """Returns a connection that the engine turned into a raw stream, and the bytes of it that came already."""
