@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from belljar.host import Host
     from belljar.limits import Limits
     from belljar.network.allow import Allow
+    from belljar.options import SandboxOptions
     from belljar.policy import Policy, Verdict
     from belljar.session.background_shell import Shell
     from belljar.session.pool import Pool
@@ -26,6 +27,7 @@ _MODULES = {
     "host": "Host",
     "limits": "Limits",
     "network.allow": "Allow",
+    "options": "SandboxOptions",
     "policy": "Policy Verdict",
     "session.background_shell": "Shell",
     "session.pool": "Pool",
@@ -37,7 +39,7 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = [
     "Allow", "BelljarError", "Change", "Conflict", "Ended", "FileFailed", "Host", "Limits", "Output", "Policy",
-    "PolicyDenied", "Pool", "Result", "SandboxLost", "Session", "Shell", "Started", "ToolRegistry", "Unsupported",
+    "PolicyDenied", "Pool", "Result", "SandboxLost", "SandboxOptions", "Session", "Shell", "Started", "ToolRegistry", "Unsupported",
     "Verdict", "errors", "run", "sync",
 ]  # fmt: skip
 

@@ -304,7 +304,11 @@ def _literal(values: Any) -> Callable[[str, Any], Any]:
 
 @record
 class SandboxOptions:
-    """What a sandbox and its session are to be: `SandboxOptions(".", image="python", network="full")`."""
+    """What a sandbox and its session are to be, as one record that can be compared, written down and restored.
+
+    options = belljar.SandboxOptions(".", image="python", limits=belljar.Limits(memory="2g"))
+    async with belljar.Session.of(options) as box: ...
+    """
 
     workspace: str = option(".", _workspace, "mounted at /workspace (default: here)", metavar="DIR")
     image: str = option("base", text, "base, python, node, dev or any local image")

@@ -7,38 +7,38 @@ output longer than LONGEST_TWICE is left out of it if the text has it.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from belljar import codec
 
 LONGEST_TWICE = 1000
 """Output up to so many characters is sent in both, for clients that read only one of them."""
 
 _LEFT_OUT = f"left out where it is longer than {LONGEST_TWICE} characters: the text has it"
-_OUTPUT = {"type": ["string", "null"], "description": f"what it printed; {_LEFT_OUT}"}
-_CODE = {"type": ["integer", "null"], "description": "the command's exit status"}
-_MORE = {"type": "object", "description": "command, exit code, duration, verdict … of the call"}
-_BASH = {
-    "success": {"type": "boolean"},
-    "output": _OUTPUT,
-    "error": {"type": ["string", "null"], "description": "why the call failed"},
-    "metadata": _MORE,
-}
+_Output = Annotated[str | None, Field(description=f"what it printed; {_LEFT_OUT}")]
+_Code = Annotated[int | None, Field(description="the command's exit status")]
+_Error = Annotated[str | None, Field(description="why the call failed")]
+_More = Annotated[dict[str, Any], Field(description="command, exit code, duration, verdict … of the call")]
+_Problems = Annotated[list[Any], Field(description="wrong parameters: parameter, message, code")]
+_BASH: dict[str, Any] = {"success": bool, "output": _Output, "error": _Error, "metadata": _More}
 _FIELDS: dict[str, dict[str, Any]] = {
     "terminal-run": {
-        "success": {"type": "boolean"}, "content": _OUTPUT, "message": {"type": ["string", "null"]}, "data": _MORE,
-        "errors": {"type": "array", "description": "wrong parameters: parameter, message, code"},
+        "success": bool, "content": _Output, "message": str | None, "data": _More, "errors": _Problems,
     },
     "execute_command": {
-        "status": {"enum": ["success", "error", "timeout"]}, "output": _OUTPUT, "error": {"type": ["string", "null"]},
-        "exit_code": _CODE, "metadata": _MORE,
+        "status": Literal["success", "error", "timeout"], "output": _Output, "error": _Error, "exit_code": _Code,
+        "metadata": _More,
     },
-    "shell_execute": {"content": {"type": "array"}, "is_error": {"type": "boolean"}, "metadata": _MORE},
-    "run_command": {"exit_code": _CODE, "stdout": _OUTPUT, "stderr": _OUTPUT},
+    "shell_execute": {"content": list[Any], "is_error": bool, "metadata": _More},
+    "run_command": {"exit_code": _Code, "stdout": _Output, "stderr": _Output},
 }  # fmt: skip
 
 
 def output_schema(tool: str) -> dict[str, Any]:
     """The schema of the structured content. No field is required, since long ones may be left out."""
-    return {"type": "object", "properties": _FIELDS.get(tool, _BASH)}
+    return codec.schema(codec.shape("the call's result", optional=_FIELDS.get(tool, _BASH)))
 
 
 def once(fields: dict[str, Any], text: str) -> dict[str, Any]:
