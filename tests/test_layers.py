@@ -80,6 +80,18 @@ def _edges() -> dict[tuple[str, str], list[str]]:
     return edges
 
 
+def test_surfaces_do_not_import_each_other() -> None:
+    """The command line starts the servers; what draws on a terminal and the words for verdicts are shared."""
+    shared, launched = {"terminal", "words"}, {("cli", "mcp"), ("cli", "http")}
+    found = set()
+    for path in (ROOT / "surfaces").rglob("*.py"):
+        for name in _imports(path):
+            parts, own = name.split("."), path.relative_to(ROOT / "surfaces").parts[0].removesuffix(".py")
+            if parts[:2] == ["belljar", "surfaces"] and len(parts) > 2 and parts[2] not in {own, *shared}:
+                found.add((own, parts[2]))
+    assert found <= launched
+
+
 def test_every_folder_has_its_layer() -> None:
     found = {_layer(path) for path in ROOT.rglob("*.py")} - EXEMPT
     assert found <= LEVEL.keys(), "a new folder belongs into LAYERS"

@@ -39,8 +39,8 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = [
     "Allow", "BelljarError", "Change", "Conflict", "Ended", "FileFailed", "Host", "Limits", "Output", "Policy",
-    "PolicyDenied", "Pool", "Result", "SandboxLost", "SandboxOptions", "Session", "Shell", "Started", "ToolRegistry", "Unsupported",
-    "Verdict", "errors", "run", "sync",
+    "PolicyDenied", "Pool", "Result", "SandboxLost", "SandboxOptions", "Session", "Shell", "Started", "ToolRegistry",
+    "Unsupported", "Verdict", "errors", "run", "sync",
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from tests.abuse.conftest import PROMPT, Victim, number
 from belljar.link import frames
 from belljar.link.frames import From
 from belljar.session.result import Ended, Output
-from belljar.surfaces.cli.render import Screen
+from belljar.surfaces.terminal.render import Screen
 
 
 async def test_a_flood_costs_bounded_memory_and_is_counted_to_the_byte(victim: Victim) -> None:
@@ -162,7 +162,7 @@ import re
 from belljar.audit import masking
 from belljar.session import hints
 from belljar.session.bash_channel import exported
-from belljar.surfaces.cli.render import Screen
+from belljar.surfaces.terminal.render import Screen
 from belljar.surfaces.terminal.drawing import Drawing
 assert len(exported('declare -x A="' + "a" * (3 << 20) + '"')["A"]) == 3 << 20
 parts = ["a", "-", ".", " ", ": ", "a: ", "fork: retry: ", "spawn a", "eyJ.", "://", "a=",

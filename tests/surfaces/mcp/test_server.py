@@ -17,8 +17,8 @@ from mcp import Client, MCPError
 from tests.surfaces.mcp_client import ERAS, UNTIL_NO_SLEEP_IS_LEFT, Person, client, sessions, text
 
 from belljar import Session
+from belljar.surfaces.cli.mcp_command import build
 from belljar.surfaces.cli.parser import parse
-from belljar.surfaces.mcp.command import build
 from belljar.surfaces.mcp.server import instruct
 
 FAMILIES = {

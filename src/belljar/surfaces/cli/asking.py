@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from belljar.surfaces import words
-from belljar.surfaces.cli import console, render
+from belljar.surfaces.cli import console
+from belljar.surfaces.terminal import render
 from belljar.surfaces.terminal.host import HostTerminal
 from belljar.surfaces.terminal.keys import Keyboard, read_stdin
 

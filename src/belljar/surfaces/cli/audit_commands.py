@@ -15,7 +15,8 @@ from typing import Any
 from belljar import resources
 from belljar.audit import reader
 from belljar.errors import UsageError
-from belljar.surfaces.cli import console, names, render
+from belljar.surfaces.cli import console, names
+from belljar.surfaces.terminal import render
 
 _DIGEST = 12
 _POLL_SECONDS = 0.2

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from belljar.surfaces.cli import console, render
+from belljar.surfaces.cli import console
 from belljar.surfaces.cli.parser import build
+from belljar.surfaces.terminal import render
 
 Pairs = Iterator[tuple[str, str]]
 

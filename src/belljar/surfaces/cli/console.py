@@ -19,7 +19,7 @@ NEWS_SECONDS = 10.0
 
 def say(text: str) -> None:
     """Print a line. We use no colours, so control characters come from elsewhere (a diff, for example): escape them."""
-    from belljar.surfaces.cli import render
+    from belljar.surfaces.terminal import render
 
     sys.stdout.write(f"{render.exact(text) if sys.stdout.isatty() else text}\n")
 
@@ -55,7 +55,7 @@ def text(args: Namespace, content: str) -> int:
 def note(message: str) -> None:
     """Print one line on stderr, with secrets masked and control characters escaped."""
     from belljar.audit import masking
-    from belljar.surfaces.cli import render
+    from belljar.surfaces.terminal import render
 
     if sys.stderr is not None:
         sys.stderr.write(f"belljar: {render.plain(masking.text(message))}\n")
@@ -63,7 +63,7 @@ def note(message: str) -> None:
 
 
 def table(rows: Sequence[Sequence[object]], *header: str) -> None:
-    from belljar.surfaces.cli import render
+    from belljar.surfaces.terminal import render
 
     cells = [header, *([render.plain(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
@@ -110,7 +110,7 @@ class Bar:
         self._announced = 0.0
 
     def __call__(self, fraction: float | None, text: str) -> None:
-        from belljar.surfaces.cli import render
+        from belljar.surfaces.terminal import render
 
         done, shown = fraction == 1.0, self._shown
         if done and not shown:  # nothing had to be done

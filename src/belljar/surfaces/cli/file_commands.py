@@ -18,8 +18,8 @@ from anyio import to_thread
 from belljar.errors import SandboxLost, UsageError
 from belljar.session.session import Session
 from belljar.surfaces.cli import console, names
-from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.session_commands import sessions
+from belljar.surfaces.terminal.render import Screen
 
 
 async def copy(args: Namespace) -> int:

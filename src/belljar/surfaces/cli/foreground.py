@@ -28,10 +28,10 @@ from belljar.session.watched_run import Run
 from belljar.surfaces.cli import ci_report, console
 from belljar.surfaces.cli.open_session import opened
 from belljar.surfaces.cli.remarks import remarks
-from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.cli.streams import Streams
 from belljar.surfaces.terminal.keys import Answers, DetachKeys
+from belljar.surfaces.terminal.render import Screen
 from belljar.syscalls import write_all
 from belljar.tasks import made_in_thread
 

@@ -249,7 +249,7 @@ def _tools(commands: Commands) -> None:
     call.takes("tool", "TOOL", "one that `belljar tools` lists")
     parameters = """parameters: '{"command": "ls"}', or command=ls timeout=5000"""
     call.takes("parameters", "JSON|NAME=VALUE", parameters, nargs="*")
-    mcp = commands.add("mcp", "mcp.command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
+    mcp = commands.add("mcp", "cli.mcp_command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
     add_sandbox_options(mcp)
     mcp.takes("--tools", "A,B", "families: bash (default), files, …, all; --staged adds its own")
     mcp.takes("--http", "HOST:PORT", "serve streamable HTTP on this loopback address", nargs="?", const="127.0.0.1:0")

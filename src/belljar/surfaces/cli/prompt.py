@@ -15,8 +15,8 @@ from belljar.patterns import lazy_pattern
 from belljar.policy.canonical import plain_words
 from belljar.policy.parser import Node, ParseError, Parser, TooComplex
 from belljar.session.session import Session
-from belljar.surfaces.cli import render
 from belljar.surfaces.cli.completer import Completions
+from belljar.surfaces.terminal import render
 from belljar.workspace.beneath import Folder
 
 _AT_END = lazy_pattern("reached EOF|unclosed here-document")

@@ -31,12 +31,13 @@ from belljar.session.persistent_shell import ShellResult
 from belljar.session.result import Output
 from belljar.session.session import Session
 from belljar.session.shell_usage import FIRST_SAMPLE
-from belljar.surfaces.cli import asking, console, own_commands, prompt, render, staged_offer
+from belljar.surfaces.cli import asking, console, own_commands, prompt, staged_offer
 from belljar.surfaces.cli.completer import Completions
 from belljar.surfaces.cli.main import denial
 from belljar.surfaces.cli.open_session import opened
 from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.signals import SignalGate
+from belljar.surfaces.terminal import render
 from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.host import HostTerminal, environment
 from belljar.surfaces.terminal.lending import Lending

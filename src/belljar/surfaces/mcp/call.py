@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from belljar.policy import Verdict
 from belljar.session.result import Output
 from belljar.surfaces import words
-from belljar.surfaces.cli import render
+from belljar.surfaces.terminal import render
 
 PROGRESS_SECONDS = 0.05
 """The shortest time between two notifications of one call."""

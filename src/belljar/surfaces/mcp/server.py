@@ -40,8 +40,10 @@ class Sandboxed:
     """The server's session and its tools. The session is opened when it is first needed, and again if it is lost. Then
     each client's next call is not made, and says what was lost: the model would go on as if it were still there."""
 
-    def __init__(self, new_session: Callable[[], Session], families: tuple[str, ...]) -> None:
-        self._new_session = new_session
+    def __init__(
+        self, new_session: Callable[[], Session], families: tuple[str, ...], ended: Callable[[str], None]
+    ) -> None:
+        self._new_session, self._ended = new_session, ended
         self._families = families
         self._opening = anyio.Lock()
         self.session, self._id = new_session(), ""
@@ -93,18 +95,23 @@ class Sandboxed:
     def _report_staged(self) -> None:
         """Tell the operator, on stderr, where to find what an ended session changed."""
         if self.session.is_staged and self._id:
-            from belljar.surfaces.cli import staged_offer
-
-            staged_offer.conclude(self._id, ask=False)
+            self._ended(self._id)
 
 
 class Service:
     """Answers a client: lists the tools and makes their calls."""
 
-    def __init__(self, new_session: Callable[..., Session], directory: str, families: tuple[str, ...]) -> None:
-        """`new_session` takes the session's `approve`."""
+    def __init__(
+        self,
+        new_session: Callable[..., Session],
+        directory: str,
+        families: tuple[str, ...],
+        ended: Callable[[str], None] = lambda id: None,
+    ) -> None:
+        """`new_session` takes the session's `approve`. `ended`: called with the id of a staged session that has
+        ended, to tell the operator where its changes are."""
         self._calls = Calls()
-        self.sandboxed = Sandboxed(partial(new_session, approve=self._calls.approve), families)
+        self.sandboxed = Sandboxed(partial(new_session, approve=self._calls.approve), families, ended)
         self._tools = {tool.name: tool for tool in self.sandboxed.describe()}
         self.server: Server[None] = Server(
             "belljar",

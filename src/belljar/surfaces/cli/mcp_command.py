@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio.abc import TaskStatus
 
 from belljar import resources
 from belljar.errors import UsageError
-from belljar.surfaces.cli import console
+from belljar.surfaces.cli import console, staged_offer
 from belljar.surfaces.cli.open_session import planned
 from belljar.workspace.pinned import Workspace
 
@@ -34,7 +31,9 @@ def serve(args: Namespace) -> int:
     if args.http is None:
         if sys.stdin is not None and sys.stdin.isatty():
             console.note(WAITING)
-        return anyio.run(_serve_stdio, service)
+        from belljar.surfaces.mcp.stdio import serve_stdio
+
+        return anyio.run(serve_stdio, service)
     from belljar.surfaces.mcp.http import serve_http
 
     return serve_http(service.server, args.http, args.token)
@@ -49,7 +48,8 @@ def build(args: Namespace) -> Service:
         raise UsageError(f"the MCP server needs {missing.name}: {resources.extra('mcp')}") from None
     with Workspace.open(args.workspace, allow_home=args.allow_home) as workspace:
         directory = workspace.path
-    return Service(partial(planned, args), directory, families(args.tools, args.changes == "staged"))
+    ended = partial(staged_offer.conclude, ask=False)
+    return Service(partial(planned, args), directory, families(args.tools, args.changes == "staged"), ended)
 
 
 def families(option: str | None, staged: bool = False) -> tuple[str, ...]:
@@ -65,26 +65,3 @@ def families(option: str | None, staged: bool = False) -> tuple[str, ...]:
     if "all" in names:
         names = [name for name in known if name != "staged"]
     return tuple(dict.fromkeys((*names, "staged") if staged else names))
-
-
-async def _serve_stdio(service: Service) -> int:
-    from mcp.server.stdio import stdio_server
-
-    server = service.server
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(_end_on_signal, service)  # must be ready before the thread that reads stdin starts
-        async with stdio_server() as (incoming, outgoing):
-            sys.stdout = sys.stderr  # a stray print must not reach the protocol's pipe
-            await server.run(incoming, outgoing, server.create_initialization_options())
-        tasks.cancel_scope.cancel()
-    return 0
-
-
-async def _end_on_signal(service: Service, *, task_status: TaskStatus[None]) -> None:
-    """Close the session and exit at once: a thread waits in read(0), and nothing can wake it."""
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        task_status.started()
-        async for number in signals:
-            await service.sandboxed.close()
-            sys.stderr.flush()
-            os._exit(128 + number)

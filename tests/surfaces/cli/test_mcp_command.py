@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tests.surfaces.mcp_client import COMMAND
 from tests.surfaces.real_terminal import Terminal
 
 from belljar.surfaces.cli.main import main
-from belljar.surfaces.mcp.command import families
+from belljar.surfaces.cli.mcp_command import families
 from belljar.tools.registry import FAMILIES
 
 
@@ -66,18 +65,3 @@ def test_on_a_terminal_the_server_says_that_it_waits_for_a_client(workspace: Pat
     terminal.until("waiting for an MCP client on stdin")
     terminal.type("\x03")
     assert terminal.status() == 128 + signal.SIGINT
-
-
-def test_a_signal_at_the_start_of_reading_ends_the_server(workspace: Path) -> None:
-    program = (
-        "import os, signal, sys; from mcp.server import stdio; from belljar.surfaces.cli.main import main\n"
-        "begin = stdio.stdio_server\n"
-        "def interrupted(): os.kill(os.getpid(), signal.SIGINT); return begin()\n"
-        "stdio.stdio_server = interrupted; sys.exit(main())"
-    )
-    command = [sys.executable, "-c", program, "mcp", "--workspace", str(workspace)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        try:
-            assert process.wait(60) == 128 + signal.SIGINT
-        finally:
-            process.kill()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from belljar.surfaces.cli.render import Screen, exact, plain, safe
+from belljar.surfaces.terminal.render import Screen, exact, plain, safe
 
 
 def shown(*chunks: bytes) -> str:
