@@ -127,7 +127,7 @@ class Gate:
         if path not in OPEN:
             self._check_host(request)
         self._check_origin(request)
-        if path.startswith("/v1") or path in ("/metrics", "/openapi.json", "/mcp"):
+        if _is_api(path):
             request.state.key = await self._key(request)
 
     def _check_host(self, request: Any) -> None:
@@ -163,6 +163,11 @@ class Gate:
         if key is not None and method not in SAFE and request.headers.get("belljar-request") != "1":
             raise Problem("forbidden", "a page's request needs the header Belljar-Request: 1")
         return key
+
+
+def _is_api(path: str) -> bool:
+    """What programs ask, always with a key; the rest are pages."""
+    return path.startswith("/v1") or path in ("/metrics", "/openapi.json", "/mcp")
 
 
 def _is_port(path: str) -> bool:
@@ -206,7 +211,7 @@ class _Marked:
             present = {name.lower() for name, _ in headers}
             path = self._request.url.path
             more = dict(HEADERS)
-            if path.startswith("/v1") or path in ("/metrics", "/openapi.json"):
+            if _is_api(path):
                 more["cache-control"] = "no-store"
             if self._is_secure:
                 more["strict-transport-security"] = "max-age=31536000"
