@@ -12,39 +12,24 @@ export function startChanges(id) {
   const files = () => $$("input[name=path]:checked").map((box) => box.value);
   const open = () => isLive() && may("approve");
 
-  /** Hunks: a file of which only some are chosen is applied with the contents those would give. */
-  function contents() {
-    const chosen = {};
+  /** Files, and of those of which only some hunks are chosen, which. */
+  function selection() {
+    const hunks = {};
+    const whole = files();
     for (const region of $$("[data-diff]")) {
       const boxes = $$("input[name=hunk]", region);
       const on = boxes.filter((box) => box.checked);
-      if (on.length && on.length < boxes.length) chosen[region.dataset.diff] = on.map((box) => Number(box.value));
-      else if (on.length) chosen[region.dataset.diff] = null;
+      if (!on.length || whole.includes(region.dataset.diff)) continue;
+      if (on.length === boxes.length) whole.push(region.dataset.diff);
+      else hunks[region.dataset.diff] = on.map((box) => Number(box.value));
     }
-    return chosen;
-  }
-
-  async function selection() {
-    const hunks = contents();
-    const whole = Object.keys(hunks).filter((path) => hunks[path] === null);
-    const parts = Object.entries(hunks).filter(([, value]) => value !== null);
-    const texts = {};
-    for (const [path, chosen] of parts) texts[path] = await part(path, chosen);
-    const paths = [...new Set([...files(), ...whole, ...Object.keys(texts)])];
-    return { paths, texts };
-  }
-
-  /** The file with only the chosen hunks: made by the server's own diff of it. */
-  async function part(path, chosen) {
-    const query = new URLSearchParams({ path, hunks: chosen.join(",") });
-    const found = await ask("GET", `/sessions/${id}/changes/contents?${query}`);
-    return found.text;
+    return { paths: [...whole, ...Object.keys(hunks)], hunks };
   }
 
   async function apply(extra = {}) {
     if (!open()) return;
     try {
-      const { paths, texts } = await selection();
+      const { paths, hunks } = selection();
       if (!paths.length) return result("Nothing is selected");
       const later = paths.filter((path) => document.querySelector(`tr[data-path="${CSS.escape(path)}"][data-later]`));
       if (later.length && !extra.runs_later) {
@@ -53,7 +38,7 @@ export function startChanges(id) {
         extra = { ...extra, runs_later: true };
       }
       const body = { paths, ...extra };
-      if (Object.keys(texts).length) body.contents = texts;
+      if (Object.keys(hunks).length) body.hunks = hunks;
       await send(body);
     } catch (error) {
       complain($("#acts-changes"), "apply", error);
@@ -80,7 +65,7 @@ export function startChanges(id) {
       await renew();
       throw error;
     }
-    const texts = await Promise.all(paths.slice(0, 5).map((path) => ask("GET", `/sessions/${id}/changes/sides?${new URLSearchParams({ path })}`).catch(() => null)));
+    const texts = await Promise.all(paths.slice(0, 5).map((path) => ask("GET", `${base}/sides?${new URLSearchParams({ path })}`).catch(() => null)));
     const parts = paths.slice(0, 5).flatMap((path, index) => [h("h3", {}, shown(path)), three(texts[index])]);
     const yes = "Apply anyway";
     parts.unshift(h("p", {}, `${error.message} Applying anyway writes over what is on your side.`));
