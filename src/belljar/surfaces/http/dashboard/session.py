@@ -144,21 +144,23 @@ async def _changes(visit: Visit, session: Facts) -> tuple[str, Facts]:
     except Refused as refused:
         return "changes.html", {**empty, "note": present.one_line(refused)}
     changes: list[Facts] = _json(listed.body)["items"]
-    parsed = diffs.parse(diff.body.decode("utf-8", "replace"))
-    files = [_changed_file(index, change, found) for index, (change, found) in enumerate(_paired(changes, parsed), 1)]
+    parsed = iter(diffs.parse(diff.body.decode("utf-8", "replace")))
+    # The diff has what is not ignored, in the order of the list.
+    found = [(each, diffs.FileDiff() if each.get("ignored") else next(parsed, diffs.FileDiff())) for each in changes]
+    files = [_changed_file(index, change, lines) for index, (change, lines) in enumerate(found, 1)]
     plain = [each for each in files if not each["ignored"]]
-    return "changes.html", {**empty, "files": plain, "ignored": _ignored(files), "etag": listed.headers.get("etag", "")}
+    return "changes.html", {
+        **empty,
+        "files": plain,
+        "ignored": _ignored(files),
+        "etag": listed.headers.get("etag", ""),
+    }
 
 
 def _json(body: bytes) -> Any:
     import json
 
     return json.loads(body)
-
-
-def _paired(changes: list[Facts], parsed: list[diffs.FileDiff]) -> list[tuple[Facts, diffs.FileDiff]]:
-    """Each change with its part of the diff: both are in the same order."""
-    return list(zip(changes, parsed + [diffs.FileDiff()] * (len(changes) - len(parsed)), strict=False))
 
 
 def _changed_file(index: int, change: Facts, diff: diffs.FileDiff) -> Facts:
