@@ -17,9 +17,10 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from belljar.surfaces.http import calls, observing, openapi, routes
+from belljar.surfaces.http import calls, files, observing, openapi, ports, review, routes
 from belljar.surfaces.http.calls import Route
 from belljar.surfaces.http.dashboard import routes as pages
 from belljar.surfaces.http.problems import Problem
@@ -33,13 +34,21 @@ HEADERS = {
     "x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "x-frame-options": "DENY",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }  # fmt: skip
+_PORT, _LINK = "/v1/sessions/{sid}/ports/{port}/{path:path}", "/p/{token}/{path:path}"
+_ATTACH = "/v1/sessions/{sid}/commands/{cid}/attach"
 OPEN = ("/healthz", "/readyz")
 """Nobody needs a key or our name for these."""
 PROBLEM = "application/problem+json"
 SAFE = ("GET", "HEAD", "OPTIONS")
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
-ROUTES: list[Route] = [*routes.ROUTES, *observing.ROUTES]
+ROUTES: list[Route] = [
+    *routes.ROUTES,
+    *files.ROUTES,
+    *review.ROUTES,
+    *ports.ROUTES,
+    *observing.ROUTES,
+]
 
 
 def make(service: Service, *, hosts: Iterable[str], origins: Iterable[str], secure: bool = False) -> FastAPI:
@@ -49,6 +58,10 @@ def make(service: Service, *, hosts: Iterable[str], origins: Iterable[str], secu
     app.state.hosts, app.state.origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
     for route in ROUTES:
         app.add_route(route.path, _endpoint(route), [route.method], include_in_schema=False)
+    for pattern, answer in ((_PORT, ports.by_key), (_LINK, ports.by_link)):
+        app.add_route(pattern, answer, [*ports.METHODS], include_in_schema=False)
+    for pattern, socket in ((_PORT, ports.socket_by_key), (_LINK, ports.socket_by_link), (_ATTACH, ports.attach)):
+        app.router.routes.append(WebSocketRoute(pattern, socket))
     app.add_route("/healthz", _alive, ["GET"], include_in_schema=False)
     app.add_route("/readyz", _ready, ["GET"], include_in_schema=False)
     pages.mount(app)
@@ -176,6 +189,10 @@ def _is_port(path: str) -> bool:
     return len(parts) > 4 and parts[1:3] == ["v1", "sessions"] and parts[4] == "ports"
 
 
+def _is_proxied(path: str) -> bool:
+    return _is_port(path) or path.startswith("/p/")
+
+
 class _Asked(Request):
     """A WebSocket's request, before it is accepted."""
 
@@ -210,8 +227,8 @@ class _Marked:
             headers = [(name, value) for name, value in message["headers"] if name.lower() != b"server"]
             present = {name.lower() for name, _ in headers}
             path = self._request.url.path
-            more = dict(HEADERS)
-            if _is_api(path):
+            more = {} if _is_proxied(path) and message["status"] not in (401, 403, 404, 421) else dict(HEADERS)
+            if _is_api(path) and more:
                 more["cache-control"] = "no-store"
             if self._is_secure:
                 more["strict-transport-security"] = "max-age=31536000"

@@ -424,7 +424,7 @@ class LiveSession:
                 self._task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await self._task
-            await self._kill_commands()
+            await self.kill_commands()
             box = self.box
             if box is not None:
                 with contextlib.suppress(BelljarError):
@@ -433,7 +433,7 @@ class LiveSession:
                 await self._service.remove_sandbox(self.tenant, self.id)
             await self._ended(reason)
 
-    async def _kill_commands(self) -> None:
+    async def kill_commands(self) -> None:
         ending = [command.kill(0.0) for command in self.commands.values()]
         for outcome in await asyncio.gather(*ending, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, Problem | BelljarError):
