@@ -249,7 +249,7 @@ async def test_approval_is_asked_with_the_verdict(box: Session) -> None:
             await box.run("sudo ls false")
     finally:
         box._judge.approver = None
-    assert asked == ["critical", "critical"]
+    assert asked == ["high", "high"]
 
 
 # Files.

@@ -20,7 +20,7 @@ import anyio
 from anyio import to_thread
 
 from belljar.errors import BelljarError, Judged, PolicyDenied, SandboxLost
-from belljar.policy import Policy
+from belljar.policy import Policy, Verdict
 from belljar.records import record
 from belljar.session.commands import Request
 from belljar.session.judging import judged
@@ -238,9 +238,14 @@ class Tool(ABC):
 
     def risk(self, given: object) -> str:
         """The policy's risk of a call. Blocking: in an event loop call it from a thread."""
+        verdict = self.judge(given)
+        return self.default_risk if verdict is None else str(verdict.risk)
+
+    def judge(self, given: object) -> Verdict | None:
+        """The policy's verdict on a call; None if it runs no command. Blocking, too."""
         params = self.check(given)
         command = None if isinstance(params, list) else self.command(params)
-        return self.default_risk if command is None else str(self.policy.judge(command).risk)
+        return None if command is None else self.policy.judge(command)
 
     def done(self, output: str | None = None, message: str | None = None, **metadata: Any) -> ToolResult:
         return self.Answer(True, output, message=message, metadata=Fields(metadata))

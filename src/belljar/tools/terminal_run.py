@@ -80,9 +80,11 @@ Use this to run builds, tests, scripts and tools of the project."""
         return params
 
     def risk(self, given: object) -> str:
-        """In this family the risk is high or worse, whatever the command."""
-        risk = super().risk(given)
-        return risk if risk in ("critical", "blocked") else self.default_risk
+        """In this family the risk is high or worse, whatever the command; critical if somebody has to agree."""
+        verdict = self.judge(given)
+        if verdict is not None and verdict.decision != "allow":
+            return "blocked" if verdict.decision == "deny" else "critical"
+        return self.default_risk
 
     async def execute(self, params: TerminalRunParams, call: Call) -> ToolResult:
         cwd = self.box.resolve_cwd(params.working_directory)

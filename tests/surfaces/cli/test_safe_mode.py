@@ -49,7 +49,7 @@ def test_a_denied_line_is_explained_and_the_rest_goes_on(workspace: Path) -> Non
     denied, asked = answer.stderr.splitlines()
     assert "denied:" in denied
     assert "[delete.root" in denied
-    assert "needs approval (critical)" in asked
+    assert "needs approval (high)" in asked
 
 
 def test_the_status_of_a_denied_last_line_is_126(workspace: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_denial_is_explained_with_its_rule(terminal: Terminal) -> None:
 def test_an_ask_shows_risk_and_effects_and_takes_no_yes_or_always(terminal: Terminal, workspace: Path) -> None:
     terminal.line("sudo true; touch no")
     shown = terminal.until("[a]lways:")
-    assert "critical" in shown
+    assert "high" in shown
     assert "it would run as root: sudo true" in shown
     assert "privilege.sudo" not in shown  # a plain phrase, not the policy's term
     terminal.type("n\r")

@@ -28,7 +28,7 @@ async def test_a_person_who_approves_lets_the_command_run(desk: Desk) -> None:
     await desk.call(ASKED)
     assert desk.appeared("ran")
     (question,) = desk.person.questions
-    assert "Risk: critical" in question
+    assert "Risk: high" in question
     assert question.endswith(f"Command:\n    {ASKED}")
 
 
