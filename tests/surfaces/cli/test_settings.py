@@ -147,6 +147,20 @@ def test_an_enforced_network_none_overrides_the_policy_s_hosts(files: tuple[Path
         under_policy(Allow("b.example"), policy)
 
 
+def test_an_enforced_yes_false_refuses_yes_where_it_answers_for_a_person(files: tuple[Path, Path]) -> None:
+    files[0].write_text("[enforce]\nyes = false\nroot = false\n")
+    found = settings.load()
+    start = ["start", "--session", "x", "--yes", "sudo true"]
+    for words in (["run", "--yes", "sudo true"], start, ["call", "--yes", "Bash"]):
+        with pytest.raises(UsageError, match="--yes is not allowed on this machine"):
+            settings.enforce(build().parse_args(words), found)
+    with pytest.raises(UsageError, match="--root is not allowed on this machine"):
+        settings.enforce(build().parse_args(["run", "--root", "true"]), found)
+    settings.enforce(build().parse_args(["prune", "--yes"]), found)  # it answers for the one who types it
+    settings.enforce(build().parse_args(["run", "true"]), found)
+    assert (found["yes"].value, found["root"].described_source) == ("false", f"{files[0]} (enforced)")
+
+
 def test_a_path_is_relative_to_the_file_that_names_it(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
