@@ -73,7 +73,7 @@ ENGINE_PLACES = (
     "tests/surfaces/cli/test_own_commands.py",
     "tests/surfaces/cli/test_run.py",
     "tests/surfaces/cli/test_safe_mode.py",
-    "tests/surfaces/cli/test_sandbox_options.py::test_bad_input_is_one_line_and_status_2",
+    "tests/surfaces/cli/test_arguments.py::test_bad_input_is_one_line_and_status_2",
     "tests/surfaces/cli/test_session_commands.py",
     "tests/surfaces/cli/test_signals.py",
     "tests/surfaces/cli/test_staged_commands.py",

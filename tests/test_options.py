@@ -15,7 +15,7 @@ from belljar.options import FIELDS, PUBLIC, AllOptions, OwnOptions, PublicOption
 from belljar.sandbox import rundir
 from belljar.session import kept
 from belljar.session.pool import NOT_POOLED
-from belljar.surfaces.cli.sandbox_options import add_sandbox_options, options_of
+from belljar.surfaces.cli.arguments import add_sandbox_options, options_of
 
 ODD: dict[str, Any] = {
     "workspace": "/srv/work", "image": "python", "policy": Policy.parse('[policy]\nname = "odd"\n'), "network": "full",

@@ -71,7 +71,7 @@ REASONS = {
     "surfaces/cli/examples.py": OPERATOR,
     "surfaces/cli/policy_score.py": "files of commands that the caller names",
     "surfaces/cli/console.py": "the caller's own terminal",
-    "surfaces/cli/values.py": "a file of variables that the caller names",
+    "surfaces/cli/arguments.py": "a file of variables that the caller names",
     "surfaces/cli/prompt.py": OWN,
     "workspace/accounts.py": OWN,
     "runs_later/git_settings.py": OPERATOR,

@@ -61,7 +61,7 @@ def test_json_output_matches_the_schemas(workspace: Path) -> None:
         validate(belljar("session", "stop", "--json", started["session"]).json, SCHEMAS["session-stop"])
 
 
-WITHOUT_AN_ANSWER = {"shell", "mcp", "attach"}
+WITHOUT_AN_ANSWER = {"shell", "mcp", "attach", "serve"}
 """Interactive commands, which end when the user leaves. They can only report errors."""
 
 

@@ -15,8 +15,8 @@ from belljar.network.allow import Allow
 from belljar.policy import Policy
 from belljar.session.door import under_policy
 from belljar.surfaces.cli import settings
+from belljar.surfaces.cli.arguments import options_of
 from belljar.surfaces.cli.parser import build
-from belljar.surfaces.cli.sandbox_options import options_of
 
 
 @pytest.fixture

@@ -57,8 +57,8 @@ def _dispatch(argv: Sequence[str]) -> int:
         from belljar.surfaces.cli import completion
 
         return completion.answer(argv[1:])
+    from belljar.surfaces.cli.arguments import host_of
     from belljar.surfaces.cli.parser import parse
-    from belljar.surfaces.cli.sandbox_options import host_of
 
     try:
         args = parse(argv)

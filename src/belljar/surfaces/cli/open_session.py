@@ -15,7 +15,7 @@ from belljar.policy import Policy, Verdict
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session.session import Session
 from belljar.surfaces.cli import afterwards, console, names
-from belljar.surfaces.cli.sandbox_options import options_of
+from belljar.surfaces.cli.arguments import options_of
 
 if TYPE_CHECKING:
     from belljar.session.options import Approver

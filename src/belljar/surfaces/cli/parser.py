@@ -11,8 +11,16 @@ from belljar import __version__
 from belljar.errors import UsageError, closest, suggestion
 from belljar.records import record
 from belljar.surfaces.cli import console, examples, habits, settings
-from belljar.surfaces.cli.sandbox_options import add_engine_option, add_sandbox_options, refuse_beside_session
-from belljar.surfaces.cli.values import count, env_file, named, seconds, variable
+from belljar.surfaces.cli.arguments import (
+    add_engine_option,
+    add_sandbox_options,
+    count,
+    env_file,
+    named,
+    refuse_beside_session,
+    seconds,
+    variable,
+)
 
 DESCRIPTION = "Runs commands in containers: isolated from the host, visible to you."
 STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
@@ -259,18 +267,18 @@ def _tools(commands: Commands) -> None:
 
 def _upkeep(commands: Commands) -> None:
     images = commands.family("images", "build and list sandbox images", required=False)
-    images.parser.set_defaults(handler="cli.image_commands:listing", json=False, verbose=False)
-    add_engine_option(images.add("list", "cli.image_commands:listing", "list images"))
-    build = images.add("build", "cli.image_commands:build", "build an image of Belljar's if missing")
+    images.parser.set_defaults(handler="cli.upkeep:list_images", json=False, verbose=False)
+    add_engine_option(images.add("list", "cli.upkeep:list_images", "list images"))
+    build = images.add("build", "cli.upkeep:build_image", "build an image of Belljar's if missing")
     build.takes("name", "NAME", "base, python, node or dev", nargs="?", default="base")
     build.flag("--force", "build it even if it exists")
     add_engine_option(build)
-    add = images.add("import", "cli.image_commands:import_", "import an image for the engine `oci`")
+    add = images.add("import", "cli.upkeep:import_image", "import an image for the engine `oci`")
     add.takes("source", "FILE|DIR", "from `docker save`, an OCI layout, or a root file system")
     add.takes("--name", "NAME", "name for it, instead of the archive's own")
-    remove = images.add("remove", "cli.image_commands:remove", "remove images of the engine `oci`")
+    remove = images.add("remove", "cli.upkeep:remove_images", "remove images of the engine `oci`")
     remove.takes("names", "NAME", "one that `belljar images list` shows", nargs="+")
-    unused = images.add("prune", "cli.image_commands:prune", "remove nameless images and unused layers of `oci`")
+    unused = images.add("prune", "cli.upkeep:prune_images", "remove nameless images and unused layers of `oci`")
     for command in (remove, unused):
         command.add_argument("--engine", choices=("oci",), help="only oci; for Docker use `docker image rm`")
     summary = "check what this machine can enforce, and say how to fix what it cannot"
@@ -288,7 +296,7 @@ def _upkeep(commands: Commands) -> None:
     show.flag("-f --follow", "keep printing as records are written")
     audit.add("verify", "cli.audit_commands:verify", "check the hash chain; names the first bad line")
     network = commands.family("network", "show what the network door lets through")
-    explain = network.add("explain", "cli.network_commands:explain", "show the hosts of a preset, and why")
+    explain = network.add("explain", "cli.upkeep:explain_presets", "show the hosts of a preset, and why")
     explain.takes("presets", "PRESET", "python, node, debian, rust, go or git", nargs="+")
     explain.takes("--image", "NAME", "ask the clients of this image too, as a session does")
     policy = commands.family("policy", "show, explain and test policies")
@@ -313,7 +321,7 @@ def _about(commands: Commands) -> None:
     schema.takes("schema", "NAME", "which schema; without a name, lists them", nargs="?")
     completion = commands.add("completion", "cli.completion:completion", "print a completion script")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="for this shell")
-    commands.add("man", "cli.man_page:man", "print the manual page (belljar man | man -l -)")
+    commands.add("man", "cli.about:man", "print the manual page (belljar man | man -l -)")
 
 
 def _serving(commands: Commands) -> None:

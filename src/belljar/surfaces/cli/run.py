@@ -10,8 +10,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from belljar.surfaces.cli import ci_report
+from belljar.surfaces.cli.arguments import options_of
 from belljar.surfaces.cli.early_launch import EarlyLaunch
-from belljar.surfaces.cli.sandbox_options import options_of
 from belljar.surfaces.cli.signals import SignalGate, interrupts_delayed
 from belljar.surfaces.cli.streams import Streams
 

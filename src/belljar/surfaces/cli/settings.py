@@ -19,7 +19,7 @@ from typing import Any
 from belljar import enforcement, limits
 from belljar.errors import UsageError, suggestion
 from belljar.records import record
-from belljar.surfaces.cli.sandbox_options import ENGINES, NETWORKS
+from belljar.surfaces.cli.arguments import ENGINES, NETWORKS
 
 SIZES = ("memory", "cpus", "pids", "disk", "tmp", "home", "shm", "fsize")
 SETTABLE = ("image", "policy", "network", "engine", *SIZES, "runtime", *enforcement.TIMES)

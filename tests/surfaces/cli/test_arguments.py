@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from tests.surfaces.invoking import belljar
 
+from belljar.errors import UsageError
 from belljar.surfaces.cli.main import main
+from belljar.surfaces.cli.parser import parse
 
 
 def test_variables_come_from_files_too(tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,3 +92,17 @@ def test_bad_input_is_one_line_and_status_2(args: list[str], said: str, capfd: p
 def test_more_processors_than_there_are_is_a_usage_error(workspace: Path) -> None:
     answer = belljar("run", "--workspace", workspace, "--engine", "docker", "--cpus", "640", "true")
     assert (answer.status, "cpus" in answer.complaint) == (2, True)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5", 5), ("90s", 90), ("1.5m", 90), ("1h", 3600), ("2d", 172800)])
+def test_times_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert parse(["run", "--timeout", text, "ls"]).timeout == seconds
+
+
+def test_a_file_of_variables_that_is_a_named_pipe_or_too_large_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="named pipe"):
+        parse(["run", "--env-file", str(tmp_path / "pipe"), "ls"])
+    (tmp_path / "large").write_text("A=1\n" * (1 << 18) + "B=2\n")
+    with pytest.raises(UsageError, match="larger than 1 MiB"):
+        parse(["run", "--env-file", str(tmp_path / "large"), "ls"])
