@@ -92,8 +92,8 @@ def watched() -> Iterator[Watched]:
 
 
 @pytest.fixture
-def open_page(browser: Any, watched: Watched) -> Iterator[Callable[..., Any]]:
-    """Opens a page of a site, signed in with a key; `new=True` in a browser of its own."""
+def open_page(browser: Any, watched: Watched, made_up: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page of a site, signed in with a key. The pages are closed before the made-up sites."""
     contexts = []
 
     def opened(url: str, path: str = "/", key: str | None = KEY, **options: Any) -> Any:

@@ -419,5 +419,64 @@ def test_fifty_sessions_with_ten_events_a_second_block_and_leak_nothing(
     last = heap()
     assert last <= max(first * 1.1, first + 2_000_000)
     assert page.locator("#log .line").count() <= 2000
-    assert blocked == [] or max(blocked) < 200, blocked  # ≥ 50 ms is a long task; this machine is shared
+    assert sum(blocked) < seconds * 1000 / 4, blocked  # a task of 50 ms counts; alone on a machine there is none
     until(page, "[...document.querySelectorAll('#rows .line')].some(e => e.textContent.startsWith('line '))")
+
+
+def test_a_failed_write_is_told_in_its_place_and_not_tried_again(
+    open_page: Callable[..., Any], made_up: Any, watched: Any
+) -> None:
+    watched.expected = ("429",)
+    world, site = made_up(3, 2)
+    page = live(open_page(site.url))
+    asked = []
+
+    def refuse(route: Any) -> None:
+        asked.append(route.request.url)
+        route.fulfill(status=429, headers={"Retry-After": "7"}, json={"detail": "too many requests.", "code": "x"})
+
+    page.route("**/v1/approvals/*", refuse)
+    card(page, "agent-02").get_by_role("button", name="Allow once").click()
+    alert = card(page, "agent-02").get_by_role("alert").filter(has_text="Could not allow")
+    assert "Could not allow: too many requests. Try again in 7 s." in alert.inner_text()
+    assert len(asked) == 1
+    alert.get_by_role("button", name="Dismiss").click()
+    assert alert.count() == 0
+    page.unroute("**/v1/approvals/*")
+    card(page, "agent-02").get_by_role("button", name="Allow once").click()
+    card(page, "agent-02").get_by_text("Allowed once by ana").wait_for()
+
+
+def test_a_bypass_in_force_stands_above_everything_and_can_be_ended(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
+    world, site = made_up(3, 1)
+    world.sessions["s002"].update(bypass_until=time.time() + 600, bypass={"by": "ben", "let_through": 4})
+    page = live(open_page(site.url))
+    region = page.get_by_role("region", name="Bypass")
+    region.get_by_text(re.compile(r"^agent-02 by ben, ends in 9:\d\d, 4 let through$")).wait_for()
+    region.get_by_role("button", name="End bypass").click()
+    region.wait_for(state="hidden")
+    assert world.sessions["s002"]["bypass_until"] is None
+
+
+def test_two_hundred_rows_and_fifty_cards_are_shown_and_the_rest_on_demand(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
+    _, site = made_up(230, 63)
+    page = live(open_page(site.url))
+    until(page, "document.querySelectorAll('#rows tr').length === 200")
+    assert page.get_by_role("article").count() == 50
+    page.get_by_role("button", name="13 more, show").click()
+    until(page, "document.querySelectorAll('article').length === 63")
+    page.get_by_role("button", name="Show 100 more").click()
+    until(page, "document.querySelectorAll('#rows tr').length === 230")
+
+
+def test_without_shared_workers_the_page_has_a_stream_of_its_own(open_page: Callable[..., Any], made_up: Any) -> None:
+    _, site = made_up(3, 1)
+    page = live(open_page(site.url))
+    page.context.add_init_script("delete window.SharedWorker")
+    page.reload()
+    live(page)
+    until(page, "document.title === '(1) Belljar'")

@@ -34,7 +34,7 @@ export function startCards() {
   list.addEventListener("pointermove", (event) => (pointerOver = event.pointerType === "mouse"));
   list.addEventListener("pointerleave", () => settleSoon((pointerOver = false)));
   list.addEventListener("focusout", () => settleSoon());
-  on("change", render);
+  on("change", (topics) => (topics.has("approvals") ? render() : cards.forEach((card) => card.token && name(card))));
   on("live", refresh);
   setInterval(tick, 1000);
 }

@@ -49,7 +49,7 @@ export function startGrid(choose) {
     most += 100;
     render(true);
   });
-  on("change", () => render());
+  on("change", (topics) => topics.has("audit") && topics.size === 1 || render());
   setInterval(tick, 1000);
 }
 
@@ -127,7 +127,8 @@ function draw(id) {
   const entry = rows.get(id);
   entry.since = word === "ended" ? null : does.since;
   entry.until = session.state === "ended" ? null : session.expires;
-  row.className = `state-${word}`;
+  const look = `state-${word}${row.classList.contains("chosen") ? " chosen" : ""}`;
+  if (row.className !== look) row.className = look;
   setText($("[data-f=mark]", row), MARKS[word]);
   setText($("[data-f=word]", row), word === "starting" ? `${word} · ${session.state}` : word);
   drawBadges($("[data-f=badges]", row), badges(session, at));

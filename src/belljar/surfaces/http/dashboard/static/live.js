@@ -71,14 +71,15 @@ function open() {
   return shared.port;
 }
 
-let due = false;
-function changed() {
-  if (due) return;
-  due = true;
+let due = null;
+function changed(topic) {
+  if (due) return void due.add(topic);
+  due = new Set([topic]);
   setTimeout(() => {
-    due = false;
+    const topics = due;
+    due = null;
     headline();
-    emit("change");
+    emit("change", topics);
   }, 0);
 }
 
@@ -101,7 +102,7 @@ function hear(said) {
     if (said.topic === "audit") for (const id of [...audit.keys()].slice(0, -20)) audit.delete(id);
   }
   if (news.length) tellNews();
-  changed();
+  changed(said.topic);
 }
 
 function hearLive(said) {

@@ -30,8 +30,8 @@ async function showOutput() {
   const session = sessions.get(chosen);
   setText($("#output-h"), `Output of ${oneLine(nameOf(session) || chosen)}`);
   $("#no-output").hidden = true;
-  for (const row of allRows()) row.classList.toggle("chosen", idOf(row) === chosen);
   if (!session) return;
+  document.getElementById(`session-${chosen}`)?.classList.add("chosen");
   const command = session.current ?? session.last ?? (await lastOf(chosen));
   if (!command || `${chosen}/${command.id}` === following) return;
   if (following) log.clear();
@@ -47,8 +47,8 @@ async function lastOf(id) {
 }
 
 on("output", (pieces) => log.add(pieces.flatMap((piece) => piece.items ?? [piece]).filter((piece) => following.endsWith(`/${piece.command}`) || !piece.command)));
-on("change", () => {
-  showOutput();
+on("change", (topics) => {
+  if (topics.has("sessions")) showOutput();
   drawEvents();
 });
 
