@@ -238,14 +238,13 @@ class Tool(ABC):
 
     def risk(self, given: object) -> str:
         """The policy's risk of a call. Blocking: in an event loop call it from a thread."""
-        verdict = self.judge(given)
-        return self.default_risk if verdict is None else str(verdict.risk)
-
-    def judge(self, given: object) -> Verdict | None:
-        """The policy's verdict on a call; None if it runs no command. Blocking, too."""
         params = self.check(given)
         command = None if isinstance(params, list) else self.command(params)
-        return None if command is None else self.policy.judge(command)
+        return self.default_risk if command is None else self.risk_of(self.policy.judge(command))
+
+    def risk_of(self, verdict: Verdict) -> str:
+        """What this family calls the risk of a verdict."""
+        return str(verdict.risk)
 
     def done(self, output: str | None = None, message: str | None = None, **metadata: Any) -> ToolResult:
         return self.Answer(True, output, message=message, metadata=Fields(metadata))

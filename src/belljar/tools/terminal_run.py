@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from belljar.errors import Judged
+from belljar.policy import Verdict
 from belljar.session.judging import judged
 from belljar.session.result import Output
 from belljar.tools.base import NOT_APPROVED, Call, Fields, Tool, ToolResult, shorten, why_failed
@@ -79,12 +80,9 @@ Use this to run builds, tests, scripts and tools of the project."""
             params.insert(0, Problem("command", DANGEROUS, "DANGEROUS_COMMAND"))
         return params
 
-    def risk(self, given: object) -> str:
+    def risk_of(self, verdict: Verdict) -> str:
         """In this family the risk is high or worse, whatever the command; critical if somebody has to agree."""
-        verdict = self.judge(given)
-        if verdict is not None and verdict.decision != "allow":
-            return "blocked" if verdict.decision == "deny" else "critical"
-        return self.default_risk
+        return {"deny": "blocked", "ask": "critical"}.get(verdict.decision, self.default_risk)
 
     async def execute(self, params: TerminalRunParams, call: Call) -> ToolResult:
         cwd = self.box.resolve_cwd(params.working_directory)
