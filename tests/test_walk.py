@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
-import threading
 from pathlib import Path
-from types import FrameType
 
 import pytest
+from tests import walk
 
 import belljar
 
@@ -33,29 +31,34 @@ def test_there_is_a_walk_down_and_back() -> None:
 @pytest.mark.engine
 async def test_a_command_passes_the_files_in_the_order_of_the_walk(workspace: Path) -> None:
     (workspace / "Makefile").write_text("test:\n\t@echo tested\n")
-    passed: list[str] = []
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        path = frame.f_code.co_filename
-        if event == "call" and path.startswith(f"{ROOT}/"):
-            passed.append(path.removeprefix(f"{ROOT}/"))
-
+    results = []
     async with belljar.Session(workspace) as box:
         tools = belljar.ToolRegistry(box)
         await tools.call("Bash", {"command": "true"})  # starts the shell
-        threading.setprofile(note)
-        sys.setprofile(note)
-        try:
-            result = await tools.call("Bash", {"command": "make test"})
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+
+        async def call() -> None:
+            results.append(await tools.call("Bash", {"command": "make test"}))
+
+        passed = [file for file, _ in await walk.walked(call)]
+    [result] = results
     assert result.output == "tested\n"
     at = 0
     for number, step in enumerate(STEPS, 1):
         for name in named(step):
             assert name in passed[at:], f"step {number}: {name} is not passed here"
             at = passed.index(name, at)
+
+
+@pytest.mark.engine
+async def test_the_walk_stays_short(workspace: Path) -> None:
+    """Without the policy. A reader follows each of these once; whoever adds one asks what it replaces."""
+    async with belljar.Session(workspace) as box:
+        run = walk.without_policy(await walk.of_run(box))
+        down, up = walk.down_and_up(walk.without_policy(await walk.of_tool(box)))
+    assert len(set(run)) <= 108, set(run)
+    assert len({file for file, _ in run}) <= 25
+    assert len(down) <= 115
+    assert len(up) <= 125
 
 
 def test_the_functions_that_the_walk_names_are_in_their_files() -> None:

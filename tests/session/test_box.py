@@ -11,9 +11,9 @@ from belljar.session.files import Files
 from belljar.session.watched_run import Run
 
 FOR_TOOLS_AND_SURFACES = {
-    "adopt", "allow", "ask", "audit", "copy_out", "env", "image", "init_tools", "network", "of", "options",
-    "resolve_cwd", "sandbox", "stay",
-}  # fmt: skip
+    *("adopt", "allow", "ask", "audit", "copy_out", "env", "held", "hold", "image", "init_tools", "named_shell"),
+    *("network", "of", "options", "ping", "resolve_cwd", "sandbox", "stay"),
+}
 """Used only by Belljar's own tools and surfaces. All other public names are in `belljar.sync` too."""
 
 

@@ -122,12 +122,23 @@ class Link:
         if self.lost is not None:
             raise SandboxLost(f"{self.lost}; open a new session")
         id = int.from_bytes(os.urandom(8), "little") >> 1 | 1
-        self.send(frames.spawn(
-            id, argv, flags=flags, cwd=cwd, env=env,
-            deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace), ring=ring,
-            credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag, rows=size[0], cols=size[1],
-            user=user,
-        ))  # fmt: skip
+        self.send(
+            frames.spawn(
+                id,
+                argv,
+                flags=flags,
+                cwd=cwd,
+                env=env,
+                deadline_ms=milliseconds(deadline),
+                grace_ms=milliseconds(grace),
+                ring=ring,
+                credit=0 if flags & Flag.BACKGROUND else CREDIT,
+                tag=tag,
+                rows=size[0],
+                cols=size[1],
+                user=user,
+            )
+        )
         # The command starts while we prepare the rest: its frames are not read before the loop runs again.
         program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])
         self._commands[id] = process = RemoteProcess(self, id, program, os.fsdecode(cwd), flags=flags, paced=paced)

@@ -63,9 +63,16 @@ class Sender(Protocol):
 
 class RemoteProcess:
     def __init__(
-        self, link: Sender, id: int, program: str = "", cwd: str = "", *, flags: int = 0, paced: bool = False,
+        self,
+        link: Sender,
+        id: int,
+        program: str = "",
+        cwd: str = "",
+        *,
+        flags: int = 0,
+        paced: bool = False,
         joined: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.link, self.id, self.pid = link, id, 0
         self.program, self.cwd, self.flags = program, cwd, flags
         self.phase = Phase.JOINED if joined else Phase.ASKED

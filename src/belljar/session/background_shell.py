@@ -82,11 +82,13 @@ class Shell:
 
     def __init__(self, inside: Inside, number: int, command: str, record: CommandRecord, pid: int = 0) -> None:
         self.id = frames.shell_id(number)
-        self.command, self.pid = command, pid
+        self.command = command
+        self.pid = pid
         self.started = record.started
         self.exit_code: int | None = None
         self.status: Status = "running"
-        self._inside, self._number = inside, number
+        self._inside = inside
+        self._number = number
         self._new = NewOutput(), NewOutput()
         self._killed = self._is_forgotten = False
         self._body: frames.EndedBody | None = None
@@ -132,7 +134,10 @@ class Shell:
         if offset is None:
             new, start = self._new, (self._new[0].start(filter), self._new[1].start(filter))
         else:
-            new, start = (NewOutput(), NewOutput()), (offset, offset) if isinstance(offset, int) else offset
+            new, start = (
+                (NewOutput(), NewOutput()),
+                (offset, offset) if isinstance(offset, int) else offset,
+            )
         chunk = await self._fetch(start, limit, wait)
         streams = zip(new, chunk.offset, (chunk.stdout_bytes, chunk.stderr_bytes), chunk.next, strict=True)
         found = [(stream.pieces(at, data), end) for stream, at, data, end in streams]
@@ -146,9 +151,14 @@ class Shell:
         self.learn(reply.ended)
         out, err = _whole(reply.out, reply.ended), _whole(reply.err, reply.ended)
         return Chunk(
-            out, err, (reply.out_start, reply.err_start), (reply.out_start + len(out), reply.err_start + len(err)),
-            (max(0, reply.out_start - start[0]), max(0, reply.err_start - start[1])), self.status, self.exit_code,
-        )  # fmt: skip
+            out,
+            err,
+            (reply.out_start, reply.err_start),
+            (reply.out_start + len(out), reply.err_start + len(err)),
+            (max(0, reply.out_start - start[0]), max(0, reply.err_start - start[1])),
+            self.status,
+            self.exit_code,
+        )
 
     async def poll(self) -> Status:
         """Its status, asked of the sandbox: `await shell.poll() == "running"`."""
@@ -251,7 +261,8 @@ class Shell:
     def learn(self, ended: frames.EndedBody | None) -> None:
         if ended is None or self._body is not None:
             return
-        self._body, self.exit_code = ended, ended.exit_code
+        self._body = ended
+        self.exit_code = ended.exit_code
         self._inside.lasting.discard(self)
         self._inside.link.leave(self._number, ended)
         cause = cause_of(ended)
@@ -275,9 +286,14 @@ class Shell:
         out, err = running.output
         self._new = NewOutput(out.produced), NewOutput(err.produced)
         self.so_far = Chunk(
-            b"".join(out.joined()), b"".join(err.joined()), (0, 0), (out.produced, err.produced),
-            (out.omitted, err.omitted), self.status, self.exit_code,
-        )  # fmt: skip
+            b"".join(out.joined()),
+            b"".join(err.joined()),
+            (0, 0),
+            (out.produced, err.produced),
+            (out.omitted, err.omitted),
+            self.status,
+            self.exit_code,
+        )
         return True
 
 

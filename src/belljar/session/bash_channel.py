@@ -93,8 +93,11 @@ _LINES = (
     "builtin set +H +o history; builtin history -c; __bj_t=1;" + _PARTS["step"] + f"\n{_PARTS['terminal line']}" * 400
 )
 _TERMINAL_ARGV = (
-    *_ARGV[:4], b'exec 7<&0; PS1= PS2= exec bash --noprofile --norc --noediting -i <<<"$1"', b"bash", _LINES.encode(),
-)  # fmt: skip
+    *_ARGV[:4],
+    b'exec 7<&0; PS1= PS2= exec bash --noprofile --norc --noediting -i <<<"$1"',
+    b"bash",
+    _LINES.encode(),
+)
 _MARK = lazy_pattern(rb"\x1b\]777;([0-9a-f]{16})\x07")
 
 
@@ -130,9 +133,14 @@ class Bash:
     """One bash process and its private channel."""
 
     def __init__(
-        self, link: Link, env: Mapping[str, str], state: BashState | None, on_output: Callable[[int, bytes], None],
-        *, terminal: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        link: Link,
+        env: Mapping[str, str],
+        state: BashState | None,
+        on_output: Callable[[int, bytes], None],
+        *,
+        terminal: bool = False,
+    ) -> None:
         self.report: Report | None = None
         """Of the last text; None while it runs."""
         self.state: BashState | None = None
@@ -153,7 +161,9 @@ class Bash:
         self._news = asyncio.Event()
         self._on_output = on_output
         environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
-        self._terminal, self._tail, self._mark = terminal, b"", b""
+        self._terminal = terminal
+        self._tail = b""
+        self._mark = b""
         argv, flags = (_TERMINAL_ARGV, Flag.PTY | Flag.STDIN) if terminal else (_ARGV, Flag.DIRECT)
         self.process = link.spawn(argv, flags=flags | Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
         self.process.on_output = self._take
@@ -288,7 +298,8 @@ class Bash:
         if not self._expected or head != b"s" + self._expected[0] or fields is None:
             self._unexpected += 1
             return
-        self._last_nonce, self._unexpected = self._expected.popleft(), 0
+        self._last_nonce = self._expected.popleft()
+        self._unexpected = 0
         status, flags, exports = fields.groups()
         if exports.count(b"\n") > MOST_VARIABLES:
             self._on_output(frames.STDERR, TOO_MANY)

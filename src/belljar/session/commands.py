@@ -52,11 +52,17 @@ class Request:
 
 class Commands:
     def __init__(self, inside: Inside, judge: Judge, ledger: Ledger, door: SessionDoor) -> None:
-        self.inside, self.judge, self.ledger = inside, judge, ledger
+        self.inside = inside
+        self.judge = judge
+        self.ledger = ledger
         self._door = door
 
     async def admitted(
-        self, command: Command | Request, options: Options, where: str, without: tuple[str, ...] = ()
+        self,
+        command: Command | Request,
+        options: Options,
+        where: str,
+        without: tuple[str, ...] = (),
     ) -> Request:
         """The request for a command, which the caller begins before it awaits anything else."""
         self.inside.link.check_loop()
@@ -68,26 +74,39 @@ class Commands:
         return command
 
     async def admit(
-        self, command: Command, options: Options, policy: Policy | None = None, question: str | None = None
+        self,
+        command: Command,
+        options: Options,
+        policy: Policy | None = None,
+        question: str | None = None,
     ) -> Request:
         checks.check_command(command)
         if self.inside.options.longest is not None:
             options = {**options, "timeout": self.inside.within(options.get("timeout"))}
-        cwd = self.resolve_cwd(options.get("cwd"), anywhere=True)
-        user = await self._identity(options.get("user"))
-        env = {**self.inside.env, **(user.environment if user else {}), **(options.get("env") or {})}
+        place, name = options.get("cwd"), options.get("user")
+        cwd = WORKSPACE if place is None else self.resolve_cwd(place, anywhere=True)
+        user = None if name is None else await self._identity(name)
+        env = {
+            **self.inside.env,
+            **(user.environment if user else {}),
+            **(options.get("env") or {}),
+        }
         verdict = await self.judge.admit(command, policy=policy, question=question, cwd=cwd, env=env)
         argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(map(encoded, command))
         # The init stands in the workspace that it started with; a staged one may be mounted anew.
         raw_cwd = b"" if cwd == WORKSPACE and not self.inside.is_staged else encoded(cwd)
         return Request(
-            verdict, argv, flags_of(command, options), raw_cwd, environment(env, options), options, admitted_by=self,
+            verdict,
+            argv,
+            flags_of(command, options),
+            raw_cwd,
+            environment(env, options),
+            options,
+            admitted_by=self,
             user=user.words if user else b"",
-        )  # fmt: skip
+        )
 
-    async def _identity(self, user: str | int | None) -> Identity | None:
-        if user is None:
-            return None
+    async def _identity(self, user: str | int) -> Identity | None:
         is_root = self.inside.options.root
         own = ("root", 0) if is_root else (self.inside.options.account, self.inside.sandbox.workspace.identity.uid)
         return await identity(user, own, self.inside.files)

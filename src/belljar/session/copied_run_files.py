@@ -31,7 +31,8 @@ ROUNDS = 6  # a new repository has settings, which name directories of hooks, wh
 BELOW = 64  # changed directories at the top that are listed at once
 KEPT = 256 << 10  # bytes of contents that are kept in memory, of all files together
 _TYPES = {kind: bits for bits, kind in KINDS.items()}
-_NOT_THERE = (errno.ENOENT, errno.EXDEV, errno.ENOTDIR, errno.ELOOP)  # also a link out of the workspace
+# EXDEV and ELOOP: also a link out of the workspace.
+_NOT_THERE = (errno.ENOENT, errno.EXDEV, errno.ENOTDIR, errno.ELOOP)
 
 
 class Listing:
@@ -117,7 +118,8 @@ class CopiedRunFiles(Watch):
 
     async def _list_all(self) -> None:
         listing = self._listing
-        listing.inside, self._unreadable = {}, set()
+        listing.inside = {}
+        self._unreadable = set()
         await self._list("")
         await self._list_changed_tops()
         for _ in range(ROUNDS):

@@ -37,8 +37,10 @@ Listing = dict[str, Record]
 class CopiedWorkspace:
     def __init__(self, area: StagedArea, files: Files, most_bytes: int, most_files: int) -> None:
         """The limits hold for what is copied in, and for what is copied out."""
-        self._area, self._files = area, files
-        self._bytes, self._count = most_bytes, most_files
+        self._area = area
+        self._files = files
+        self._bytes = most_bytes
+        self._count = most_files
 
     async def copy_in(self) -> None:
         with Folder.at(self._area.workspace) as folder:
@@ -92,7 +94,12 @@ class CopiedWorkspace:
     # The changes as an overlay's upper directory.
 
     def _lay_out(
-        self, new_upper: Path, changed: dict[str, Record | None], now: Listing, kept: set[str], base: Listing
+        self,
+        new_upper: Path,
+        changed: dict[str, Record | None],
+        now: Listing,
+        kept: set[str],
+        base: Listing,
     ) -> tuple[Listing, dict[str, int]]:
         """Make everything but the contents of changed files. Returns the files to fetch, and the modes that directories
         get at the end."""

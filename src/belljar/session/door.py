@@ -47,7 +47,9 @@ def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
 
 class SessionDoor:
     def __init__(self, inside: Inside, judge: Judge, ledger: Ledger, allow: Allow | None) -> None:
-        self._inside, self._judge, self._ledger = inside, judge, ledger
+        self._inside = inside
+        self._judge = judge
+        self._ledger = ledger
         self.allow = allow
         """What the door lets through; None: it is not open."""
         self._relay: NetworkDoor | None = None

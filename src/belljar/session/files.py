@@ -35,8 +35,13 @@ _MESSAGES = {
 """Where the kernel's own message would not help."""
 _UNREADABLE = "the sandbox's answer cannot be read"
 _KINDS: dict[bytes, Kind] = {
-    b"f": "file", b"d": "directory", b"l": "link", b"p": "fifo", b"s": "socket", b"c": "device",
-}  # fmt: skip
+    b"f": "file",
+    b"d": "directory",
+    b"l": "link",
+    b"p": "fifo",
+    b"s": "socket",
+    b"c": "device",
+}
 
 
 @runtime_checkable
@@ -90,7 +95,8 @@ def up_to(most: int, complaint: str, put: Callable[[bytes], None]) -> Callable[[
 class Files:
     def __init__(self, run: RunTool, workspace: Callable[[], int | None] = lambda: None) -> None:
         """`workspace`: gives the descriptor of the workspace on the host, in which commands may leave links."""
-        self._run, self._workspace = run, workspace
+        self._run = run
+        self._workspace = workspace
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """A file's bytes, or some of them: `text = (await box.files.read("notes.txt")).decode()`."""
@@ -257,7 +263,12 @@ def _records(data: bytes) -> Iterator[FileInfo]:
             if not (mode.isdigit() and size.isdigit()) or max(len(mode), len(size), len(mtime)) > NUMBER_MAX:
                 raise ValueError("negative, or larger than the kernel's")
             yield FileInfo(
-                os.fsdecode(path), _KINDS[kind], int(mode, 8), int(size), int(mtime), os.fsdecode(target) or None
+                os.fsdecode(path),
+                _KINDS[kind],
+                int(mode, 8),
+                int(size),
+                int(mtime),
+                os.fsdecode(target) or None,
             )
         except (ValueError, KeyError) as error:
             raise FileFailed(_UNREADABLE) from error

@@ -54,13 +54,19 @@ class Taken:
     @property
     def is_last(self) -> bool:
         """Whether the command has ended and no more output follows."""
-        return self.ended is not None and self.next == (self.ended.stdout_total, self.ended.stderr_total)
+        return self.ended is not None and self.next == (
+            self.ended.stdout_total,
+            self.ended.stderr_total,
+        )
 
 
 class HeldCommand:
     def __init__(self, commands: Commands, number: int, pid: int, record: CommandRecord) -> None:
-        self.pid, self.started = pid, record.started
-        self._inside, self._number, self._record = commands.inside, number, record
+        self.pid = pid
+        self.started = record.started
+        self._inside = commands.inside
+        self._number = number
+        self._record = record
 
     @classmethod
     async def begin(cls, commands: Commands, request: Request, tag: str) -> HeldCommand:
@@ -70,14 +76,25 @@ class HeldCommand:
         combined = bool(options.get("combined") or options.get("pty"))
         record = commands.new_record(request.verdict, combined)
         process = link.spawn(
-            request.argv, flags=request.flags | Flag.BACKGROUND | Flag.HELD, cwd=request.cwd, env=request.env,
-            deadline=options.get("timeout"), grace=options.get("grace", GRACE), ring=RING, tag=tag.encode(),
-            size=options.get("size") or (24, 80), user=request.user,
-        )  # fmt: skip
+            request.argv,
+            flags=request.flags | Flag.BACKGROUND | Flag.HELD,
+            cwd=request.cwd,
+            env=request.env,
+            deadline=options.get("timeout"),
+            grace=options.get("grace", GRACE),
+            ring=RING,
+            tag=tag.encode(),
+            size=options.get("size") or (24, 80),
+            user=request.user,
+        )
         commands.ledger.record(
-            "start", run=tag, digest=request.verdict.digest, command=request.verdict.canonical,
-            cwd=os.fsdecode(request.cwd), env=request.env,
-        )  # fmt: skip
+            "start",
+            run=tag,
+            digest=request.verdict.digest,
+            command=request.verdict.canonical,
+            cwd=os.fsdecode(request.cwd),
+            env=request.env,
+        )
         try:
             pid = await process.started()
         except CommandError:
@@ -93,9 +110,15 @@ class HeldCommand:
         found = {}
         for listed in await commands.inside.link.list():
             if listed.flags & Flag.HELD:
-                started, combined = listed.started_ms / 1000, bool(listed.flags & (Flag.COMBINED | Flag.PTY))
+                started, combined = (
+                    listed.started_ms / 1000,
+                    bool(listed.flags & (Flag.COMBINED | Flag.PTY)),
+                )
                 record = CommandRecord(
-                    commands.ledger, commands.inside.surroundings, combined=combined, started=started
+                    commands.ledger,
+                    commands.inside.surroundings,
+                    combined=combined,
+                    started=started,
                 )
                 found[listed.tag.decode()] = cls(commands, listed.id, listed.pid, record)
         return found

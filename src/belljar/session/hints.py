@@ -161,13 +161,36 @@ _ROOT = lazy_pattern(
 )
 # A name is tried at its beginning only: tried at each letter, 32 KiB of them took half a minute.
 _MISSING = lazy_pattern(
-    r"(?<![^\s'\"])([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)", re.M
+    r"(?<![^\s'\"])([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)",
+    re.M,
 )
 # The programs of our images that `base` does not have.
 _IMAGES = {
-    "python": ("pip", "pip3", "uv", "uvx", "pytest", "gcc", "g++", "cc", "c++", "python3-config"),
+    "python": (
+        "pip",
+        "pip3",
+        "uv",
+        "uvx",
+        "pytest",
+        "gcc",
+        "g++",
+        "cc",
+        "c++",
+        "python3-config",
+    ),
     "node": ("node", "nodejs", "npm", "npx"),
-    "dev": ("cmake", "ninja", "gdb", "strace", "shellcheck", "sqlite3", "pkg-config", "ld", "as", "lsof"),
+    "dev": (
+        "cmake",
+        "ninja",
+        "gdb",
+        "strace",
+        "shellcheck",
+        "sqlite3",
+        "pkg-config",
+        "ld",
+        "as",
+        "lsof",
+    ),
 }
 _MODULES = {"pip": "python", "venv": "python", "ensurepip": "python", "pytest": "python"}
 
@@ -197,11 +220,19 @@ def _obstacles(result: Outcome, where: Surroundings) -> Iterator[Obstacle]:
     if result.cause == "sandbox_lost":
         yield f"The sandbox was lost{f' ({result._lost})' if result._lost else ''}", "lost", ""
     if result.cause == "out_of_memory" or result.oom_kills:
-        yield f"The memory limit of {limits.memory >> 20} MiB was reached", "memory", _larger(limits.memory, 2)
+        yield (
+            f"The memory limit of {limits.memory >> 20} MiB was reached",
+            "memory",
+            _larger(limits.memory, 2),
+        )
     if result.ok:
         return
     if _LOOPBACK.search(printed):
-        yield "localhost is the sandbox itself, not the host machine, and nothing listens there", "inside", ""
+        yield (
+            "localhost is the sandbox itself, not the host machine, and nothing listens there",
+            "inside",
+            "",
+        )
     elif where.network == "none" and (_NETWORK.search(printed) or _silent_client(result)):
         preset = next((name for name, pattern in _PACKAGES.items() if pattern.search(printed)), "")
         key, of_packages = ("packages", " to fetch packages from") if preset else ("network", "")
@@ -213,14 +244,26 @@ def _obstacles(result: Outcome, where: Surroundings) -> Iterator[Obstacle]:
         full = f"A file system is full; /tmp and the home directory are limited{sizes}"
         yield full, "disk", _larger(limits.disk or 0, 8)
     if _PROCESSES.search(printed):
-        yield f"The limit of {limits.pids} processes was reached", "processes", str(max(4096, 2 * limits.pids))
+        yield (
+            f"The limit of {limits.pids} processes was reached",
+            "processes",
+            str(max(4096, 2 * limits.pids)),
+        )
     if result.signal == signal.SIGXFSZ or result.exit_code == 128 + signal.SIGXFSZ or _FILE_SIZE.search(printed):
-        yield f"A file may have {limits.fsize >> 20} MiB", "file size", _larger(limits.fsize, 32)
+        yield (
+            f"A file may have {limits.fsize >> 20} MiB",
+            "file size",
+            _larger(limits.fsize, 32),
+        )
     if _READ_ONLY.search(printed):
         written = "Only /workspace, /tmp and the home directory can be written"
         yield f"{written}; the rest of the image is read-only", "", ""
     if where.staged and _CROSS_DEVICE.search(printed):
-        yield "In a staged workspace a directory of the host's cannot be renamed in one step", "rename", ""
+        yield (
+            "In a staged workspace a directory of the host's cannot be renamed in one step",
+            "rename",
+            "",
+        )
     if _ROOT.search(printed):
         yield "Commands run as an ordinary user and there is no sudo", "root", ""
     elif _NO_LISTS.search(printed):

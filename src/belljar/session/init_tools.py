@@ -36,7 +36,12 @@ class InitTools:
         return Flag.STDIN if self._sandbox().link.bridged else Flag.STDIN | Flag.DIRECT
 
     def start(
-        self, argv: list[str], on_output: Callable[[int, bytes], None], *, stdin: bool = True, paced: bool = False
+        self,
+        argv: list[str],
+        on_output: Callable[[int, bytes], None],
+        *,
+        stdin: bool = True,
+        paced: bool = False,
     ) -> RemoteProcess:
         """Start a tool; the caller must end it. `on_output` must not raise. If `paced`, the caller says what it has
         consumed."""

@@ -53,7 +53,8 @@ class Inside:
         return timeout if longest is None else min(timeout or longest, longest)
 
     def enter(self, sandbox: Sandbox, run_files: Watch) -> None:
-        self._sandbox, self._aftermath = sandbox, Aftermath(sandbox, run_files)
+        self._sandbox = sandbox
+        self._aftermath = Aftermath(sandbox, run_files)
 
     def leave(self) -> None:
         self._sandbox = None

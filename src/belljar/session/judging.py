@@ -40,14 +40,20 @@ class Judge:
     ) -> None:
         self.policy = load(policy)
         self.approvals = Approvals()
-        self.approver, self._ledger = approve, ledger
+        self.approver = approve
+        self._ledger = ledger
         self._facts = {"staged": staged, "root": root}
         """Of the sandbox."""
 
     async def admit(
-        self, command: Command, *, policy: Policy | None = None, known: Verdict | None = None,
-        question: str | None = None, **facts: Any,
-    ) -> Verdict:  # fmt: skip
+        self,
+        command: Command,
+        *,
+        policy: Policy | None = None,
+        known: Verdict | None = None,
+        question: str | None = None,
+        **facts: Any,
+    ) -> Verdict:
         """The verdict, if the command may run; PolicyDenied if not. `question`: shown to the approver instead of the
         command, when a file tool is judged like the command that would do the same."""
         verdict = known or await judged(policy or self.policy, command, **facts, **self._facts)
@@ -106,7 +112,7 @@ def _about_a_file(verdict: Verdict, question: str) -> Verdict:
 
 async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
     """A policy's verdict, made in a thread unless the command is a few plain words."""
-    if policy in _unproved:
+    if id(policy) in _unproved:
         await to_thread.run_sync(_prove, policy)
     verdict = policy.judge_plain(command, **facts) if _is_plain(command) or not policy.judges else None
     if verdict is None:
@@ -124,20 +130,21 @@ def _is_plain(command: Command) -> bool:
     return len(words) <= _MOST_WORDS and all(isinstance(word, str) and _PLAIN.fullmatch(word) for word in words)
 
 
-_unproved: set[Policy] = set()
+_unproved: set[int] = set()
+"""Shipped policies, by their ids: hashing a policy for each command would read all of it."""
 
 
 @cache
 def _shipped(name: str) -> Policy:
     """Its examples are checked later, in a thread, before it first judges: that may take a second."""
     policy = Policy.load(name, prove=False)
-    _unproved.add(policy)
+    _unproved.add(id(policy))
     return policy
 
 
 def _prove(policy: Policy) -> None:
     policy.prove()
-    _unproved.discard(policy)
+    _unproved.discard(id(policy))
 
 
 def load(policy: str | Policy) -> Policy:

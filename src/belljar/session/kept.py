@@ -43,7 +43,10 @@ def running(host: Host) -> list[dict[str, Any]]:
     read = [session for session in found if session and "options" in session]
     labels = _running_labels(host, read)
     sessions = [
-        {**_shown(session), "owner": None if options["keep"] else rundir.owner_pid(labels[session["container"]])}
+        {
+            **_shown(session),
+            "owner": None if options["keep"] else rundir.owner_pid(labels[session["container"]]),
+        }
         for session in read
         if session["container"] in labels and (options := session["options"])
     ]
@@ -68,7 +71,10 @@ def _shown(session: dict[str, Any]) -> dict[str, Any]:
     saved = session["options"]
     policy = saved["policy"] if isinstance(saved["policy"], str) else saved["policy"]["name"]
     options = SandboxOptions.restored({**saved, "policy": policy})
-    return {**options.facts(), **{name: value for name, value in session.items() if name != "options"}}
+    return {
+        **options.facts(),
+        **{name: value for name, value in session.items() if name != "options"},
+    }
 
 
 def policy(run_dir: Path) -> Policy:

@@ -13,7 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from belljar.session.output import Captures
-from belljar.session.result import EXIT_CODES, LOST_STATUS, Cause, Result, Surroundings, cause_of
+from belljar.session.result import (
+    EXIT_CODES,
+    LOST_STATUS,
+    Cause,
+    Result,
+    Surroundings,
+    cause_of,
+)
 
 if TYPE_CHECKING:
     from belljar.audit.writer import Audit
@@ -45,7 +52,14 @@ class Ledger:
     def end(self, run: str, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
         """Only the first call for a run counts."""
         if digest := self._open.pop(run, None):
-            self.record("end", run=run, digest=digest, cause=cause, exit_code=exit_code, duration=duration)
+            self.record(
+                "end",
+                run=run,
+                digest=digest,
+                cause=cause,
+                exit_code=exit_code,
+                duration=duration,
+            )
 
     @property
     def unfinished(self) -> bool:
@@ -73,11 +87,15 @@ class CommandRecord:
         visits: Callable[[float], tuple[dict[str, Any], ...]] = lambda since: (),
         listening: Callable[[], tuple[int, ...]] = lambda: (),
     ) -> None:
-        self._ledger, self._surroundings = ledger, surroundings
-        self.verdict, self._combined = verdict, combined
+        self._ledger = ledger
+        self._surroundings = surroundings
+        self.verdict = verdict
+        self._combined = combined
         self.started = time.time() if started is None else started
         """Unix time."""
-        self._runs_later, self._visits, self._listening = runs_later, visits, listening
+        self._runs_later = runs_later
+        self._visits = visits
+        self._listening = listening
         self._run = ""
 
     @property

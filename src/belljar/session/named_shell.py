@@ -64,13 +64,27 @@ class NamedShell:
     async def admit(self, command: str, options: Options) -> Request:
         """Judge a command of this shell; the request restores and saves the shell around it."""
         verdict = await self._judge.admit(command, await self._reported())
-        argv = ["bash", "--noprofile", "--norc", "-c", SCRIPT, "bash", self.name, verdict.canonical]
+        argv = [
+            "bash",
+            "--noprofile",
+            "--norc",
+            "-c",
+            SCRIPT,
+            "bash",
+            self.name,
+            verdict.canonical,
+        ]
         env = {**self._commands.inside.env, **(options.get("env") or {})}
         cwd = self._commands.resolve_cwd(options.get("cwd"), anywhere=True)
         return Request(
-            verdict, tuple(encoded(word) for word in argv), flags_of(argv, options), encoded(cwd),
-            environment(env, options), options, admitted_by=self._commands,
-        )  # fmt: skip
+            verdict,
+            tuple(encoded(word) for word in argv),
+            flags_of(argv, options),
+            encoded(cwd),
+            environment(env, options),
+            options,
+            admitted_by=self._commands,
+        )
 
     def learn(self, request: Request) -> None:
         """The command of this request has run."""

@@ -45,7 +45,8 @@ class NetworkDoor:
     """Connections out of the sandbox; and into it, for forwarded ports, over the same relay."""
 
     def __init__(self, tools: InitTools, record: Callable[[dict[str, Any]], None]) -> None:
-        self._tools, self._record = tools, record
+        self._tools = tools
+        self._record = record
         self._tasks: set[asyncio.Task[None]] = set()
         self._callers: deque[MuxStream] = deque()
         """Connections from the sandbox that are not served yet."""
@@ -185,7 +186,8 @@ class Forwarded:
     """A port of the sandbox, reachable on this machine's loopback while the session is open."""
 
     def __init__(self, door: NetworkDoor, port: int) -> None:
-        self.door, self.inside = door, port
+        self.door = door
+        self.inside = port
         self._server: asyncio.Server | None = None
         self._share = Share()
         self.port = 0

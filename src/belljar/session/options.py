@@ -10,7 +10,17 @@ from collections.abc import AsyncIterable, Callable, Collection, Iterator, Mappi
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from belljar.errors import UsageError
-from belljar.options import OwnOptions, PublicOptions, callable_or_none, flag, known, must, seconds, variables, whole
+from belljar.options import (
+    OwnOptions,
+    PublicOptions,
+    callable_or_none,
+    flag,
+    known,
+    must,
+    seconds,
+    variables,
+    whole,
+)
 from belljar.session.result import Output
 
 if TYPE_CHECKING:
@@ -98,7 +108,8 @@ class AttachOptions(ClaimOptions, total=False):
 
 def check(options: Mapping[str, Any], where: str, without: Collection[str] = ()) -> Options:
     """The options of a command; UsageError if one is wrong."""
-    known(options, Options.__annotations__.keys() - set(without), where)
+    if options:
+        known(options, Options.__annotations__.keys() - set(without), where)
     for name, value in options.items():
         _CHECKS[name](name, value)
     return options  # type: ignore[return-value]
@@ -120,7 +131,12 @@ def _input(name: str, value: Any) -> None:
 
 def _user(name: str, value: Any) -> None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    must(value is None or is_number or (isinstance(value, str) and bool(value)), name, value, "a name or a number")
+    must(
+        value is None or is_number or (isinstance(value, str) and bool(value)),
+        name,
+        value,
+        "a name or a number",
+    )
 
 
 def _size(name: str, value: Any) -> None:
@@ -137,11 +153,20 @@ def _output_limit(name: str, value: Any) -> None:
 
 
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
-    "timeout": seconds, "env": _env, "cwd": _path, "user": _user, "stdin": _input, "stdin_open": flag,
-    "combined": flag, "pty": flag,
-    "size": _size, "clean_env": flag, "grace": lambda name, value: seconds(name, value, optional=False, zero=True),
-    "output_limit": _output_limit, "on_output": callable_or_none,
-}  # fmt: skip
+    "timeout": seconds,
+    "env": _env,
+    "cwd": _path,
+    "user": _user,
+    "stdin": _input,
+    "stdin_open": flag,
+    "combined": flag,
+    "pty": flag,
+    "size": _size,
+    "clean_env": flag,
+    "grace": lambda name, value: seconds(name, value, optional=False, zero=True),
+    "output_limit": _output_limit,
+    "on_output": callable_or_none,
+}
 
 
 def check_command(command: Any) -> None:

@@ -70,11 +70,13 @@ Save = Callable[[SavedState], Awaitable[None]]
 class PersistentShell:
     def __init__(self, commands: Commands, saved: SavedState | None = None, save: Save | None = None) -> None:
         """`saved`: the state of a shell that another process had, to go on with; `save` is called with each new one."""
-        self._commands, self._inside = commands, commands.inside
+        self._commands = commands
+        self._inside = commands.inside
         self._inside.lasting.add(self)
         self._bash: Bash | None = None
         self._bash_state = BashState(**saved) if saved else None
-        self._save, self._saved = save, saved
+        self._save = save
+        self._saved = saved
         self._shell_judge = ShellJudge(commands.judge, self._inside)
         self._replaced = saved is not None
         """The shell ended between calls or with a cancelled one: the next result says so."""
@@ -188,7 +190,8 @@ class PersistentShell:
             bash = self._bash
             self.kill()  # also a shell that was started by a call that waited for the lock before this one
             self._drop()
-            self._bash_state, self._replaced = None, False
+            self._bash_state = None
+            self._replaced = False
             await self._save_state()
             if bash is not None:
                 await self._forget_output(bash)
@@ -204,7 +207,10 @@ class PersistentShell:
             if (bash := self._bash) is None:
                 return
             try:
-                with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(REPORT_SECONDS)):
+                with (
+                    contextlib.suppress(SandboxLost),
+                    anyio.move_on_after(stretched(REPORT_SECONDS)),
+                ):
                     await bash.settle()
                 self._learn()
             finally:
@@ -246,7 +252,8 @@ class PersistentShell:
         self._retire()
         if self._bash is None:
             terminal = self._terminal is not None
-            self._env, self._mount = self._inside.env, self._inside.mounts
+            self._env = self._inside.env
+            self._mount = self._inside.mounts
             env = {**self._env, **(self._terminal or {})}
             self._bash = Bash(self._inside.link, env, self._bash_state, self._take, terminal=terminal)
             self._inside.aftermath.new_oom_kills()  # earlier kills do not count for this shell
@@ -296,7 +303,8 @@ class PersistentShell:
             text += f"builtin export {' '.join(words)}\n"
         if self._mount != inside.mounts:
             text += 'builtin cd -- "$PWD"\n'
-        self._env, self._mount = inside.env, inside.mounts
+        self._env = inside.env
+        self._mount = inside.mounts
         return text
 
     async def _abandon(self, bash: Bash) -> None:
@@ -311,7 +319,10 @@ class PersistentShell:
         """Forget the output of a killed shell, and wait for its end."""
         bash.process.on_output = None
         self._output = self._new_output()
-        with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(LAST_WORDS), shield=True):
+        with (
+            contextlib.suppress(SandboxLost),
+            anyio.move_on_after(stretched(LAST_WORDS), shield=True),
+        ):
             await bash.process.ended()
 
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
@@ -324,7 +335,15 @@ class PersistentShell:
         cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
             cause = "interrupted"
-        return self._result(turn, cause, report.status, None, shell_ended=report.closed, oom_kills=oom_kills, **used)
+        return self._result(
+            turn,
+            cause,
+            report.status,
+            None,
+            shell_ended=report.closed,
+            oom_kills=oom_kills,
+            **used,
+        )
 
     def _ended(self, bash: Bash, turn: _Turn, body: frames.EndedBody) -> ShellResult:
         self._drop()
@@ -333,11 +352,21 @@ class PersistentShell:
         return self._result(turn, cause, status, body, shell_ended=True, **bash.usage.ended(body))
 
     def _result(
-        self, turn: _Turn, cause: Cause, status: int, body: frames.EndedBody | None, *, shell_ended: bool = False,
+        self,
+        turn: _Turn,
+        cause: Cause,
+        status: int,
+        body: frames.EndedBody | None,
+        *,
+        shell_ended: bool = False,
         **more: Any,
-    ) -> ShellResult:  # fmt: skip
+    ) -> ShellResult:
         output, self._output = self._output, self._new_output()
-        more |= {"cwd": self.cwd, "shell_ended": shell_ended, "restarted": self._replaced or shell_ended}
+        more |= {
+            "cwd": self.cwd,
+            "shell_ended": shell_ended,
+            "restarted": self._replaced or shell_ended,
+        }
         self._replaced = False
         return turn.record.result(ShellResult, output, cause, status, time.monotonic() - turn.begun, body, **more)
 

@@ -69,10 +69,18 @@ class Pool:
         whole("size", size, 0, MOST_WAITING)
         seconds("idle", idle, optional=False)
         first = Session(workspace, **options)  # raises for wrong options now, not at the first claim
-        self.host, self._policy = first.host, first.policy
+        self.host = first.host
+        self._policy = first.policy
         self.options = replace(first.options, workspace=os.path.realpath(workspace))
-        self.size, self.idle = size if memory is None else min(size, _bytes(memory) // IDLE_COST), idle
-        self._live: Any = {"approve": options.get("approve"), "audit": options.get("audit"), "host": self.host}
+        self.size, self.idle = (
+            size if memory is None else min(size, _bytes(memory) // IDLE_COST),
+            idle,
+        )
+        self._live: Any = {
+            "approve": options.get("approve"),
+            "audit": options.get("audit"),
+            "host": self.host,
+        }
         self.loop: asyncio.AbstractEventLoop | None = None
         self._ready: deque[Sandbox] = deque()
         self._used: deque[Sandbox] = deque()
@@ -151,7 +159,10 @@ class Pool:
         known(options, ClaimOptions.__annotations__.keys(), "Pool.session")
         self._check_open()
         given: Any = options
-        live = {**self._live, **{name: given[name] for name in ("approve", "audit") if name in given}}
+        live = {
+            **self._live,
+            **{name: given[name] for name in ("approve", "audit") if name in given},
+        }
         own = replace(self.options, **{name: given[name] for name in ("policy", "env") if name in given})
         if options:
             Session.of(own, **live)  # raises for wrong options before a sandbox is taken
@@ -283,7 +294,10 @@ def _bytes(memory: int | str) -> int:
 
 async def _is_usable(sandbox: Sandbox) -> bool:
     """Whether it answers, and its workspace is still the directory at that path."""
-    with contextlib.suppress(SandboxLost, WorkspaceError), anyio.move_on_after(stretched(CHECK_SECONDS)):
+    with (
+        contextlib.suppress(SandboxLost, WorkspaceError),
+        anyio.move_on_after(stretched(CHECK_SECONDS)),
+    ):
         sandbox.workspace.check_path_unchanged()
         await sandbox.link.ping()
         return True

@@ -23,7 +23,14 @@ from belljar.session.output import Output as Output
 from belljar.session.output import Stream as Stream
 
 Cause = Literal[
-    "exited", "signalled", "timeout", "interrupted", "output_limit", "out_of_memory", "killed", "sandbox_lost"
+    "exited",
+    "signalled",
+    "timeout",
+    "interrupted",
+    "output_limit",
+    "out_of_memory",
+    "killed",
+    "sandbox_lost",
 ]
 Status = Literal["running", "completed", "failed", "killed"]
 """Of a background shell."""
@@ -228,8 +235,25 @@ class Result:
 
 
 SHOWN = (
-    "cause", "exit_code", "signal", "stdout", "stderr", "output", "truncated", "bytes_produced", "bytes_kept",
-    "duration", "cpu_time", "peak_memory", "survivors_killed", "started", "ended", "oom_kills", "runs_later", "hints",
-    "network", "listening",
-)  # fmt: skip
+    "cause",
+    "exit_code",
+    "signal",
+    "stdout",
+    "stderr",
+    "output",
+    "truncated",
+    "bytes_produced",
+    "bytes_kept",
+    "duration",
+    "cpu_time",
+    "peak_memory",
+    "survivors_killed",
+    "started",
+    "ended",
+    "oom_kills",
+    "runs_later",
+    "hints",
+    "network",
+    "listening",
+)
 """What `Result.as_dict` has, beside the verdict."""

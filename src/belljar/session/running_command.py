@@ -37,11 +37,19 @@ LAST_WORDS = 3.0  # how long to wait for the end of a cancelled command
 
 class RunningCommand:
     def __init__(
-        self, inside: Inside, process: RemoteProcess, record: CommandRecord, options: Options, cap: int
+        self,
+        inside: Inside,
+        process: RemoteProcess,
+        record: CommandRecord,
+        options: Options,
+        cap: int,
     ) -> None:
         """`cap`: how many bytes of each stream are kept."""
-        self._inside, self.process, self.record = inside, process, record
-        self.grace, self._timeout = options.get("grace", GRACE), options.get("timeout")
+        self._inside = inside
+        self.process = process
+        self.record = record
+        self.grace = options.get("grace", GRACE)
+        self._timeout = options.get("timeout")
         self._limit = options.get("output_limit")
         # The first `limit` bytes must all fit the head.
         self.output = captures(max(cap, 2 * (self._limit or 0)))
@@ -64,7 +72,11 @@ class RunningCommand:
             if not self.process.over:
                 await see_through(self._cancel())
         finally:
-            self.record.end(_unfinished(self.process.error or error), None, time.time() - self.record.started)
+            self.record.end(
+                _unfinished(self.process.error or error),
+                None,
+                time.time() - self.record.started,
+            )
         if isinstance(self.process.error, CommandNotFound):
             self._name_image(self.process.error)
 
@@ -213,7 +225,9 @@ def _encoded(piece: InputPiece) -> bytes:
     return piece.encode() if isinstance(piece, str) else bytes(piece)
 
 
-async def _pieces(first: AsyncIterable[InputPiece] | Iterator[InputPiece]) -> AsyncIterator[InputPiece]:
+async def _pieces(
+    first: AsyncIterable[InputPiece] | Iterator[InputPiece],
+) -> AsyncIterator[InputPiece]:
     """An ordinary iterator, such as an open file, may wait, so a thread does that."""
     if isinstance(first, AsyncIterable):
         async for piece in first:

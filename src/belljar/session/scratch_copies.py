@@ -41,7 +41,10 @@ async def _pack(files: Files, root: str, target: Path) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with closing(await to_thread.run_sync(os.open, target, flags, 0o600)) as descriptor:
         try:
-            await files.pack(root, up_to(MOST, f"{root} holds more than {MOST} bytes", partial(write_all, descriptor)))
+            await files.pack(
+                root,
+                up_to(MOST, f"{root} holds more than {MOST} bytes", partial(write_all, descriptor)),
+            )
         except BaseException:
             os.unlink(target)
             raise

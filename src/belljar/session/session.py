@@ -108,7 +108,13 @@ class Session:
         return session
 
     def _set_up(
-        self, options: SandboxOptions, approve: Approver | None, audit: Audit | None, host: Host, *, runs: bool = False
+        self,
+        options: SandboxOptions,
+        approve: Approver | None,
+        audit: Audit | None,
+        host: Host,
+        *,
+        runs: bool = False,
     ) -> None:
         callable_or_none("approve", approve)
         options = enforcement.bound(options, runs=runs)
@@ -211,7 +217,11 @@ class Session:
         """
         known(options, AttachOptions.__annotations__.keys(), "Session.attach")
         host = hosts.chosen(options.get("host"), options.get("engine"))
-        live: Any = {"approve": options.get("approve"), "audit": options.get("audit"), "host": host}
+        live: Any = {
+            "approve": options.get("approve"),
+            "audit": options.get("audit"),
+            "host": host,
+        }
         given: Any = options
         own = {name: given[name] for name in ("policy", "env") if name in given}
         cls.of(SandboxOptions(**own), **live, runs=True)  # raises for wrong options, before anything is entered
@@ -278,7 +288,10 @@ class Session:
         if self.sandbox.link.lost is not None:
             self._ledger.close("sandbox_lost")
         else:
-            with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_REFRESH_SECONDS)):
+            with (
+                contextlib.suppress(BelljarError),
+                anyio.move_on_after(stretched(LAST_REFRESH_SECONDS)),
+            ):
                 await self.refresh()
 
     def extend(self, lease: float) -> None:
@@ -417,7 +430,12 @@ class Session:
                     await run.over()
 
     async def admit(
-        self, command: Command, *, policy: Policy | None = None, question: str | None = None, **options: Unpack[Options]
+        self,
+        command: Command,
+        *,
+        policy: Policy | None = None,
+        question: str | None = None,
+        **options: Unpack[Options],
     ) -> Request:
         """Judge a command, and ask the approver if needed. The request may run, once or more, in this session.
 
@@ -541,7 +559,11 @@ class Session:
         return await self.staged.changes(ignored=ignored)
 
     async def diff(
-        self, paths: Iterable[str] | None = None, *, against: Session | None = None, ignored: bool = False
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        against: Session | None = None,
+        ignored: bool = False,
     ) -> str:
         """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session.
 

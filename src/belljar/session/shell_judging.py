@@ -25,7 +25,8 @@ IN_THE_SHELL = frozenset({"source", ".", "eval", "trap"})
 
 class ShellJudge:
     def __init__(self, judge: Judge, inside: Inside) -> None:
-        self._judge, self._inside = judge, inside
+        self._judge = judge
+        self._inside = inside
         self._known: ShellState | None = None
         """What the policy concluded about the shell from the commands it judged."""
         self.unsure = False
@@ -34,7 +35,8 @@ class ShellJudge:
         self._verdicts: dict[str, tuple[ShellState, Policy, Verdict]] = {}
 
     def forget(self) -> None:
-        self._known, self.unsure = None, False
+        self._known = None
+        self.unsure = False
         self._verdicts.clear()
 
     def learn(self, verdict: Verdict) -> None:
@@ -70,7 +72,11 @@ class ShellJudge:
             cwd = reported.cwd if reported else WORKSPACE
             known = self._known or ShellState.fresh(cwd, self._inside.env)
             variables = reported.variables if reported else {}
-            self._merged = self._known, reported, replace(known, cwd=cwd, env=known.env | variables)
+            self._merged = (
+                self._known,
+                reported,
+                replace(known, cwd=cwd, env=known.env | variables),
+            )
         return self._merged[2]
 
     def _remembered(self, command: str, now: ShellState) -> Verdict | None:

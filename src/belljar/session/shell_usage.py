@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from belljar.link.remote_process import RemoteProcess
 
 STOPPED_SAMPLES = 8  # in a row; until then something may let the shell go on
-FIRST_SAMPLE, LAST_SAMPLE = 0.03, 0.5  # seconds between samples: short at first, for short commands
+FIRST_SAMPLE, LAST_SAMPLE = (
+    0.03,
+    0.5,
+)  # seconds between samples: short at first, for short commands
 
 
 class ShellUsage:
     def __init__(self, process: RemoteProcess, end_stopped: Callable[[], None]) -> None:
         """`end_stopped` is called once a signal has stopped the shell for good."""
-        self._process, self._end_stopped = process, end_stopped
+        self._process = process
+        self._end_stopped = end_stopped
         self._cpu_us = 0
         """Of all earlier calls."""
         self._peak = 0
@@ -39,7 +43,10 @@ class ShellUsage:
         self.stop()
         if state is None:
             return {"cpu_time": 0.0, "peak_memory": self._peak}
-        used, self._cpu_us = max(0, state.cpu_us - self._cpu_us), max(state.cpu_us, self._cpu_us)
+        used, self._cpu_us = (
+            max(0, state.cpu_us - self._cpu_us),
+            max(state.cpu_us, self._cpu_us),
+        )
         return {"cpu_time": used / 1e6, "peak_memory": max(self._peak, state.peak)}
 
     def ended(self, body: frames.EndedBody) -> dict[str, float | int]:

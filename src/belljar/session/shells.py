@@ -38,7 +38,8 @@ SAVED = "shells"
 
 class Shells:
     def __init__(self, commands: Commands) -> None:
-        self._commands, self._inside = commands, commands.inside
+        self._commands = commands
+        self._inside = commands.inside
         self._known: dict[str, Shell] = {}
         self._persistent: dict[str, PersistentShell] = {}
         self._saved: dict[str, SavedState] = {}
@@ -58,7 +59,12 @@ class Shells:
 
     def named(self, name: str) -> PersistentShell:
         """A persistent shell of its own; it starts with its first command."""
-        must(bool(SESSION_NAME.fullmatch(name)), "name", name, "made of letters, digits, dots and dashes")
+        must(
+            bool(SESSION_NAME.fullmatch(name)),
+            "name",
+            name,
+            "made of letters, digits, dots and dashes",
+        )
         return self._persistent_one(name)
 
     def _persistent_one(self, name: str) -> PersistentShell:

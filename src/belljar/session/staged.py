@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 class Staged:
     def __init__(self, inside: Inside, ledger: Ledger, shells: Shells, host: Host) -> None:
-        self._inside, self._ledger, self._shells, self._host = inside, ledger, shells, host
+        self._inside = inside
+        self._ledger = ledger
+        self._shells = shells
+        self._host = host
         self._mounted = ""
         """Which overlay the sandbox has, by its work directory: another process may exchange it."""
 
@@ -74,7 +77,11 @@ class Staged:
         return await to_thread.run_sync(lambda: etag(self._review.changes()))
 
     async def diff(
-        self, paths: Iterable[str] | None = None, *, against: Staged | None = None, ignored: bool = False
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        against: Staged | None = None,
+        ignored: bool = False,
     ) -> str:
         """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session."""
         await self.copy_out()

@@ -24,7 +24,10 @@ async def reset(files: Files, layers: Layers, changes: Sequence[Change], upper: 
     """Make these paths as they are on the host. `upper`: the directory that the sandbox's changes go to."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
     read_only = await _opened(files, flat, lambda path: layers.holder(path) or layers.lower)
-    await _remove(files, [c.path for c in flat if c.after is not None and (c.before is None or c.kind == "type")])
+    await _remove(
+        files,
+        [c.path for c in flat if c.after is not None and (c.before is None or c.kind == "type")],
+    )
     await _write(files, lambda: chain(read_only, _of_host(layers, flat)), upper)
 
 

@@ -32,7 +32,8 @@ LONGEST_NAME = 60
 class Standstill:
     def __init__(self, sandbox: Callable[[], Sandbox], shell_is_busy: Callable[[], bool]) -> None:
         """`shell_is_busy`: whether our persistent shell has a call under way, which it may not have read yet."""
-        self._sandbox, self._shell_is_busy = sandbox, shell_is_busy
+        self._sandbox = sandbox
+        self._shell_is_busy = shell_is_busy
         self._gate = anyio.Lock()
 
     async def passed(self) -> None:

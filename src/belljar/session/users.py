@@ -55,7 +55,13 @@ async def identity(user: str | int, own: tuple[str, int], files: Files) -> Ident
     name, _, uid, gid, _, home, _ = found
     groups = [line.split(":") for line in await _lines(files, "/etc/group")]
     member = [int(row[2]) for row in groups if len(row) == 4 and row[2].isdecimal() and name in row[3].split(",")]
-    return Identity(_id(uid), _id(gid), tuple(id for id in member if id <= ID_MAX)[:MOST_GROUPS], name, home or "/")
+    return Identity(
+        _id(uid),
+        _id(gid),
+        tuple(id for id in member if id <= ID_MAX)[:MOST_GROUPS],
+        name,
+        home or "/",
+    )
 
 
 async def _lines(files: Files, path: str) -> list[str]:

@@ -28,9 +28,11 @@ class Run:
     """
 
     def __init__(self, running: RunningCommand, take_over: Callable[[], Awaitable[Shell | None]]) -> None:
-        self._running, self._process = running, running.process
+        self._running = running
+        self._process = running.process
         self._take_over = take_over
-        self._process.on_output, self._process.on_started = self.take, self._announce
+        self._process.on_output = self.take
+        self._process.on_started = self._announce
         self._events: deque[tuple[int, Event]] = deque()
         self._merged_output: dict[int, bytearray] = {}
         """Output that came while too many events waited. An event per byte would cost too much memory."""

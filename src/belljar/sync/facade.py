@@ -18,7 +18,8 @@ class Facade(Generic[A]):
     """A blocking object: wraps one of the asynchronous API and the event loop that it lives in."""
 
     def __init__(self, loop: Loop, of: A) -> None:
-        self._loop, self._of = loop, of
+        self._loop = loop
+        self._of = of
 
 
 class Same(Generic[R]):

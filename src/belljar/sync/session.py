@@ -240,9 +240,14 @@ class Pool(Facade[pools.Pool]):
     """
 
     def __init__(
-        self, workspace: str | PathLike[str] = ".", *, size: int = 4, memory: int | str | None = None,
-        idle: float = 300.0, **options: Unpack[SessionOptions],
-    ) -> None:  # fmt: skip
+        self,
+        workspace: str | PathLike[str] = ".",
+        *,
+        size: int = 4,
+        memory: int | str | None = None,
+        idle: float = 300.0,
+        **options: Unpack[SessionOptions],
+    ) -> None:
         pool = pools.Pool(workspace, size=size, memory=memory, idle=idle, **options)
         super().__init__(Loop(pool.host), pool)
 

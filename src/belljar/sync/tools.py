@@ -22,9 +22,13 @@ class ToolRegistry(Facade[registry.ToolRegistry]):
     """
 
     def __init__(
-        self, box: Session | None = None, *, dry_run: bool = False,
-        config: Mapping[str, Mapping[str, Any]] | None = None, families: tuple[str, ...] = tuple(registry.FAMILIES),
-    ) -> None:  # fmt: skip
+        self,
+        box: Session | None = None,
+        *,
+        dry_run: bool = False,
+        config: Mapping[str, Mapping[str, Any]] | None = None,
+        families: tuple[str, ...] = tuple(registry.FAMILIES),
+    ) -> None:
         if box is not None and not isinstance(box, Session):
             raise UsageError("belljar.sync.ToolRegistry takes a belljar.sync.Session")
         self.box = box
