@@ -28,7 +28,7 @@ import belljar
 from belljar.engines import docker
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.spec import LABEL
-from belljar.sandbox.rundir import run_root
+from belljar.resources import run_root
 
 WORKERS = 4
 SETTLE = 20.0  # seconds for the engine to remove what has ended

@@ -26,7 +26,7 @@ import belljar
 from belljar import engines
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.spec import LABEL
-from belljar.sandbox.rundir import run_root
+from belljar.resources import run_root
 from belljar.session.result import Cause
 
 FULL = os.environ.get("BELLJAR_ABUSE") == "full"

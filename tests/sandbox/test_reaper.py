@@ -12,8 +12,9 @@ from anyio import to_thread
 
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.spec import LABEL
+from belljar.resources import run_root
 from belljar.sandbox.reaper import reap
-from belljar.sandbox.rundir import RunDir, new_session_id, run_root, write_session
+from belljar.sandbox.rundir import RunDir, new_session_id, write_session
 
 HOST = """
 import sys, anyio, belljar
