@@ -98,6 +98,13 @@ def _put(own: Folder, name: str, content: bytes) -> None:
         file.write(hashlib.sha256(content).digest() + content)
 
 
+def base_of(area: Began, path: str) -> bytes | None:
+    """The file as it was before the session changed it, if that is known."""
+    with suppress(OSError), Folder.at(area.path) as own:
+        return _base(own, path)
+    return None
+
+
 def _base(own: Folder, path: str) -> bytes | None:
     for name in (f"{_name(path)}.merged", _name(path)):
         with suppress(OSError):

@@ -20,7 +20,7 @@ from belljar.staged.change import Change, select, without_ignored
 from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import OPAQUE, copy_file, digest, make_whiteout, remove_tree
 from belljar.staged.layers import Layers, flattened
-from belljar.staged.merge import is_as_it_was, keep_bases
+from belljar.staged.merge import base_of, is_as_it_was, keep_bases
 from belljar.workspace.beneath import Folder, parents
 
 MOST_COUNTED = 1000  # changes whose lines are counted
@@ -145,6 +145,12 @@ class Review:
                 return diffs.with_hunks(sides, [found[number] for number in chosen])
             except IndexError:
                 raise UsageError(f"{path} has {len(found)} hunks") from None
+
+    def sides(self, path: str) -> dict[str, bytes | None]:
+        """A changed text file: before the session, on the host's side, in the session. None: not known."""
+        with self.area.layers() as layers:
+            sides = self._sides(layers, path)
+        return {"before": base_of(self.area, path), "yours": b"".join(sides.old), "theirs": b"".join(sides.new)}
 
     def hunks(self, path: str) -> list[str]:
         """The hunks of a text file, as text."""

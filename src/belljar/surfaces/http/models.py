@@ -170,6 +170,11 @@ class ApplyBody(Body):
     merge: bool = False
     runs_later: bool = False
     contents: dict[str, str] | None = None
+    hunks: dict[str, list[Annotated[int, Field(ge=0)]]] | None = None
+
+
+class SidesQuery(Query):
+    path: Text
 
 
 class PathsBody(Body):

@@ -74,8 +74,16 @@ async def list_changes(call: Call) -> Any:
     """What a session changed."""
     review = await _review(call)
     seen = await to_thread.run_sync(_seen, review)
-    body = {"items": [change.as_dict() for change in seen], "next": None}
+    listed = await to_thread.run_sync(lambda: review.listed(ignored=True))
+    body = {"items": [change.as_dict() for change in listed], "next": None}
     return JSONResponse(body, headers={"ETag": _etag(seen)})
+
+
+async def get_sides(call: Call) -> Any:
+    """A changed text file: before the session, on the host's side now, and in the session."""
+    review = await _review(call)
+    sides = await to_thread.run_sync(review.sides, call.query.path)
+    return {name: None if text is None else text.decode("utf-8", "replace") for name, text in sides.items()}
 
 
 async def get_diff(call: Call) -> Any:
@@ -106,13 +114,15 @@ async def apply(call: Call) -> Any:
         chosen = select([*seen], body.paths)
         held = [] if body.runs_later else [change.path for change in chosen if change.runs_later]
         kept = {change: seen[change] for change in chosen if change.path not in held}
+        contents = {path: text.encode() for path, text in (body.contents or {}).items()}
+        contents |= {path: review.with_hunks(path, chosen) for path, chosen in (body.hunks or {}).items()}
         if (body.force or body.merge) and kept:
             applied = review.apply(
-                [change.path for change in kept], force=body.force, merge=body.merge, runs_later=body.runs_later
-            )
+                [change.path for change in kept], force=body.force, merge=body.merge, runs_later=body.runs_later,
+                ignored=True, contents=contents,
+            )  # fmt: skip
             applied.held += held
             return applied
-        contents = {path: text.encode() for path, text in (body.contents or {}).items()}
         return review.apply_chosen(kept, contents, held)
 
     async with call.session.review:
@@ -201,6 +211,7 @@ _SESSION = "/v1/sessions/{sid}"
 ROUTES = [
     Route("GET", f"{_SESSION}/changes", list_changes, "read", answer=m.Items),
     Route("GET", f"{_SESSION}/diff", get_diff, "read", m.DiffQuery, media="text/x-diff"),
+    Route("GET", f"{_SESSION}/sides", get_sides, "read", m.SidesQuery),
     Route("POST", f"{_SESSION}/apply", apply, "approve", body=m.ApplyBody, answer=m.AppliedAnswer),
     Route("POST", f"{_SESSION}/discard", discard, "run", body=m.PathsBody, answer=m.PathsAnswer),
     Route("POST", f"{_SESSION}/undo", undo, "approve", body=m.NoBody, answer=m.PathsAnswer),

@@ -427,7 +427,7 @@ def test_a_failed_write_is_told_in_its_place_and_not_tried_again(
     open_page: Callable[..., Any], made_up: Any, watched: Any
 ) -> None:
     watched.expected = ("429",)
-    world, site = made_up(3, 2)
+    _, site = made_up(3, 2)
     page = live(open_page(site.url))
     asked = []
 

@@ -31,7 +31,8 @@ export function startChanges(id) {
     try {
       const { paths, hunks } = selection();
       if (!paths.length) return result("Nothing is selected");
-      const later = paths.filter((path) => document.querySelector(`tr[data-path="${CSS.escape(path)}"][data-later]`));
+      const covered = (path) => paths.some((chosen) => path === chosen || path.startsWith(`${chosen}/`));
+      const later = $$("tr[data-later]").map((row) => row.dataset.path).filter(covered);
       if (later.length && !extra.runs_later) {
         const parts = [h("p", {}, "Your machine runs them by itself, outside the sandbox:"), h("ul", { class: "names" }, ...later.map((path) => h("li", {}, shown(path))))];
         if (!(await question({ title: "These run on your machine later", parts, yes: "Apply them too" }))) return;
@@ -60,8 +61,9 @@ export function startChanges(id) {
 
   /** Both sides changed: what was there, what is there, what the session has. */
   async function conflict(body, error) {
-    const paths = error.problem.paths ?? [];
-    if (!paths.length) {
+    const why = error.problem.paths ?? {};
+    const paths = Array.isArray(why) ? why : Object.keys(why);
+    if (!paths.length || Object.values(why).includes("changed since it was shown")) {
       await renew();
       throw error;
     }

@@ -42,19 +42,12 @@ function load(url) {
   });
 }
 
-let renewing = null;
-let again = false;
+let turn = Promise.resolve();
 
-/** Asks for this page again, and replaces the parts that differ. Focus and marks stay where they are. */
-export async function renew(url = location.href) {
-  if (renewing) return void (again = true);
-  renewing = load(url).then(replaceParts).catch(() => null);
-  await renewing;
-  renewing = null;
-  if (again) {
-    again = false;
-    setTimeout(renew, 1000);
-  }
+/** Asks for this page again, and replaces the parts that differ, one time after the other. Focus and marks stay. */
+export function renew(url = location.href) {
+  turn = turn.then(() => load(url)).then(replaceParts).catch(() => null);
+  return turn;
 }
 
 function replaceParts(fresh) {
