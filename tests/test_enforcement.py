@@ -10,7 +10,7 @@ import pytest
 
 import belljar
 from belljar import Allow, Host, Limits, Policy, Pool, Session, ToolRegistry, enforcement
-from belljar.audit.writer import Audit
+from belljar.audit.writer import Audit, NoAudit
 from belljar.errors import UsageError
 from belljar.options import FIELDS, SandboxOptions
 
@@ -132,6 +132,10 @@ def test_the_trail_and_its_place_can_be_enforced(
         Session(host=host)
     monkeypatch.delenv("BELLJAR_AUDIT")
     assert Session(host=host).audit.required
+    assert Session(host=Host(run=tmp_path / "run", state=state / "tenants" / "a")).audit.required
+    for own, said in ((NoAudit(state), "audit must be required"), (Audit(tmp_path / "own", required=True), "below it")):
+        with pytest.raises(UsageError, match=said):
+            Session(host=Host(run=tmp_path / "run", state=state, audit=own))
     with pytest.raises(UsageError, match="the trail is the host's"):
         Session(host=host, audit=Audit(tmp_path / "own"))
 

@@ -8,7 +8,7 @@ talk to an engine directly: those need no Belljar to start a container.
     policy, network, changes …         exactly this (image, engine, runtime: one of these)
     root, debug, allow_home, yes       false: refused
     mounts, cache                      directories that may be mounted (or what is below them); names of caches
-    audit, state                       how the trail is kept ("on" or "required"), and where
+    audit, state                       how the trail is kept ("on" or "required"), and where (or below)
 
 Where nothing is given, the enforced value is the default. Whatever is given otherwise is refused, never changed; only a
 command's timeout is cut to the ceiling.
@@ -282,6 +282,6 @@ def refuse_own_trail() -> None:
 def state(given: Path) -> Path:
     """The state directory, where `given` would be used."""
     now = table().get("state")
-    if now is not None and os.path.realpath(given) != os.path.realpath(now[0]):
-        raise UsageError(f"the state directory must be {now[0]}, not {given}, on this machine ({_SOURCE})")
+    if now is not None and not _is_below(str(given), now):
+        raise UsageError(f"the state directory must be {now[0]}, or below it, not {given}, on this machine ({_SOURCE})")
     return given

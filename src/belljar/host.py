@@ -129,6 +129,8 @@ class Host:
     @property
     def audit(self) -> Audit:
         if self._audit is not None:
+            enforcement.trail(self._audit.mode)
+            enforcement.state(self._audit.where)
             return self._audit
         from belljar.audit import writer as audits
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pwd
 import signal
 import stat
 import subprocess
@@ -52,6 +53,15 @@ def test_records_are_numbered_chained_and_verified(where: Path) -> None:
     report = reader.verify(where)
     assert report.ok
     assert (report.records, report.seq, report.hash) == (5, 5, records[-1]["hash"])
+
+
+def test_each_record_names_who_runs_belljar(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(where, 1)
+    mine = json.loads(file_lines(where)[0])
+    assert (mine["uid"], mine["user"]) == (os.getuid(), pwd.getpwuid(os.getuid()).pw_name)
+    monkeypatch.setattr(os, "getuid", lambda: 987_654)  # an account that nobody has
+    fill(where, 1)
+    assert (json.loads(file_lines(where)[-1])["uid"], json.loads(file_lines(where)[-1])["user"]) == (987_654, "")
 
 
 def test_only_the_owner_can_read_the_trail(where: Path) -> None:

@@ -164,6 +164,11 @@ class Audit:
         self._warned = False
         _live.add(self)
 
+    @property
+    def mode(self) -> str:
+        """As BELLJAR_AUDIT says it."""
+        return "required" if self.required else "on"
+
     def record(self, kind: str, **fields: Any) -> None:
         """Write one line. If that fails: AuditError if a trail is required, else one warning."""
         log.log_record(kind, fields)
@@ -390,6 +395,8 @@ MODES = ("on", "off", "required")
 
 class NoAudit(Audit):
     """For BELLJAR_AUDIT=off: writes nothing."""
+
+    mode = "off"
 
     def note(self, kind: str, **fields: Any) -> None:
         log.log_record(kind, fields)

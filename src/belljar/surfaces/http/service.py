@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from anyio import to_thread
 
+from belljar import enforcement
 from belljar.errors import BelljarError
 from belljar.host import Host
 from belljar.sandbox import rundir
@@ -114,7 +115,7 @@ class Service:
 
     def trail(self, tenant: str) -> TenantAudit:
         if tenant not in self._trails:
-            required = (os.environ.get("BELLJAR_AUDIT") or "").lower() == "required"
+            required = enforcement.trail(os.environ.get("BELLJAR_AUDIT", "").lower()) == "required"
             trail = TenantAudit(self.tenant_directory(tenant) / "audit", tenant, required=required)
             trail.when_recorded = lambda kind, fields: self._recorded(tenant, kind, fields)
             self._trails[tenant] = trail
