@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from belljar.audit.writer import GENESIS, HEAD, HEAD_LOST, NAME, Head, rotated_files, unseal
 
+_USUAL = 1024  # bytes of a record
 _ALTERED = "the line is not as it was written: its hash does not fit"
 Fault = Literal["edited", "missing", "reordered", "truncated"]
 
@@ -71,6 +72,19 @@ def lines_of(*paths: Path) -> Iterator[Line]:
 
 def records(where: Path) -> Iterator[dict[str, Any]]:
     return (line.record for line in lines(where) if line.record is not None)
+
+
+def newest(where: Path, most: int) -> list[dict[str, Any]]:
+    """The last records, oldest first, read from the end of the current file."""
+    path = where / NAME
+    if not path.exists():
+        return []
+    with open(path, "rb") as trail:
+        size = trail.seek(0, 2)
+        trail.seek(max(0, size - most * _USUAL))
+        raw = trail.read().split(b"\n")
+    found = (unseal(line) for line in raw[:-1])
+    return [record for record in found if record is not None][-most:]
 
 
 def unfinished(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -77,6 +77,23 @@ def test_events_can_bring_output(server: Serving, session: str) -> None:
     assert text == "one\ntwo\n"
 
 
+def test_events_bring_the_records_of_the_trail(server: Serving, session: str) -> None:
+    follower = _follow(server, "audit")
+    first = next(follower)
+    assert (first["event"], first["data"]["kind"]) == ("audit", "snapshot")
+    assert len(first["data"]["items"]) <= 20
+    found = server.run(session, "echo audited")
+    told = []
+    for event in follower:
+        if event["event"] == "audit":
+            told.append(event["data"]["item"])
+            if told[-1]["kind"] == "end" and told[-1]["run"] == found["id"]:
+                break
+    assert [record["seq"] for record in told] == list(range(told[0]["seq"], told[-1]["seq"] + 1))
+    stored = server.client.get("/v1/audit", params={"after": told[0]["seq"] - 1, "limit": 200}).json()["items"]
+    assert told == stored[: len(told)]
+
+
 def test_a_wrong_topic_is_refused(server: Serving) -> None:
     for topics in ("nothing", "output:x", "", "output:bj-000000000000/c"):
         assert server.client.get(f"/v1/events?topics={topics}").status_code in (400, 404)

@@ -24,6 +24,7 @@ from belljar.surfaces.http import calls, files, observing, openapi, ports, revie
 from belljar.surfaces.http.calls import Route
 from belljar.surfaces.http.dashboard import routes as pages
 from belljar.surfaces.http.problems import Problem
+from belljar.surfaces.http.replicas import FORWARDED
 from belljar.surfaces.http.routes import COOKIE, SECURE_COOKIE
 
 if TYPE_CHECKING:
@@ -137,9 +138,11 @@ class Gate:
 
     async def _admit(self, request: Any) -> None:
         path = request.url.path
-        if path not in OPEN:
-            self._check_host(request)
-        self._check_origin(request)
+        vouched = request.headers.get(FORWARDED)
+        if vouched is None or not self._app.state.service.replicas.vouches(vouched):
+            if path not in OPEN:
+                self._check_host(request)
+            self._check_origin(request)
         if _is_api(path):
             request.state.key = await self._key(request)
 

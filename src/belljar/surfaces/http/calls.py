@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from belljar.errors import BelljarError
 from belljar.surfaces.http import audit, storage
 from belljar.surfaces.http.models import Body, NoQuery, Query
-from belljar.surfaces.http.problems import Problem, problem_of
+from belljar.surfaces.http.problems import Elsewhere, Problem, problem_of
 
 if TYPE_CHECKING:
     from belljar.surfaces.http.commands import Command
@@ -144,7 +144,10 @@ async def serve(route: Route, request: Request) -> Response:
     call = Call(request, route, service, key)
     if route.scope:
         call.needs(route.scope)
-    await _find(call)
+    try:
+        await _find(call)
+    except Elsewhere as elsewhere:
+        return await service.replicas.passed(request, elsewhere.owner)
     call.query = _query(route, request)
     if route.body is not None:
         call.body = await _json(route.body, request)
@@ -301,6 +304,10 @@ async def _claimed(call: Call, id: str) -> Response:
         return response
     try:
         response = await _handled(call)
+    except storage.IntegrityError:
+        if await call.service.store.get(storage.answers, id) is None:
+            raise
+        return await _claimed(call, id)  # another server was faster
     except BaseException:
         if claim.is_written:
             await call.service.store.delete(storage.answers, id)

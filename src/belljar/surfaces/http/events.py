@@ -76,14 +76,24 @@ class Events:
     def remove(self, topic: str, id: str, tenant: str, path: str) -> None:
         self._publish(topic, "remove", id, None, tenant, path)
 
+    def repeat(self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str) -> None:
+        """What happened at another server."""
+        self._keep(self._change(topic, kind, id, item, tenant, path))
+
     def _publish(self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str) -> None:
+        change = self._change(topic, kind, id, item, tenant, path)
+        self._keep(change)
+        for listener in self.listeners:
+            listener(change)
+
+    def _change(self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str) -> Change:
         self._number += 1
-        change = Change(self._number, topic, kind, id, item, tenant, path)
+        return Change(self._number, topic, kind, id, item, tenant, path)
+
+    def _keep(self, change: Change) -> None:
         self._past.append(change)
         for follower in self._followers:
             follower.take(change)
-        for listener in self.listeners:
-            listener(change)
 
     @property
     def now(self) -> str:

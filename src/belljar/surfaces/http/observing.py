@@ -139,7 +139,9 @@ async def _snapshot(call: Call, topic: str) -> list[dict[str, Any]]:
     if topic == "approvals":
         return await service.approvals_for(key)
     if topic == "audit":
-        return await to_thread.run_sync(lambda: _records(call)[-SHOWN_RECORDS:])
+        trail = service.trail(key.tenant)
+        await to_thread.run_sync(trail.flush)
+        return await to_thread.run_sync(reader.newest, trail.where, SHOWN_RECORDS)
     return [
         command.as_item()
         for session in service.living

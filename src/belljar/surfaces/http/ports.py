@@ -22,7 +22,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from belljar.errors import BelljarError
 from belljar.surfaces.http import models as m
 from belljar.surfaces.http.calls import Call, Route, body_of
-from belljar.surfaces.http.problems import Problem, problem_of
+from belljar.surfaces.http.problems import Elsewhere, Problem, problem_of
+from belljar.surfaces.http.replicas import FORWARDED
 
 if TYPE_CHECKING:
     from belljar.surfaces.http.commands import Command
@@ -51,13 +52,21 @@ async def by_key(request: Request) -> Response:
     service, key = request.app.state.service, request.state.key
     if not key.may("run"):
         raise Problem("forbidden", "this key has no scope run", scope="run")
-    session = await service.live_for(key, request.path_params["sid"])
+    try:
+        session = await service.live_for(key, request.path_params["sid"])
+    except Elsewhere as elsewhere:
+        answer: Response = await service.replicas.passed(request, elsewhere.owner)
+        return answer
     return await _passed(request, session, _port(request.path_params["port"]))
 
 
 async def by_link(request: Request) -> Response:
     """`/p/{token}/{path}`, without a key."""
-    session, port = await linked(request.app.state.service, request.path_params["token"])
+    try:
+        session, port = await linked(request.app.state.service, request.path_params["token"])
+    except Elsewhere as elsewhere:
+        answer: Response = await request.app.state.service.replicas.passed(request, elsewhere.owner)
+        return answer
     return await _passed(request, session, port)
 
 
@@ -65,6 +74,8 @@ async def linked(service: Service, token: str) -> tuple[LiveSession, int]:
     found = await service.links.find(token)
     session = service.live(found[0]) if found is not None else None
     key = service.keys.get(found[2]) if found is not None else None
+    if found is not None and session is None and (owner := await service.owner_elsewhere(found[0])):
+        raise Elsewhere(owner)
     if found is None or session is None or session.is_over or key is None or key.is_over:
         raise Problem("not_found", "there is no such link")
     return session, found[1]
@@ -175,6 +186,9 @@ async def socket_by_key(socket: WebSocket) -> None:
             raise Problem("forbidden", "this key has no scope run", scope="run")
         session = await service.live_for(key, socket.path_params["sid"])
         base = await _base(session, _port(socket.path_params["port"]))
+    except Elsewhere as elsewhere:
+        await _elsewhere(socket, elsewhere.owner)
+        return
     except Problem as problem:
         await refuse(socket, problem)
         return
@@ -185,6 +199,9 @@ async def socket_by_link(socket: WebSocket) -> None:
     try:
         session, port = await linked(socket.app.state.service, socket.path_params["token"])
         base = await _base(session, port)
+    except Elsewhere as elsewhere:
+        await _elsewhere(socket, elsewhere.owner)
+        return
     except Problem as problem:
         await refuse(socket, problem)
         return
@@ -192,16 +209,33 @@ async def socket_by_link(socket: WebSocket) -> None:
 
 
 async def _bridge(socket: WebSocket, base: str, parts: int) -> None:
-    import websockets
-
     path = socket.scope["raw_path"].decode("latin-1").split("/", parts)[-1].split("?")[0]
     query = socket.scope["query_string"].decode("latin-1")
-    url = f"{base.replace('http', 'ws', 1)}/{path}{'?' + query if query else ''}"
+    await _joined(socket, f"{base.replace('http', 'ws', 1)}/{path}{'?' + query if query else ''}", [])
+
+
+async def _elsewhere(socket: WebSocket, owner: str) -> None:
+    """The WebSocket of the server that has the session."""
+    replicas, query = socket.app.state.service.replicas, socket.scope["query_string"].decode("latin-1")
+    path = socket.scope["raw_path"].decode("latin-1").split("?")[0]
+    sent = [(name, value) for name, value in socket.headers.items() if name in ("authorization", "cookie")]
+    try:
+        url = replicas.socket_url(owner, f"{path}{'?' + query if query else ''}")
+    except Problem as problem:
+        await refuse(socket, problem)
+        return
+    await _joined(socket, url, [*sent, (FORWARDED, replicas.secret)])
+
+
+async def _joined(socket: WebSocket, url: str, headers: list[tuple[str, str]]) -> None:
+    import websockets
+
     wanted = socket.scope.get("subprotocols") or None
     try:
         inside = await websockets.connect(
-            url, subprotocols=wanted, max_size=None, open_timeout=CONNECT_SECONDS, proxy=None, compression=None
-        )
+            url, subprotocols=wanted, max_size=None, open_timeout=CONNECT_SECONDS, proxy=None, compression=None,
+            additional_headers=headers,
+        )  # fmt: skip
     except (OSError, websockets.WebSocketException, TimeoutError):
         await refuse(socket, Problem("port_closed", "nothing answers a WebSocket there"))
         return
@@ -257,6 +291,9 @@ async def attach(socket: WebSocket) -> None:
         from belljar.surfaces.http.streams import Open
 
         place = Open(service, key, command).take()
+    except Elsewhere as elsewhere:
+        await _elsewhere(socket, elsewhere.owner)
+        return
     except Problem as problem:
         await refuse(socket, problem)
         return

@@ -62,6 +62,14 @@ class Problem(Exception):
         return {**self.fields, **told}
 
 
+class Elsewhere(Exception):
+    """Another server has the session: its answer is the answer."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner)
+        self.owner = owner
+
+
 def hide(path: str, name: str) -> None:
     """Let `name` stand for a directory of this machine in every detail."""
     _hidden[path] = name

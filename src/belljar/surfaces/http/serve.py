@@ -24,6 +24,7 @@ from belljar.limits import parse_size
 BOOTSTRAP = "BELLJAR_BOOTSTRAP_KEY"
 _KEY = re.compile(r"bj_[A-Za-z0-9_-]{32,}\Z")
 STOP_SECONDS = 5
+NOTICE_SECONDS = 1.0  # how long `/readyz` says that we stop before connections are refused
 SMALLEST_KEPT = 64 << 10
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -132,7 +133,7 @@ async def _serve(
     kept = _size(args.output_kept)
     url, hosts, origins = _names(args, listener)
     service = Service(state, database=args.database, output_kept=kept)
-    first = await service.open(bootstrap)
+    first = await service.open(bootstrap, url)
     app = application.make(service, hosts=hosts, origins=origins, secure=bool(args.tls_cert or args.behind_proxy))
     app.state.url = args.public_url or url
     servers = [(_server(args, app), listener)]
@@ -186,12 +187,16 @@ async def _connected(url: str) -> None:
 
 
 def _stop_on_signals(service: Any, servers: list[Any]) -> None:
+    loop = asyncio.get_running_loop()
+
     def stop() -> None:
         service.stop()
+        loop.call_later(NOTICE_SECONDS, leave)
+
+    def leave() -> None:
         for server in servers:
             server.should_exit = True
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
 

@@ -35,6 +35,7 @@ import sqlalchemy as sa
 from anyio import to_thread
 
 from belljar import enforcement
+from belljar.audit import reader
 from belljar.errors import BelljarError
 from belljar.host import Host
 from belljar.sandbox import rundir
@@ -48,7 +49,8 @@ from belljar.surfaces.http.keys import Key, Keys
 from belljar.surfaces.http.links import Links
 from belljar.surfaces.http.log import KEPT
 from belljar.surfaces.http.metrics import Metrics
-from belljar.surfaces.http.problems import Problem, hide
+from belljar.surfaces.http.problems import Elsewhere, Problem, hide
+from belljar.surfaces.http.replicas import BEAT_SECONDS, Replicas
 from belljar.surfaces.http.sessions import LIVING, LiveSession
 from belljar.surfaces.http.storage import Row, Store
 
@@ -60,6 +62,7 @@ TICK_SECONDS = 0.5
 SWEEP_SECONDS = 30.0
 SHOWN_AFTER_END = 3600.0  # how long an ended session is shown
 ANSWERS_KEPT = 24 * 3600.0
+NEWEST_RECORDS = 200  # that are looked through for new ones
 RECENT = 256  # ended commands that stay in memory, for readers that come right after the end
 
 
@@ -89,6 +92,7 @@ class Service:
         self.metrics = Metrics()
         self.approvals = Approvals(self)
         self.links = Links(self.store)
+        self.replicas = Replicas(self.id, self.store, self.events)
         self.recently = Recently()
         self.database_id = ""
         self.status = "starting"
@@ -100,6 +104,10 @@ class Service:
         self._trails: dict[str, TenantAudit] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._admission = asyncio.Lock()
+        self._unread: set[str] = set()
+        """Tenants with new records in their trails."""
+        self._told: dict[str, int] = {}
+        """Of each trail, the last record that followers were told of."""
 
     # Places. Nothing of a tenant is above its own directory.
 
@@ -122,6 +130,7 @@ class Service:
         return self._trails[tenant]
 
     def _recorded(self, tenant: str, kind: str, fields: dict[str, Any]) -> None:
+        self._unread.add(tenant)
         if kind == "verdict" and fields["verdict"].decision == "deny":
             self.metrics.denied.inc()
 
@@ -134,16 +143,19 @@ class Service:
 
     # Life.
 
-    async def open(self, bootstrap: str | None = None) -> str | None:
-        """Open the database and take over the sessions; the first key, if one was made."""
+    async def open(self, bootstrap: str | None = None, url: str = "") -> str | None:
+        """Open the database and take over the sessions; the first key, if one was made. `url`: for other servers."""
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         hide(str(self.state), "…")
         await self.store.open()
         await self.keys.load()
         first = await self.keys.first(bootstrap)
         self.database_id = await self._database_id()
+        await self.replicas.open(url)
         await self._adopt_all()
         self._begin(TICK_SECONDS, self._tick)
+        if self.store.is_shared:
+            self._begin(BEAT_SECONDS, self._beat)
         self._begin(SWEEP_SECONDS, self._sweep)
         self.status = "ready"
         return first
@@ -184,6 +196,7 @@ class Service:
             session.leave()
         for trail in self._trails.values():
             await to_thread.run_sync(trail.close)
+        await self.replicas.close()
         await self.store.close()
 
     def _begin(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -203,22 +216,69 @@ class Service:
         """An error that is no client's fault, for the operator."""
         _log.error("unexpected: %s", "".join(traceback.format_exception(error)))
 
+    async def _read_on(self, tenant: str) -> None:
+        """Tell followers of the trail's new records, as they are stored."""
+        self._unread.discard(tenant)
+        trail = self.trail(tenant)
+
+        def fresh() -> list[dict[str, Any]]:
+            trail.flush()
+            records = reader.newest(trail.where, NEWEST_RECORDS)
+            return [record for record in records if record["seq"] > self._told.get(tenant, 0)]
+
+        for record in await to_thread.run_sync(fresh):
+            self._told[tenant] = record["seq"]
+            self.events.put("audit", record, tenant, "/", str(record["seq"]))
+
     # Adoption.
 
     async def _adopt_all(self) -> None:
-        table = storage.sessions
-        rows = await self.store.all(sa.select(table).where(table.c.state.in_(LIVING)))
-        for row in rows:
+        rows = await self._living_rows()
+        mine = [row for row in rows if await self._take(row)]
+        for row in mine:
             self._live[row["id"]] = LiveSession(self, dict(row["data"]))
-        await self._remove_orphans()
-        await asyncio.gather(*(session.adopt() for session in list(self._live.values())))
+        await self._remove_orphans({row["id"] for row in rows})
+        await asyncio.gather(*(self._live[row["id"]].adopt() for row in mine))
         await self._close_trails()
 
-    async def _remove_orphans(self) -> None:
+    async def _living_rows(self) -> list[Row]:
+        table = storage.sessions
+        return await self.store.all(sa.select(table).where(table.c.state.in_(LIVING)))
+
+    async def _take(self, row: Row) -> bool:
+        """Whether this server has the session from now on: nobody else has it, and its sandbox is within reach."""
+        if self.replicas.lives(row["owner"]):
+            return False
+        if self.store.is_shared and row["state"] in ("ready", "paused") and not self._reaches(row):
+            return False
+        return await self.replicas.claim(row["id"], row["owner"])
+
+    def _reaches(self, row: Row) -> bool:
+        return bool((self.host_of(row["tenant"]).run_root / row["id"]).exists())
+
+    async def _beat(self) -> None:
+        """Tell the other servers that we live, and take over the sessions of those that do not."""
+        if not await self.replicas.beat():
+            await self._let_go()
+        await self.keys.load()
+        for row in await self._living_rows():
+            if row["id"] not in self._live and row["owner"] != self.id and await self._take(row):
+                session = self._live[row["id"]] = LiveSession(self, dict(row["data"]))
+                await session.adopt()
+
+    async def _let_go(self) -> None:
+        """We were silent for too long: leave the sessions that others have taken."""
+        owners = {row["id"]: row["owner"] for row in await self._living_rows()}
+        for session in self.living:
+            if owners.get(session.id, self.id) != self.id:
+                session.leave()
+                self._live.pop(session.id, None)
+
+    async def _remove_orphans(self, living: set[str]) -> None:
         """Sandboxes of this service that no row names."""
         host = self.host_of("default")
         for facts in await to_thread.run_sync(kept.facts, host):
-            if facts["metadata"].get("service") == self.database_id and facts["id"] not in self._live:
+            if facts["metadata"].get("service") == self.database_id and facts["id"] not in living:
                 await self.remove_sandbox("default", facts["id"])
 
     async def _close_trails(self) -> None:
@@ -230,6 +290,8 @@ class Service:
             starts, ends = await to_thread.run_sync(audit.runs, trail.where)
             for run in starts.keys() - ends - alive:
                 row = await self.store.get(storage.commands, run)
+                if row is not None and row["state"] != "ended":
+                    continue  # another server has it
                 result = (row["data"]["command"]["result"] if row is not None else None) or {}
                 trail.note(
                     "end", session=starts[run].get("session"), run=run, digest=starts[run].get("digest"),
@@ -254,6 +316,8 @@ class Service:
     # Every moment.
 
     async def _tick(self) -> None:
+        for tenant in list(self._unread):
+            await self._read_on(tenant)
         for session in list(self._live.values()):
             try:
                 await session.tick()
@@ -276,6 +340,7 @@ class Service:
         )
         await self.approvals.expire()
         await self.keys.note_use()
+        await self.replicas.forget_dead()
 
     async def _forget(self, id: str) -> None:
         self._live.pop(id, None)
@@ -290,6 +355,11 @@ class Service:
 
     def live(self, id: str) -> LiveSession | None:
         return self._live.get(id)
+
+    async def owner_elsewhere(self, id: str) -> str:
+        """The server that has a living session, if it is another one."""
+        row = await self.store.get(storage.sessions, id) if self.store.is_shared else None
+        return str(row["owner"]) if row is not None and row["state"] in LIVING and row["owner"] != self.id else ""
 
     def own(self, session: LiveSession) -> None:
         self._live[session.id] = session
@@ -319,6 +389,8 @@ class Service:
             session = LiveSession(self, dict(row["data"]))
             if session.is_over:
                 self._live[id] = session
+            elif self.store.is_shared:
+                raise Elsewhere(row["owner"])
         if not key.sees(session.tenant, session.path):
             raise Problem("session_not_found", "there is no such session")
         return session

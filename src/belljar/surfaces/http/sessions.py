@@ -126,7 +126,7 @@ class LiveSession:
         limits = self.data["limits"]
         return {
             "id": self.id, "tenant": self.tenant, "path": self.path, "state": self.state,
-            "owner": self._service.id, "created": self.data["created"], "ended": self.data["ended"] or 0.0,
+            "created": self.data["created"], "ended": self.data["ended"] or 0.0,
             "memory": limits["memory"] or 0, "cpus": limits["cpus"] or 0, "disk": limits["disk"] or 0,
             "data": {
                 "session": {**self.data, "current": None, "running": 0, "waiting": 0, "listening": []},
@@ -136,7 +136,8 @@ class LiveSession:
         }  # fmt: skip
 
     async def insert(self, *more: storage.Statement) -> None:
-        await self._service.store.run(sa.insert(storage.sessions).values(**self.row), *more)
+        row = {**self.row, "owner": self._service.id}
+        await self._service.store.run(sa.insert(storage.sessions).values(**row), *more)
         self.publish()
 
     async def save(self, **changes: Any) -> None:
@@ -361,7 +362,8 @@ class LiveSession:
         now = time.time()
         if self.is_over or self.is_ending:
             return
-        if any(command.state == "running" for command in self.commands.values()):
+        is_starting = self.state not in ("ready", "paused")
+        if is_starting or any(command.state == "running" for command in self.commands.values()):
             self.touch()
         if (self.data["expires"] is not None and now >= self.data["expires"]) or (
             self.ends_at is not None and now >= self.ends_at

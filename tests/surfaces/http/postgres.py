@@ -1,0 +1,61 @@
+"""A PostgreSQL of our own: Debian's programs, a cluster in a temporary directory, an unprivileged user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def _programs() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return found[-1].parent
+    named = shutil.which("initdb")
+    return Path(named).resolve().parent if named else None
+
+
+def _as_user(directory: str) -> list[str]:
+    """PostgreSQL refuses to run as root."""
+    if os.geteuid():
+        return []
+    user = next((one for one in ("postgres", "nobody") if one in {each.pw_name for each in pwd.getpwall()}), None)
+    if user is None:
+        pytest.skip("no unprivileged user to run PostgreSQL as")
+    shutil.chown(directory, user)
+    group = pwd.getpwnam(user).pw_gid
+    return ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str]:
+    """The URL of an empty database."""
+    programs = _programs()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
+    directory = tempfile.mkdtemp(prefix="bj-pg-", dir="/tmp")
+    prefix = _as_user(directory)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    data = f"{directory}/data"
+    quiet = {"check": True, "capture_output": True, "cwd": "/", "env": {"PATH": os.environ["PATH"], "LC_ALL": "C"}}
+    try:
+        make = [str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "belljar", "--no-sync", "-E", "UTF8"]
+        subprocess.run([*prefix, *make], **quiet)
+        options = f"-p {port} -k {directory} -c listen_addresses=127.0.0.1 -c fsync=off"
+        control = [*prefix, str(programs / "pg_ctl"), "-D", data, "-w"]
+        subprocess.run([*control, "-l", f"{directory}/log", "-o", options, "start"], **quiet)
+        try:
+            yield f"postgresql://belljar@127.0.0.1:{port}/postgres"
+        finally:
+            subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
