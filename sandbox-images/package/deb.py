@@ -121,8 +121,10 @@ def _environment(tree: Path, wheel: Path) -> None:
         activation.unlink()
     for url in home.rglob("direct_url.json"):
         url.unlink()  # names the directory of this build
-    for record in home.rglob("*.dist-info/RECORD"):  # has the hashes of the scripts as they were
-        record.write_text(re.sub(r"(?m)^\.\./.*/bin/.*\n", "", record.read_text()))
+    for record in home.rglob("*.dist-info/RECORD"):
+        lines = sorted(record.read_text().splitlines(keepends=True))  # pip writes them in any order
+        kept = [line for line in lines if "/bin/" not in line and "direct_url" not in line]  # scripts have changed
+        record.write_text("".join(kept))
     settings = (home / "pyvenv.cfg").read_text()
     (home / "pyvenv.cfg").write_text(re.sub(r"(?m)^command = .*\n", "", settings))
     compile_all: list[str | Path] = [
@@ -168,7 +170,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _control(tree: Path, wheel: Path) -> None:
     major, minor = _python()
-    size = sum(path.lstat().st_size for path in tree.rglob("*")) >> 10
+    size = sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file()) >> 10
     text = CONTROL.format(
         version=_version(wheel),
         machine=MACHINES[platform.machine()],
