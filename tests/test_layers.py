@@ -21,7 +21,7 @@ ROOT = Path(belljar.__file__).parent
 LAYERS = [
     {"__main__"},
     {"surfaces"},
-    {"sync", "doctor"},
+    {"sync", "doctor", "conformance"},
     {"tools"},
     {"session"},
     {"sandbox"},

@@ -334,6 +334,13 @@ def _serving(commands: Commands) -> None:
     serve.takes("--public-url", "URL", "the address that clients use")
     serve.takes("--e2b", "HOST:PORT", "also speak E2B's wire there, for programs that use its clients")
     serve.takes("--output-kept", "SIZE", "how much output of each command is kept", default="64m")
+    judged = commands.add(
+        "conformance", "cli.conformance_commands:command", "does a server behave as /v1's contract says?"
+    )
+    judged.add_argument("url", metavar="URL", help="the server's address")
+    judged.takes("--key", "KEY", "a key of it, best an operator's (default: $BELLJAR_KEY)")
+    judged.takes("--only", "GROUP", "the checks of one group")
+    judged.takes("--report-junit", "FILE", "write the outcomes as JUnit XML")
 
 
 GROUPS = (
@@ -343,7 +350,7 @@ GROUPS = (
     Group("staged changes", ("changes", "diff", "apply", "discard", "checkpoint", "rollback"),
           _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
-    Group("for others", ("serve",), _serving),
+    Group("for others", ("serve", "conformance"), _serving),
     Group("upkeep", ("images", "doctor", "prune", "audit", "network", "policy"), _upkeep),
     Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),
 )  # fmt: skip
