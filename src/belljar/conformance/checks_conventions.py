@@ -150,10 +150,10 @@ def _(probe: Probe) -> None:
 @check("idempotency", "a command runs once for many requests at the same time")
 def _(probe: Probe) -> None:
     headers, name = {"Idempotency-Key": secrets.token_hex(8), "Prefer": "wait=30"}, secrets.token_hex(4)
-    body = {"command": f"echo x >> /tmp/{name}"}
+    path, body = probe.path("commands"), {"command": f"echo x >> /tmp/{name}"}
 
     def ask(_: int) -> str:
-        return str(ok(probe.http.post(probe.path("commands"), json=body, headers=headers))["id"])
+        return str(ok(probe.http.post(path, json=body, headers=headers))["id"])
 
     with concurrent.futures.ThreadPoolExecutor(5) as pool:
         same(len(set(pool.map(ask, range(5)))), 1, "commands")

@@ -153,7 +153,7 @@ def _(probe: Probe) -> None:
     problem(answer, 409, "conflict")
 
 
-def _output(probe: Probe, id: str, **query: object) -> bytes:
+def _output(probe: Probe, id: str, **query: str | int) -> bytes:
     return bytes(ok(probe.http.get(probe.path("commands", id, "output"), params=query)).content)
 
 

@@ -65,7 +65,7 @@ def holds(is_so: object, otherwise: str) -> None:
 
 def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
     """It is refused, in the form of RFC 9457."""
-    told = _json(answer)
+    told: dict[str, Any] = _json(answer)
     same((answer.status_code, told.get("code")), (status, code), told.get("detail", ""))
     same(answer.headers.get("content-type", "").partition(";")[0], "application/problem+json", "media type")
     same((told.get("type"), told.get("status")), (f"urn:belljar:error:{code}", status), "problem")

@@ -209,12 +209,15 @@ def _wrong(member: tarfile.TarInfo, links: set[str]) -> str:
 
 def _from_tar(file: IO[bytes]) -> Iterator[bytes]:
     """A checked tar as the init's archive."""
+    made: set[bytes] = set()
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
             name = os.fsencode(os.path.normpath(member.name))
             if name == b".":
                 continue
+            yield from _parents(name, made)
             if member.isdir():
+                made.add(name)
                 yield HEAD.pack(b"d", member.mode & 0o777 | 0o700, 0, len(name)) + name
             elif member.issym():
                 target = os.fsencode(member.linkname)
@@ -222,6 +225,16 @@ def _from_tar(file: IO[bytes]) -> Iterator[bytes]:
             else:
                 yield from _content(tar, member, name)
     yield HEAD.pack(b"e", 0, 0, 0)
+
+
+def _parents(name: bytes, made: set[bytes]) -> Iterator[bytes]:
+    """The directories above a member that the tar does not hold itself."""
+    parts = name.split(b"/")
+    for count in range(1, len(parts)):
+        above = b"/".join(parts[:count])
+        if above not in made:
+            made.add(above)
+            yield HEAD.pack(b"d", 0o755, 0, len(above)) + above
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, name: bytes) -> Iterator[bytes]:
