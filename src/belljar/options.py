@@ -366,6 +366,8 @@ class SandboxOptions:
     """It may become a kept one later, so the reaper leaves it to its lease."""
     base: str = option("", lambda name, value: check_session_id(value) if value else "", internal=True)
     """A staged sandbox begins from the last checkpoint of this session."""
+    continues: str = option("", lambda name, value: check_session_id(value) if value else "", internal=True)
+    """A staged sandbox goes on with the changes of this session, which has ended."""
     reserved: tuple[str, ...] = option((), _places, internal=True)
     """Directories that commands must not reach, such as that of the audit trail."""
 
@@ -469,4 +471,5 @@ class AllOptions(OwnOptions, total=False):
     longest: float | None
     keepable: bool
     base: str
+    continues: str
     reserved: Sequence[str]

@@ -9,6 +9,7 @@ from tests.staged.conftest import Stage
 
 from belljar.errors import Conflict, UsageError
 from belljar.staged.apply import apply
+from belljar.staged.review import Review
 
 
 def test_a_file_that_the_host_would_run_is_applied_only_with_runs_later(stage: Stage) -> None:
@@ -65,3 +66,13 @@ def test_settings_that_a_running_sandbox_swaps_meanwhile_are_not_applied(stage: 
         apply(stage.area, step=swap)
     applied = stage.host / ".git" / "config"
     assert not applied.exists() or "evil" not in applied.read_text()
+
+
+def test_a_yes_to_a_directory_is_none_to_what_the_host_would_run_in_it(stage: Stage) -> None:
+    (stage.merged / "new").mkdir()
+    (stage.merged / "new" / ".envrc").write_text("evil")
+    (stage.merged / "new" / "x").write_text("x")
+    review = Review(stage.area)
+    seen = {change: review.show(change) for change in review.changes() if not change.runs_later}
+    assert review.apply_chosen(seen, {}).paths == ["new", "new/x"]
+    assert not (stage.host / "new" / ".envrc").exists()

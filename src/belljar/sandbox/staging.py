@@ -48,10 +48,17 @@ def staged(
     engine: Engine, root: Path, id: str, workspace: Workspace, source: str, run_dir: Path,
     options: SandboxOptions,
 ) -> Iterator[Place]:  # fmt: skip
-    """`root`: the directory of all areas. With the option `base` it begins from the last checkpoint of that area."""
+    """`root`: the directory of all areas. With the option `base` it begins from the last checkpoint of that area, with
+    `continues` it is that area."""
     from belljar.staged.area import StagedArea
 
     who = workspace.identity
+    if options.continues and engine.capabilities.overlays:
+        old = StagedArea.find(root, options.continues)
+        area = StagedArea.continued(root, id, old, who.uid, who.gid, options.name)
+        with _overlaid(area, source, run_dir) as place:
+            yield place
+        return
     begin = StagedArea.find(root, options.base) if options.base and engine.capabilities.overlays else None
     area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid, begin, options.name)
     try:

@@ -283,6 +283,8 @@ class Staged:
         await to_thread.run_sync(self._remember_mount)
         if before != self._mounted:
             await self._moved()
+        if not self.area.command:
+            await to_thread.run_sync(self.area.note_command, verdict.canonical)
         if self._inside.options.checkpoints == "auto" and verdict.risk in ("high", "critical"):
             with suppress(UsageError):  # not while background shells run
                 await self.checkpoint(f"before {verdict.canonical[:60]}")

@@ -59,6 +59,8 @@ def apply(
             now = {change.path: change.plain for change in chosen}
             if stale := [change.path for change in seen if now.get(change.path) != change.plain]:
                 raise Conflict(dict.fromkeys(sorted(stale), "changed in the sandbox since it was shown"))
+            if seen:
+                chosen = _of_these(chosen, seen)
             if not ignored:
                 chosen, result.ignored = _without_ignored(chosen, paths)
             result.held = [c.path for c in chosen if c.runs_later and not runs_later]
@@ -77,6 +79,14 @@ def apply(
                 seals = {c.path: c.seal for c in todo} if if_match is not None else {}
                 carry_out(area, layers, todo, steps_for(todo, texts, digests, seals), result.merged, step)
         return result
+
+
+def _of_these(chosen: Sequence[Change], seen: Collection[Change]) -> list[Change]:
+    """The changes that a person saw, and the new directories they need: not what else is in a directory that was
+    among them."""
+    paths = {change.path for change in seen}
+    needed = {above for path in paths for above in parents(path)}
+    return [c for c in chosen if c.path in paths or (c.path in needed and c.is_directory)]
 
 
 def _without_ignored(chosen: Sequence[Change], paths: Iterable[str] | None) -> tuple[list[Change], list[str]]:

@@ -97,7 +97,33 @@ class StagedArea:
         return cls(path)
 
     @classmethod
+    def continued(cls, root: Path, id: str, old: StagedArea, uid: int, gid: int, name: str | None) -> StagedArea:
+        """The area of a session that has ended, under the id of a new one that goes on with its changes. If the new
+        sandbox has another user, they become a layer, which can be shown as that user's."""
+        with old.locked():
+            try:
+                old.path.rename(root / id)
+            except OSError as error:
+                raise UsageError(f"the changes of {old.id} cannot be continued: {error.strerror}") from error
+        area = cls(root / id)
+        upper = area.path / "upper"
+        status = upper.stat()
+        if os.geteuid() == 0 and (status.st_uid, status.st_gid) != (uid, gid):
+            layer = area._new_point("").layers
+            area._note(layers=layer)
+            upper.rename(area.path.parent / LAYERS / layer[-1])
+            area._new_upper(status, owner=(uid, gid))
+        else:
+            work = f"work-{secrets.token_hex(4)}"
+            (area.path / work).mkdir(mode=0o700)
+            area._note(work=work)
+        area._note(name=name or area.name, continued=[*area.meta.get("continued", [])[-20:], old.id])
+        return area
+
+    @classmethod
     def find(cls, root: Path, id: str) -> StagedArea:
+        if _ID.fullmatch(id) and not (root / id / "meta.json").is_file():  # another session may go on with it
+            id = next((area.id for area in cls.all(root) if id in area.meta.get("continued", ())), id)
         if not _ID.fullmatch(id) or not (root / id / "meta.json").is_file():
             raise UsageError(f"no staged changes under {id!r}; `belljar session list` lists them")
         return cls(root / id)
@@ -159,6 +185,14 @@ class StagedArea:
     def incomplete(self) -> str:
         """Why some changes are missing; empty if none are."""
         return str(self.meta.get("incomplete", ""))
+
+    @property
+    def command(self) -> str:
+        """The last command of the session, for people."""
+        return str(self.meta.get("command", ""))
+
+    def note_command(self, text: str) -> None:
+        self._note(command=" ".join(text.split())[:200])
 
     def note_incomplete(self, why: str) -> None:
         self._note(incomplete=why)
@@ -266,9 +300,9 @@ class StagedArea:
     def points(self) -> list[Point]:
         return [Point(**each) for each in self.meta["points"]]
 
-    def _new_upper(self, like: os.stat_result) -> None:
+    def _new_upper(self, like: os.stat_result, owner: tuple[int, int] | None = None) -> None:
         made, work = self.path / f".{secrets.token_hex(4)}.new", f"work-{secrets.token_hex(4)}"
-        _make(made, like.st_mode, like.st_uid, like.st_gid)
+        _make(made, like.st_mode, *(owner or (like.st_uid, like.st_gid)))
         (self.path / work).mkdir(mode=0o700)
         self._note(work=work)
         made.rename(self.path / "upper")

@@ -152,6 +152,11 @@ class Review:
             sides = self._sides(layers, path)
         return {"before": base_of(self.area, path), "yours": b"".join(sides.old), "theirs": b"".join(sides.new)}
 
+    def text(self, path: str) -> bytes:
+        """A text file as the sandbox has it."""
+        with self.area.layers() as layers:
+            return b"".join(self._sides(layers, path).new)
+
     def hunks(self, path: str) -> list[str]:
         """The hunks of a text file, as text."""
         with self.area.layers() as layers:

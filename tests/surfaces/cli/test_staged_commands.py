@@ -32,8 +32,8 @@ def areas() -> list[str]:
     return sorted(entry.name for entry in root.iterdir() if not entry.name.startswith(".")) if root.is_dir() else []
 
 
-def run_staged(place: Path, command: str = CHANGE) -> str:
-    answer = belljar("run", "--staged", "--json", command, cwd=place)
+def run_staged(place: Path, command: str = CHANGE, *more: str) -> str:
+    answer = belljar("run", "--staged", "--json", *more, command, cwd=place)
     assert answer.status == 0, answer
     return str(answer.json["session"])
 
@@ -94,7 +94,7 @@ def test_one_file_is_applied_and_the_rest_discarded(place: Path) -> None:
 
 
 def test_the_last_apply_of_a_directory_is_undone_first(place: Path) -> None:
-    first, second = run_staged(place, "echo 1 > 1"), run_staged(place, "echo 2 > 2")
+    first, second = run_staged(place, "echo 1 > 1"), run_staged(place, "echo 2 > 2", "--new")
     for id in (second, first):
         assert belljar("apply", "--session", id).status == 0
     answer = belljar("apply", "--undo", cwd=place)

@@ -9,6 +9,8 @@ from belljar.errors import SessionNotFound, UsageError, closest
 from belljar.options import SESSION_NAME, check_session_id
 from belljar.sandbox import rundir
 
+LAST = "last"
+
 
 def refuse_taken(name: str | None) -> None:
     """UsageError if a session that runs has this name."""
@@ -37,11 +39,27 @@ def session(id_or_name: str) -> str:
     names = known()
     if id_or_name in names:
         return names[id_or_name]
+    if id_or_name == LAST or id_or_name.startswith("bj-"):
+        return _by_beginning(id_or_name)
     if not SESSION_NAME.fullmatch(id_or_name):
         return check_session_id(id_or_name)
     close = closest(id_or_name, names)
     hint = f"did you mean {close!r}?" if close else "`belljar session list` lists them"
     raise SessionNotFound(f"no session {id_or_name}; {hint}")
+
+
+def _by_beginning(text: str) -> str:
+    """The only session whose id begins so; for `last`, the newest."""
+    from belljar.staged.area import StagedArea
+
+    began = {area.id: float(area.meta["created"]) for area in StagedArea.all(host.default().staged_root)}
+    read = map(rundir.read_session, rundir.run_dirs(host.default().run_root))
+    began |= {session["id"]: float(session["started"]) for session in read if session}
+    found = sorted((id for id in began if text == LAST or id.startswith(text)), key=began.__getitem__)
+    if not found or (text != LAST and len(found) > 1):
+        several = f"several sessions begin so: {', '.join(found)}" if found else "`belljar session list` lists them"
+        raise SessionNotFound(f"no session {text}; {several}")
+    return found[-1]
 
 
 def is_id(text: str) -> bool:

@@ -31,6 +31,7 @@ SESSION = "a session's id or name; `belljar ps` lists them"
 SHELL = "a background shell; `belljar shells` lists them"
 IN_SESSION = ("--session", "ID", "run in this session (see `belljar session start`)")
 POLICY = ("--policy", "P", "default, strict, ci, permissive, literal, none or a file")
+NEW = ("--new", "with --staged: start apart from this directory's pending changes")
 YES = ("--yes", "answer yes where the policy would ask")
 CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
 
@@ -158,6 +159,7 @@ def _work(commands: Commands) -> None:
     add_sandbox_options(run)
     _command_options(run)
     run.takes(*IN_SESSION, type=named)
+    run.flag(*NEW)
     run.flag("-i --interactive", "pass stdin to the command (the default)")
     tty = run.add_mutually_exclusive_group()
     tty.add_argument("-t", "--tty", action="store_true", default=None,
@@ -170,6 +172,7 @@ def _work(commands: Commands) -> None:
                          "safe mode: a prompt in the sandbox; without a terminal, runs stdin's lines")  # fmt: skip
     add_sandbox_options(shell)
     shell.takes(*IN_SESSION, type=named)
+    shell.flag(*NEW)
     shell.takes("--timeout", "SECONDS", "kill a command after this long", type=seconds)
     check = commands.add("check", "cli.policy_commands:check", "show the policy's verdict on a command; nothing runs",
                          epilog=CHECK_STATUSES)  # fmt: skip
@@ -233,7 +236,12 @@ def _changes(commands: Commands) -> None:
     checkpoint.takes("name", "NAME", "name of the checkpoint (default: checkpoint 1, 2 …)", nargs="?")
     rollback.takes("name", "NAME", "name of the checkpoint (default: the last)", nargs="?")
     for command in (changes, diff, apply, discard, checkpoint, rollback):
-        command.takes("--session", "ID", "which session; not needed if this directory has only one", type=named)
+        command.takes(
+            "--session",
+            "ID",
+            "an id or its beginning, a name, `last`, or a number of the list; seldom needed",
+            type=named,
+        )
     for command in (changes, diff, apply, discard):
         command.takes("paths", "PATH", "only these (default: all)", nargs="*")
     for command in (changes, diff, apply):

@@ -12,6 +12,7 @@ from argparse import Namespace
 from belljar.surfaces.cli import ci_report
 from belljar.surfaces.cli.arguments import options_of
 from belljar.surfaces.cli.early_launch import EarlyLaunch
+from belljar.surfaces.cli.pending import continuing
 from belljar.surfaces.cli.signals import SignalGate, interrupts_delayed
 from belljar.surfaces.cli.streams import Streams
 
@@ -21,7 +22,7 @@ def run(args: Namespace) -> int:
     gate = SignalGate()
     streams = Streams.of(args)
     keepable = streams.pty and streams.terminal is not None  # the user may detach
-    early = None if args.session else EarlyLaunch(options_of(args, keepable=keepable), args.cwd)
+    early = None if args.session else EarlyLaunch(options_of(args, keepable=keepable, **continuing(args)), args.cwd)
     try:
         with interrupts_delayed():
             if early is not None:

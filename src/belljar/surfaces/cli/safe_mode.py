@@ -35,6 +35,7 @@ from belljar.surfaces.cli import asking, console, own_commands, prompt, staged_o
 from belljar.surfaces.cli.completer import Completions
 from belljar.surfaces.cli.main import denial
 from belljar.surfaces.cli.open_session import opened
+from belljar.surfaces.cli.pending import continuing
 from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.terminal import render
@@ -115,7 +116,7 @@ class SafeMode:
         self._loop = asyncio.get_running_loop()
         approve = self._ask if self._terminal else None
         checkpoints = "auto" if self._args.changes == "staged" else "off"
-        async with opened(self._args, approve=approve, checkpoints=checkpoints) as self.box:
+        async with opened(self._args, approve=approve, checkpoints=checkpoints, **continuing(self._args)) as self.box:
             self.id = self.box.id
             self._events.put(None)
             await self._finished.wait()

@@ -20,9 +20,10 @@ from belljar.staged.area import StagedArea
 from belljar.staged.change import Change, has_changes, ignored_in_words, select, without_ignored
 from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
-from belljar.surfaces.cli import console, names
+from belljar.surfaces.cli import console, names, pending
 from belljar.surfaces.cli.session_commands import sessions
-from belljar.surfaces.cli.staged_offer import choose, line, lines, report, reviewed
+from belljar.surfaces.cli.staged_choice import choose
+from belljar.surfaces.cli.staged_offer import line, lines, report, reviewed
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ def apply(args: Namespace) -> int:
     if args.undo:
         return _undo(args, review)
     if args.patch:
-        return _answer(args, choose(review, args.paths or None), "applied")
+        return _answer(args, choose(review, args.paths or None, ignored=args.ignored), "applied")
     try:
         result = review.apply(
             args.paths or None, force=args.force, merge=args.merge, runs_later=args.runs_later, ignored=args.ignored
@@ -206,30 +207,32 @@ def _take_id(args: Namespace, name: str) -> None:
     words = value if isinstance(value, list) else [value] if value else []
     if args.session is not None or not words or os.path.exists(words[0]):
         return
-    if names.is_id(words[0]) or words[0] in names.known():
+    if names.is_id(words[0]) or words[0] == names.LAST or words[0] in names.known():
         args.session = words[0]
         setattr(args, name, words[1:] if isinstance(value, list) else None)
 
 
 def find(id: str | None, *, applied: bool = False) -> StagedArea:
     """The named area, or the only one of the current directory. With `applied`, the one that was applied last."""
-    if id is not None:
+    if id is not None and not id.isdigit():
         return _up_to_date(StagedArea.find(hosts.default().staged_root, names.session(id)))
     if applied:
         return _applied_last()
-    here = _here()
+    here = sorted(_here(), key=lambda area: -float(area.meta["created"]))
     changes_of = {area: changes for area in here if (changes := area.changes())}
-    # Areas with nothing that can be applied (only a server's socket, for example) count only if there are no others.
-    appliable = [area for area, changes in changes_of.items() if any(change.can_be_applied for change in changes)]
-    with_changes = appliable or [*changes_of]
-    if len(with_changes) == 1:
-        return with_changes[0]
+    # Areas with nothing that can be applied (a server's socket) or only ignored files count if there are no others.
+    with_changes = {
+        area: changes
+        for area, changes in changes_of.items()
+        if any(change.can_be_applied and not change.ignored for change in changes)
+    } or changes_of
     if not with_changes:
         if running := next((area for area in here if _runs(area.id)), None):
             return running  # nothing changed in it
         raise UsageError("no staged changes of this directory; `belljar run --staged` makes some")
-    ids = ", ".join(area.id for area in with_changes)
-    raise UsageError(f"several sessions have staged changes of this directory: name one with --session ({ids})")
+    if len(with_changes) == 1 and id is None:
+        return next(iter(with_changes))
+    return pending.chosen(with_changes, id)
 
 
 def _applied_last() -> StagedArea:

@@ -16,7 +16,7 @@ from belljar.staged.area import StagedArea
 from belljar.staged.change import counted, ignored_in_words, without_ignored
 from belljar.staged.review import left_without_workspace
 from belljar.surfaces.cli import console
-from belljar.surfaces.cli.staged_offer import ask
+from belljar.surfaces.cli.staged_choice import ask
 
 NOTHING = counted([])
 
