@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 
 import anyio
+from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.doctor import engine_items, image_items, machine_items
@@ -64,6 +65,8 @@ def _probe(host: Host) -> Check:
 
 
 async def _launch_and_destroy(workspace: str, host: Host) -> Witnesses:
-    sandbox = await Sandbox.launch(SandboxOptions(workspace), host)
+    can = (await to_thread.run_sync(host.connect)).capabilities
+    options = SandboxOptions(workspace, changes="direct" if can.workspace else "staged")
+    sandbox = await Sandbox.launch(options, host)
     await sandbox.destroy()
     return sandbox.witnesses

@@ -89,6 +89,7 @@ def judge(about: Description, host_has_swap: bool, can: Capabilities) -> list[Ch
         _users(about, can),
         _access_control(about),
         _storage(about),
+        *(Check(each.name, each.ok, each.detail, each.fix) for each in about.findings),
         *(Check("does without", True, feature) for feature in about.does_without),
     ]
 

@@ -42,6 +42,16 @@ class Listed:
 
 
 @record
+class Finding:
+    """What an engine itself found out about where it runs, for `doctor`."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+
+@record
 class Description:
     """What an engine reports about itself, for `doctor`. None: unknown."""
 
@@ -61,6 +71,7 @@ class Description:
     """Why sandboxes cannot use it all the same."""
     storage: str = ""
     data_root: str = ""
+    findings: tuple[Finding, ...] = ()
 
 
 class Engine(Protocol):

@@ -84,6 +84,8 @@ class FakeServer:
         self.protocol: str | None = "v5.channel.k8s.io"
         self.version = 0
         self.leases: dict[str, Any] = {}
+        self.allowed: dict[str, set[str]] | None = None
+        """Resource → verbs; None: everything."""
         self._watchers: list[queue.Queue[Any]] = []
         self._log: list[tuple[int, dict[str, Any]]] = []
         self._lock = threading.RLock()
@@ -227,6 +229,10 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
         def _result(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null")
             name = path.rpartition("/")[2]
+            if path.endswith("/selfsubjectaccessreviews"):
+                asked = body["spec"]["resourceAttributes"]
+                name = "/".join(filter(None, (asked["resource"], asked["subresource"])))
+                return 201, {"status": {"allowed": server.allowed is None or asked["verb"] in server.allowed[name]}}
             if path == "/version":
                 return 200, {"gitVersion": "v1.30.0"}
             if "/leases" in path:

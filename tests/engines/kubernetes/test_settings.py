@@ -16,7 +16,7 @@ def test_each_setting_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "CONTEXT": "prod", "NAMESPACE": "agents", "IMAGES": "r.example.com/", "NODE_SELECTOR": '{"pool": "a"}',
         "TOLERATIONS": '[{"key": "a"}]', "REQUESTS": "0.5", "SECCOMP": "b.json", "MACHINE": "aarch64",
-        "PULL_SECRET": "pull", "WARM": "4",
+        "PULL_SECRET": "pull",
     }  # fmt: skip
     for name, value in given.items():
         monkeypatch.setenv(PREFIX + name, value)
@@ -31,14 +31,13 @@ def test_each_setting_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "b.json",
         "aarch64",
         "pull",
-        4,
     )
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("NAMESPACE", "No Good"), ("NODE_SELECTOR", "[]"), ("NODE_SELECTOR", "{"), ("TOLERATIONS", "{}"),
-     ("REQUESTS", "2"), ("REQUESTS", "x"), ("MACHINE", "mips"), ("PULL_SECRET", "a b"), ("WARM", "-1")],
+     ("REQUESTS", "2"), ("REQUESTS", "x"), ("MACHINE", "mips"), ("PULL_SECRET", "a b")],
 )  # fmt: skip
 def test_a_setting_that_makes_no_sense_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(PREFIX + name, value)

@@ -19,7 +19,7 @@ from typing import Any
 
 from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.capabilities import Capabilities
-from belljar.engines.kubernetes import exec_stream, init_image, pod
+from belljar.engines.kubernetes import checks, exec_stream, init_image, pod
 from belljar.engines.kubernetes.api import Api
 from belljar.engines.kubernetes.instance import Instance
 from belljar.engines.kubernetes.settings import Settings
@@ -145,6 +145,7 @@ class KubernetesEngine:
             seccomp=True,
             does_without=DOES_WITHOUT,
             storage="the nodes'",
+            findings=tuple(checks.findings(self.api, self.settings)),
         )
 
     def _launched(self, found: Mapping[str, Any]) -> Launched:

@@ -38,8 +38,6 @@ class Settings:
     machine: str = "x86_64"
     """The nodes' architecture: x86_64 or aarch64."""
     pull_secret: str = ""
-    warm: int = 0
-    """How many Pods to keep ready."""
 
 
 def from_environment(runtime_class: str = "") -> Settings:
@@ -57,7 +55,6 @@ def from_environment(runtime_class: str = "") -> Settings:
         seccomp=text("SECCOMP"),
         machine=_machine(text("MACHINE")),
         pull_secret=_name("PULL_SECRET", text("PULL_SECRET")),
-        warm=_count(text("WARM")),
     )
 
 
@@ -93,9 +90,3 @@ def _machine(value: str) -> str:
     if value not in ("", "x86_64", "aarch64"):
         raise UsageError(f"{PREFIX}MACHINE: {value!r} must be x86_64 or aarch64")
     return value or Settings().machine
-
-
-def _count(value: str) -> int:
-    if value and not value.isdigit():
-        raise UsageError(f"{PREFIX}WARM: {value!r} is not a number of Pods")
-    return int(value or 0)

@@ -296,6 +296,20 @@ def _upkeep(commands: Commands) -> None:
     prune.flag("--caches", "also remove what `--cache` keeps; without this they are listed")
     prune.flag("--staged", "also drop staged changes that were not applied; asks first")
     prune.flag("--yes", "do not ask")
+    cluster = commands.family("kubernetes", "what a cluster needs for the engine `kubernetes`")
+    manifests = cluster.add("manifests", "cli.kubernetes_commands:print_manifests", "print it for kubectl apply -f -")
+    manifests.takes("--namespace", "NAME", "the namespace for all of it", default="belljar")
+    manifests.takes("--sandboxes", "N", "how many Pods the quota allows", type=int, default=50)
+    manifests.takes("--runtime", "NAME", "the RuntimeClass of the Pods: one that gives them no network")
+    manifests.takes(
+        "--public-url", "URL", "the service's address for its clients", default="https://belljar.example.com"
+    )
+    manifests.flag("--no-service", "without `belljar serve`: only namespace, rights and walls")
+    image = cluster.add("image", "cli.kubernetes_commands:write_image", "write the image that brings the init")
+    image.takes("file", "FILE", "an archive for docker load, crane push or ctr images import")
+    image.add_argument("--machine", choices=("x86_64", "aarch64"), default="x86_64", help="the nodes' architecture")
+    for command in (manifests, image):
+        command.takes("--images", "PREFIX", "put before the images' names: registry.example.com/team/", default="")
     audit = commands.family("audit", "read and verify the audit trail")
     show = audit.add("show", "cli.audit_commands:show", "print the records")
     show.takes("--session", "ID", "only of this session", type=named)
@@ -359,7 +373,7 @@ GROUPS = (
           _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
     Group("for others", ("serve", "conformance"), _serving),
-    Group("upkeep", ("images", "doctor", "prune", "audit", "network", "policy"), _upkeep),
+    Group("upkeep", ("images", "doctor", "prune", "kubernetes", "audit", "network", "policy"), _upkeep),
     Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),
 )  # fmt: skip
 

@@ -1,0 +1,137 @@
+"""The engine's timings on this cluster, beside plain Docker's in the same run (part `figures`)."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+from tests.kubernetes.conftest import OPTIONS
+
+from belljar import Pool, Session
+from belljar.engines.kubernetes.engine import KubernetesEngine
+from belljar.host import Host
+
+COLD, WARM, MANY, MEGABYTES = 5, 200, 20, 128
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="bjk-figures-", dir="/var/tmp") as place:
+        workspace = Path(place, "workspace")
+        workspace.mkdir()
+        workspace.chmod(0o777)
+        hosts = {
+            "kubernetes": Host(engine="kubernetes", state=Path(place, "k")),
+            "docker": Host(engine="docker", runtime="", state=Path(place, "d")),
+        }
+        rows = {name: await _figures(host, workspace) for name, host in hosts.items()}
+        for name in rows["kubernetes"]:
+            print(f"figures: {name:42} kubernetes {rows['kubernetes'][name]:>10} docker {rows['docker'][name]:>10}")
+        await _requests(hosts["kubernetes"], workspace)
+        for host in hosts.values():
+            await to_thread.run_sync(host.close)
+
+
+async def _figures(host: Host, workspace: Path) -> dict[str, str]:
+    cold = [await _timed(lambda: _once(host, workspace)) for _ in range(COLD)]
+    async with Session(workspace, host=host, **OPTIONS) as box:
+        warm = [await _timed(lambda: box.run(["true"])) for _ in range(WARM)]
+        begun = time.perf_counter()
+        await box.run(["head", "-c", f"{MEGABYTES}M", "/dev/zero"], output_limit=256 << 20, timeout=300)
+        speed = MEGABYTES / (time.perf_counter() - begun)
+        execs = [await to_thread.run_sync(_native, box) for _ in range(COLD)]
+    claims = await _claims(host, workspace)
+    burst = await _burst(host, workspace)
+    return {
+        "cold: session open, one command, closed": f"{statistics.median(cold):.2f} s",
+        "warm command, p50": f"{statistics.median(warm) * 1000:.2f} ms",
+        "warm command, p95": f"{sorted(warm)[int(WARM * 0.95)] * 1000:.2f} ms",
+        "kubectl exec / docker exec of true, p50": f"{statistics.median(execs) * 1000:.0f} ms",
+        "claim from a pool of warm ones, p50": f"{statistics.median(claims) * 1000:.1f} ms",
+        "output": f"{speed:.0f} MB/s",
+        f"{MANY} sessions at once, until the last is done": f"{burst:.1f} s",
+    }
+
+
+async def _timed(work: Callable[[], Awaitable[object]]) -> float:
+    begun = time.perf_counter()
+    await work()
+    return time.perf_counter() - begun
+
+
+async def _once(host: Host, workspace: Path) -> None:
+    async with Session(workspace, host=host, **OPTIONS) as box:
+        assert (await box.run("echo ok")).stdout == "ok\n"
+
+
+def _native(box: Session) -> float:
+    id = box.sandbox.launched.id
+    engine = box.sandbox.engine
+    begun = time.perf_counter()
+    if isinstance(engine, KubernetesEngine):
+        from belljar.engines.kubernetes.exec_stream import connect
+
+        stream = connect(engine.api, id, "sandbox", ["true"])
+        while not stream.last_words:
+            try:
+                if not stream.recv(4096):
+                    break
+            except BlockingIOError:
+                time.sleep(0.001)
+        stream.close()
+    else:
+        subprocess.run(["docker", "exec", id, "true"], check=True)
+    return time.perf_counter() - begun
+
+
+async def _claims(host: Host, workspace: Path) -> list[float]:
+    found = []
+    async with Pool(workspace, size=3, host=host, **OPTIONS) as pool:
+        for _ in range(COLD):
+            await pool.ready()
+            begun = time.perf_counter()
+            async with pool.session() as box:
+                found.append(time.perf_counter() - begun)
+                await box.run(["true"])
+    return found
+
+
+async def _burst(host: Host, workspace: Path) -> float:
+    begun = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(MANY):
+            tasks.start_soon(_once, host, workspace)
+    return time.perf_counter() - begun
+
+
+async def _requests(host: Host, workspace: Path) -> None:
+    """How often the API server is asked for one sandbox's whole life, and while it is only used."""
+    engine = await to_thread.run_sync(host.connect)
+    assert isinstance(engine, KubernetesEngine)
+    asked: list[str] = []
+    transport = engine.api._transport
+    handle = transport.handle_request
+
+    def count(request: object) -> object:
+        asked.append(f"{request.method} {request.url.path}")  # type: ignore[attr-defined]
+        return handle(request)  # type: ignore[arg-type]
+
+    transport.handle_request = count  # type: ignore[assignment,method-assign]
+    async with Session(workspace, host=host, **OPTIONS) as box:
+        opened = len(asked)
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < 20:
+            await box.run(["true"])
+            await anyio.sleep(0.5)
+        used = len(asked) - opened
+    print(f"figures: API requests: {opened} to open, {used} in 20 s of use, {len(asked) - opened - used} to close, "
+          "and one exec stream")  # fmt: skip
+
+
+if __name__ == "__main__":
+    anyio.run(main)
