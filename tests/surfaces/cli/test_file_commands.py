@@ -24,10 +24,8 @@ def test_files_go_into_a_session_and_out_of_it(workspace: Path, tmp_path: Path) 
         assert belljar("cp", f"{session}:/tmp/tree", str(tmp_path / "back")).status == 0
         assert (tmp_path / "back" / "deep" / "f").read_text() == "carried"
         assert belljar("cp", "a", "b").status == 2
-        refused = belljar("cp", f"{session}:/etc/passwd", str(tmp_path / "x"))
-        assert (refused.status, refused.complaint) == (
-            2, "belljar: only files below /workspace, /home/sandbox, /tmp can be reached, not /etc/passwd",
-        )  # fmt: skip
+        assert belljar("cp", f"{session}:/etc/passwd", str(tmp_path / "x")).status == 0
+        assert "/home/sandbox" in (tmp_path / "x").read_text(), "the sandbox's own"
     finally:
         belljar("session", "stop", session)
 
