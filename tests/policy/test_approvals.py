@@ -24,6 +24,25 @@ def test_a_session_answer_holds_for_the_same_kind_of_effects() -> None:
     assert not approvals.covers(POLICY.judge("sudo id"))
 
 
+@pytest.mark.parametrize(
+    ("approved", "other"),
+    [
+        ("kubectl delete pod web-1", "kubectl delete ns prod"),
+        ("psql -c 'DROP TABLE tmp'", "psql -c 'DROP DATABASE app'"),
+        ("aws s3 rm s3://scratch/x --recursive", "aws s3 rm s3://prod --recursive"),
+        ("git push --force origin wip", "git push --force origin main"),
+        ("npm unpublish a@1 --force", "npm unpublish b --force"),
+        ("acmectl server delete one", "acmectl server delete two"),
+    ],
+)
+def test_a_session_answer_about_something_outside_holds_for_that_alone(approved: str, other: str) -> None:
+    approvals = Approvals()
+    approvals.remember(POLICY.judge(approved), scope="session")
+    assert approvals.covers(POLICY.judge(approved + " "))
+    assert POLICY.judge(other).decision == "ask"
+    assert not approvals.covers(POLICY.judge(other))
+
+
 def test_approval_of_one_host_and_port_covers_no_other() -> None:
     approvals = Approvals()
     approvals.remember(host_verdict("one.example", 443, "default"), scope="session")

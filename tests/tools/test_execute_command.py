@@ -263,3 +263,12 @@ async def test_a_command_is_judged_once_and_asked_about_once(place: Path) -> Non
         await tools.call("execute_command", {"command": "sudo", "args": ["true"]})
     assert asked == ["sudo true"]
     assert seen.count("verdict") == 2
+
+
+async def test_a_command_with_its_arguments_in_one_text_is_told_to_part_them(tools: ToolRegistry) -> None:
+    """ "echo x is not on the list; use one of … echo …" made models go round in circles."""
+    result = await execute(tools, "echo 'a b'")
+    assert result.code == "COMMAND_NOT_WHITELISTED"
+    for told in ('the command, "echo"', "its arguments one by one", "without a shell"):
+        assert told in (result.error or "")
+    assert "use one of" not in (result.error or "")

@@ -1,19 +1,28 @@
 """Approvals: what a person agreed to, and which later commands that covers.
 
 "once" covers the same command under the same policy (by digest). "session" also covers a command whose effects all have
-the kind, path class and program of effects that were approved, for the same rules. A question without effects (may this
-host be reached?) covers only itself.
+the kind, path class and program of effects that were approved, for the same rules; outside the sandbox also the same
+target. A question without effects (may this host be reached?) covers only itself.
 """
 
 from dataclasses import dataclass, field
 
-from .verdict import Verdict
+from .verdict import Effect, Verdict
 
-Shape = tuple[str, str, str]
+Shape = tuple[str, str, str, str]
+OUTSIDE = ("service.", "data.", "package.", "vcs.", "net.", "persist.")
+"""Kinds of effects that reach beyond the sandbox, or what no file system could bring back."""
 
 
 def _shapes(verdict: Verdict) -> frozenset[Shape]:
-    return frozenset((effect.kind, effect.path_class, effect.program) for effect in verdict.effects)
+    return frozenset(map(_shape, verdict.effects))
+
+
+def _shape(effect: Effect) -> Shape:
+    """Inside, paths of one class and packages of one manager are alike. Outside, each thing is only itself: a yes to
+    deleting one pod is none to deleting a namespace."""
+    outside = effect.kind.startswith(OUTSIDE) or "destroys" in effect.flags
+    return effect.kind, effect.path_class, effect.program, effect.target if outside else ""
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -76,12 +76,22 @@ class Decider:
         unlisted = [one for one in runs if one.program.lower() not in (listed or ())]
         left, why = self._excepted("allowlist", unlisted)
         if left:
-            names = ", ".join(sorted(listed or ()))
-            name = show(min(one.program for one in left))
-            reason = f"{name} is not on this policy's list of programs; use one of: {names}."
-            found["allowlist"] = Finding("allowlist", "deny", "blocked", reason)
+            found["allowlist"] = Finding("allowlist", "deny", "blocked", _unlisted(left, listed or frozenset()))
         elif why:
             found["allowlist"] = Finding("allowlist", "allow", "critical", f"{_EXCEPTION} {why}")
+
+
+def _unlisted(effects: list[Effect], listed: frozenset[str]) -> str:
+    program = min(one.program for one in effects)
+    first, _, rest = program.partition(" ")
+    if rest and first.lower() in listed:
+        arguments = ", ".join(f'"{show(word)}"' for word in rest.split())
+        return (
+            f"{show(program)!r} is no program: it is executed as it is, without a shell. Give the program alone as the "
+            f'command, "{show(first)}", and its arguments one by one: [{arguments}].'
+        )
+    names = ", ".join(sorted(listed))
+    return f"{show(program)} is not on this policy's list of programs; use one of: {names}."
 
 
 def _can_be_undone(effect: Effect) -> bool:
