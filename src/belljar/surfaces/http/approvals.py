@@ -192,4 +192,4 @@ def remembered(approvals: Remembered) -> dict[str, Any]:
 def restored(approvals: Remembered, stored: dict[str, Any]) -> None:
     approvals.digests.update(stored.get("digests", ()))
     for rules, shapes in stored.get("shapes", ()):
-        approvals.shapes.append((frozenset(rules), frozenset((a, b, c) for a, b, c in shapes)))
+        approvals.shapes.append((frozenset(rules), frozenset((a, b, c, d) for a, b, c, d in shapes)))
