@@ -89,7 +89,10 @@ class SessionDoor:
         return relay.door.allow
 
     async def allow_host(self, *hosts: str) -> None:
-        """Allow more hosts from now on; opens the door if the session has none."""
+        """Allow more hosts from now on; opens a door if the session has none.
+
+        await box.allow_host("api.example.com")
+        """
         from belljar.network.allow import check_ceiling
 
         ceiling = self._judge.policy.network_ceiling
@@ -141,7 +144,10 @@ class SessionDoor:
     # Ports.
 
     async def forward(self, port: int, *, at: int = 0) -> str:
-        """Make a server in the sandbox reachable on 127.0.0.1 of this machine; returns its address."""
+        """Make a server in the sandbox reachable on 127.0.0.1 of this machine; the sandbox still has no network.
+
+        url = await box.forward(8000)
+        """
         from belljar.session.network_door import Forwarded, check_port
 
         forwarded = self._forwarded.get(check_port(port))
@@ -163,7 +169,7 @@ class SessionDoor:
         return self._relay
 
     async def listening(self) -> tuple[int, ...]:
-        """The ports that servers in the sandbox listen on now."""
+        """The ports that servers in the sandbox listen on now: `for port in await box.listening(): ...`."""
         return tuple(sorted(await to_thread.run_sync(self._inside.aftermath.listening, self._our_ports)))
 
     def new_listening(self) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ run("make test")
 from __future__ import annotations
 
 import asyncio
-import builtins
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -33,6 +32,7 @@ from belljar.session import kept
 from belljar.session import options as checks
 from belljar.session.commands import Commands, Request
 from belljar.session.door import SessionDoor, under_policy
+from belljar.session.flat import flat
 from belljar.session.inside import Inside
 from belljar.session.judging import Judge
 from belljar.session.kept import Kept
@@ -53,17 +53,12 @@ if TYPE_CHECKING:
     from belljar.network.allow import Allow
     from belljar.policy.approvals import Approvals
     from belljar.policy.verdict import Verdict
-    from belljar.session.background_shell import Shell
     from belljar.session.files import Files
     from belljar.session.held_command import HeldCommand
     from belljar.session.init_tools import InitTools
     from belljar.session.named_shell import NamedShell
     from belljar.session.options import Approver
     from belljar.session.persistent_shell import PersistentShell
-    from belljar.staged.apply import Applied
-    from belljar.staged.area import Point
-    from belljar.staged.change import Change
-    from belljar.staged.review import Shown
 
 LAST_REFRESH_SECONDS = 1.0  # how long a closing session waits for the init to say how its shells ended
 
@@ -454,22 +449,8 @@ class Session:
 
     # Shells.
 
-    async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
-        """Start a background shell. It runs until it ends, is killed or the session closes.
-
-        shell = await box.start("npm run dev")
-        chunk = await shell.read()
-        """
-        return await self.shells.start(command, ring=ring, **options)
-
-    async def yielding(
-        self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
-    ) -> Result | Shell:
-        """Run a command; after `yield_after` seconds it goes on as a background shell.
-
-        result_or_shell = await box.yielding("make", yield_after=10)
-        """
-        return await self.shells.yielding(command, yield_after=yield_after, **options)
+    start = flat("shells", Shells.start)
+    yielding = flat("shells", Shells.yielding)
 
     def shell(self, name: str) -> Any:
         """A background shell by its id (typed: `box.shells.get`), or a persistent shell of its own by any other name
@@ -479,16 +460,8 @@ class Session:
         """
         return self.shells.get(name) if SHELL_ID.fullmatch(name) else self.shells.named(name)
 
-    async def refresh(self) -> builtins.list[Shell]:
-        """Ask the sandbox for all its shells, also those that other processes started.
-
-        shells = await box.refresh()
-        """
-        return await self.shells.refresh()
-
-    async def cleanup(self) -> int:
-        """Forget the shells that have ended, and return how many there were: `await box.cleanup()`."""
-        return await self.shells.cleanup()
+    refresh = flat("shells", Shells.refresh)
+    cleanup = flat("shells", Shells.cleanup)
 
     @property
     def persistent(self) -> PersistentShell:
@@ -531,32 +504,13 @@ class Session:
     def init_tools(self) -> InitTools:
         return self._inside.tools
 
-    async def forward(self, port: int, *, at: int = 0) -> str:
-        """Make a server in the sandbox reachable on 127.0.0.1 of this machine; the sandbox still has no network.
-
-        url = await box.forward(8000)
-        """
-        return await self.door.forward(port, at=at)
-
-    async def allow_host(self, *hosts: str) -> None:
-        """Allow more hosts from now on; opens a door if the session has none.
-
-        await box.allow_host("api.example.com")
-        """
-        await self.door.allow_host(*hosts)
-
-    async def listening(self) -> tuple[int, ...]:
-        """The ports that servers in the sandbox listen on now: `for port in await box.listening(): ...`."""
-        return await self.door.listening()
+    forward = flat("door", SessionDoor.forward)
+    allow_host = flat("door", SessionDoor.allow_host)
+    listening = flat("door", SessionDoor.listening)
 
     # Staged changes: only with `changes="staged"`.
 
-    async def changes(self, *, ignored: bool = False) -> builtins.list[Change]:
-        """What differs from the host's files, without what the project's `.gitignore` ignores.
-
-        for change in await box.changes(): print(change.kind, change.path)
-        """
-        return await self.staged.changes(ignored=ignored)
+    changes = flat("staged", Staged.changes)
 
     async def diff(
         self,
@@ -572,78 +526,17 @@ class Session:
         other = against.staged if against is not None else None
         return await self.staged.diff(paths, against=other, ignored=ignored)
 
-    async def apply(
-        self,
-        paths: Iterable[str] | None = None,
-        *,
-        force: bool = False,
-        merge: bool = False,
-        runs_later: bool = False,
-        ignored: bool = False,
-    ) -> Applied:
-        """Write changes to the real workspace. `Conflict` if the host changed the same files meanwhile; with `merge`,
-        only if both changed the same lines of a text file, or this cannot be known. What git ignores only with
-        `ignored`, or by its name. `box.staged.apply` takes an `etag`, and contents of some hunks.
-
-        await box.apply(["src/app.py"])
-        """
-        return await self.staged.apply(paths, force=force, merge=merge, runs_later=runs_later, ignored=ignored)
-
-    async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
-        """All changes, or those at or below some paths, for somebody who decides about them.
-
-        seen = await box.show(); print("".join(shown.text for shown in seen.values()))
-        """
-        return await self.staged.show(paths)
-
-    async def apply_shown(self, seen: Mapping[Change, Shown]) -> Applied:
-        """Apply changes exactly as `show` gave them. `Conflict` if the sandbox has changed any of them since. Files
-        that the host would run by itself are left out.
-
-        await box.apply_shown({change: shown for change, shown in seen.items() if change.path == "app.py"})
-        """
-        return await self.staged.apply_shown(seen)
-
-    async def undo_apply(self) -> builtins.list[str]:
-        """Undo the last apply; each apply can be undone once: `await box.undo_apply()`."""
-        return await self.staged.undo_apply()
-
-    async def discard(self, paths: Iterable[str] | None = None) -> builtins.list[str]:
-        """Drop changes: the sandbox sees the host's files again.
-
-        await box.discard(["build"])
-        """
-        return await self.staged.discard(paths)
-
-    async def copy_out(self) -> None:
-        """Copy changes to the host, if the engine shares no files with us: `await box.copy_out()`."""
-        await self.staged.copy_out()
-
-    async def checkpoint(self, name: str = "") -> Point:
-        """Remember the files as they are now: `point = await box.checkpoint("before refactor")`."""
-        return await self.staged.checkpoint(name)
-
-    def checkpoints(self) -> builtins.list[Point]:
-        """The checkpoints, oldest first: `names = [point.name for point in box.checkpoints()]`."""
-        return self.staged.checkpoints()
-
-    async def rollback(self, point: Point | str | None = None) -> Point:
-        """Go back to a checkpoint (by default the last one). All that runs is killed first, foreground commands too.
-
-        await box.rollback(point)
-        """
-        return await self.staged.rollback(point)
-
-    def left_out(self, point: Point) -> builtins.list[str]:
-        """The directories that a checkpoint does not contain: /tmp or home, if they were too large.
-
-        if box.left_out(point): print("your virtual environment stays as it is")
-        """
-        return self.staged.left_out(point)
-
-    async def forget_checkpoint(self, point: Point) -> None:
-        """Forget a checkpoint; the current files stay as they are: `await box.forget_checkpoint(point)`."""
-        await self.staged.forget_checkpoint(point)
+    apply = flat("staged", Staged.apply)
+    show = flat("staged", Staged.show)
+    apply_shown = flat("staged", Staged.apply_shown)
+    undo_apply = flat("staged", Staged.undo_apply)
+    discard = flat("staged", Staged.discard)
+    copy_out = flat("staged", Staged.copy_out)
+    checkpoint = flat("staged", Staged.checkpoint)
+    checkpoints = flat("staged", Staged.checkpoints)
+    rollback = flat("staged", Staged.rollback)
+    left_out = flat("staged", Staged.left_out)
+    forget_checkpoint = flat("staged", Staged.forget_checkpoint)
 
     async def fork(self, **options: Any) -> Session:
         """A new session that begins with a copy of these files: `twin = await box.fork()`."""

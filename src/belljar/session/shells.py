@@ -87,7 +87,11 @@ class Shells:
         self._saved = dict(saved or {})
 
     async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
-        """Start a background shell. It runs until it ends, is killed or the session closes."""
+        """Start a background shell. It runs until it ends, is killed or the session closes.
+
+        shell = await box.start("npm run dev")
+        chunk = await shell.read()
+        """
         from belljar.session.background_shell import Shell  # few sessions have one
 
         if ring is not None:
@@ -104,7 +108,10 @@ class Shells:
     async def yielding(
         self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
     ) -> Result | Shell:
-        """Run a command; after `yield_after` seconds it goes on as a background shell."""
+        """Run a command; after `yield_after` seconds it goes on as a background shell.
+
+        result_or_shell = await box.yielding("make", yield_after=10)
+        """
         seconds("yield_after", yield_after, optional=False, zero=True)
         request = await self._commands.admitted(command, options, "yielding", without=("pty",))
         async with self._commands.begin(request) as running:
@@ -133,7 +140,10 @@ class Shells:
         return shell
 
     async def refresh(self) -> list[Shell]:
-        """Ask the sandbox for all its shells, also those that other processes started."""
+        """Ask the sandbox for all its shells, also those that other processes started.
+
+        shells = await box.refresh()
+        """
         from belljar.session.background_shell import Shell
 
         listing, known = await self._inside.link.list(), self._known
@@ -148,7 +158,7 @@ class Shells:
         return self()
 
     async def cleanup(self) -> int:
-        """Forget the shells that have ended, and return how many there were."""
+        """Forget the shells that have ended, and return how many there were: `await box.cleanup()`."""
         ended = [shell for shell in await self.refresh() if shell.status != "running"]
         for shell in ended:
             shell.forget()

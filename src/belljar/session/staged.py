@@ -65,7 +65,10 @@ class Staged:
 
     async def changes(self, *, ignored: bool = False) -> list[Change]:
         """What differs from the host's files; with `ignored` also what the project's `.gitignore` ignores. Each says
-        whether the host's side changed as well. `belljar.staged.change.etag` names exactly this state."""
+        whether the host's side changed as well. `belljar.staged.change.etag` names exactly this state.
+
+        for change in await box.changes(): print(change.kind, change.path)
+        """
         await self.copy_out()
         return await to_thread.run_sync(lambda: self._review.listed(ignored=ignored))
 
@@ -106,7 +109,10 @@ class Staged:
     ) -> Applied:
         """Write changes to the real workspace. `Conflict` if the host changed the same files meanwhile; with `merge`,
         only if both changed the same lines of a text file, or this cannot be known. With `if_match`, what `etag` gave,
-        also if anything has changed since. `contents`: of these paths this text, for example some hunks only."""
+        also if anything has changed since. `contents`: of these paths this text, for example some hunks only.
+
+        await box.apply(["src/app.py"])
+        """
         await self.copy_out()
         review = self._review
         texts = {
@@ -126,7 +132,10 @@ class Staged:
         )
 
     async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
-        """All changes, or those at or below some paths, for somebody who decides about them."""
+        """All changes, or those at or below some paths, for somebody who decides about them.
+
+        seen = await box.show(); print("".join(shown.text for shown in seen.values()))
+        """
         from belljar.staged.change import select
 
         await self.copy_out()
@@ -137,18 +146,24 @@ class Staged:
 
     async def apply_shown(self, seen: Mapping[Change, Shown]) -> Applied:
         """Apply changes exactly as `show` gave them. `Conflict` if the sandbox has changed any of them since. Files
-        that the host would run by itself are left out."""
+        that the host would run by itself are left out.
+
+        await box.apply_shown({change: shown for change, shown in seen.items() if change.path == "app.py"})
+        """
         safe = {change: shown for change, shown in seen.items() if not change.runs_later}
         held = [change.path for change in seen if change.runs_later]
         review = self._review
         return await to_thread.run_sync(lambda: review.apply_chosen(safe, {}, held))
 
     async def undo_apply(self) -> list[str]:
-        """Undo the last apply; each apply can be undone once."""
+        """Undo the last apply; each apply can be undone once: `await box.undo_apply()`."""
         return await to_thread.run_sync(self._review.undo)
 
     async def discard(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Drop changes: the sandbox sees the host's files again."""
+        """Drop changes: the sandbox sees the host's files again.
+
+        await box.discard(["build"])
+        """
         from belljar.session.staged_inside import reset
         from belljar.staged.change import select
 
@@ -165,7 +180,7 @@ class Staged:
     # Checkpoints.
 
     async def checkpoint(self, name: str = "") -> Point:
-        """Remember the files as they are now."""
+        """Remember the files as they are now: `point = await box.checkpoint("before refactor")`."""
         from belljar.session import scratch_copies
 
         area, inside = self.area, self._inside
@@ -181,7 +196,10 @@ class Staged:
         return point
 
     async def rollback(self, point: Point | str | None = None) -> Point:
-        """Go back to a checkpoint (by default the last one). All that runs is killed first, foreground commands too."""
+        """Go back to a checkpoint (by default the last one). All that runs is killed first, foreground commands too.
+
+        await box.rollback(point)
+        """
         from belljar.session import scratch_copies
 
         area, inside = self.area, self._inside
@@ -209,17 +227,20 @@ class Staged:
         await self.copy_out()
 
     def checkpoints(self) -> list[Point]:
-        """The checkpoints, oldest first."""
+        """The checkpoints, oldest first: `names = [point.name for point in box.checkpoints()]`."""
         return self.area.points
 
     def left_out(self, point: Point) -> list[str]:
-        """The directories that a checkpoint does not contain: /tmp or home, if they were too large."""
+        """The directories that a checkpoint does not contain: /tmp or home, if they were too large.
+
+        if box.left_out(point): print("your virtual environment stays as it is")
+        """
         from belljar.session import scratch_copies
 
         return scratch_copies.left_out(self._inside.options, self.area.beside(point))
 
     async def forget_checkpoint(self, point: Point) -> None:
-        """Forget a checkpoint; the current files stay as they are."""
+        """Forget a checkpoint; the current files stay as they are: `await box.forget_checkpoint(point)`."""
         await to_thread.run_sync(self.area.forget, point)
 
     async def _remount(self, area: StagedArea) -> None:
@@ -260,7 +281,7 @@ class Staged:
             await scratch_copies.bring_back(inside.files, options, area.beside(area.points[-1]))
 
     async def copy_out(self) -> None:
-        """Copy changes to the host, if the engine shares no files with us."""
+        """Copy changes to the host, if the engine shares no files with us: `await box.copy_out()`."""
         if (copied := self._copied) is not None:
             await copied.copy_out()
             await self._inside.aftermath.look()

@@ -105,7 +105,7 @@ def _diff(mode: Prompt, words: list[str]) -> None:
 def _apply(mode: Prompt, words: list[str]) -> None:
     flags = {"--merge": "merge", "--force": "force", "--runs-later": "runs_later"}
     paths = _paths(":apply", [word for word in words if word not in flags], *flags)
-    options = {name: flag in words for flag, name in flags.items()}
+    options: Any = {name: flag in words for flag, name in flags.items()}
     staged_offer.report(mode.portal.call(partial(mode.box.apply, paths, **options)), "applied")
 
 
