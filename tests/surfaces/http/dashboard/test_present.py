@@ -92,6 +92,12 @@ def test_the_scripts_say_the_same(open_page: Callable[..., Any], made_up: Any) -
         ("shown", present.shown, [(each,) for each in TEXTS]),
         ("oneLine", present.one_line, [(each,) for each in TEXTS]),
         ("outputText", present.output_text, [(each,) for each in TEXTS]),
+        ("plainReason", present.plain_reason, [("It deletes. (delete: /x)",), ("as it is",)]),
+        (
+            "linesChanged",
+            present.lines_changed,
+            [({"added": 0, "removed": 0},), ({"added": 2, "removed": 0},), (None,)],
+        ),
         ("clock", present.clock, [(each,) for each in NUMBERS]),
         ("size", present.size, [(each,) for each in SIZES]),
         ("marked", lambda *given: [list(each) for each in present.marked(*given)], approvals),

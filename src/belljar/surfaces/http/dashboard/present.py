@@ -48,6 +48,7 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
     "\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
+_DETAIL = re.compile(r" \([a-z_.]+: [^()]*\)$")
 _SGR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -190,6 +191,11 @@ def marked(text: str, words: Iterable[str]) -> list[tuple[str, bool]]:
     return [(piece, index % 2 == 1) for index, piece in enumerate(pieces) if piece]
 
 
+def plain_reason(text: object) -> str:
+    """A rule's reason, without the effect that it matched in the policy's own terms."""
+    return _DETAIL.sub("", one_line(text))
+
+
 def card(approval: Thing, name: str, now: float) -> dict[str, Any]:
     """An approval as its card shows it."""
     text, effects = str(approval["text"]), [one_line(effect) for effect in approval.get("effects") or ()]
@@ -208,7 +214,7 @@ def card(approval: Thing, name: str, now: float) -> dict[str, Any]:
         "session": approval["session"],
         "effects": effects[:MOST_EFFECTS] + ([f"and {more} more"] if more > 0 else []),
         "who": " · ".join(shown(approval[part]) for part in ("tenant", "name") if approval.get(part)),
-        "rule": f"{rule['id']}: {one_line(rule['reason'])}" if rule else one_line(approval.get("reason")),
+        "rule": f"{rule['id']}: {plain_reason(rule['reason'])}" if rule else plain_reason(approval.get("reason")),
         "directory": shown(approval.get("cwd") or "/workspace"),
         "waits": clock(now - approval["created"]),
         "left": clock(approval["expires"] - now),
@@ -241,8 +247,15 @@ def row(session: Thing, asked: Thing | None, now: float) -> dict[str, Any]:
         "memory": size(use["memory"]) if use else "",
         "points": _flat(use["cpu"]) if use else "",
         "left": clock(session["expires"] - now) if session["state"] != "ended" and session.get("expires") else "",
-        "changes": f"+{staged['added']} −{staged['removed']}" if staged else "",
+        "changes": lines_changed(staged),
     }
+
+
+def lines_changed(staged: Thing | None) -> str:
+    """`+12 −3`; nothing where nothing has changed."""
+    if not staged or not (staged["added"] or staged["removed"]):
+        return ""
+    return f"+{staged['added']} −{staged['removed']}"
 
 
 def _flat(cpu: float) -> str:

@@ -25,6 +25,9 @@ _LIMITS = {
     "shm": present.in_bytes,
     "fsize": present.in_bytes,
     "output": present.in_bytes,
+    "shell_output": present.in_bytes,
+    "memlock": present.in_bytes,
+    "swap": present.in_bytes,
 }
 
 
@@ -270,33 +273,20 @@ def _attempt(each: Facts, ended: float | None) -> list[Any]:
 
 async def _limits(visit: Visit, session: Facts) -> tuple[str, Facts]:
     heads = ("Limit", "Asked", "In force", "Verified by")
-    verified = {each["limit"]: each for each in session.get("verified") or ()}
-    rows = []
-    for name, asked in (session.get("limits") or {}).items():
-        found = verified.pop(name, {})
-        rows.append(
-            [
-                name.replace("_", " "),
-                _limit(name, asked),
-                _limit(name, found.get("in_force")) if found else "",
-                found.get("by", ""),
-            ]
-        )
-    rows += [
-        [
-            name,
-            present.one_line(each.get("asked", "")),
-            present.one_line(each["in_force"]),
-            present.one_line(each["by"]),
-        ]
-        for name, each in verified.items()
-    ]
-    return _table("Limits as verified", heads, rows, "Not known before it has started.")
+    asked, found = session.get("limits") or {}, {each["limit"]: each for each in session.get("verified") or ()}
+    rows: list[list[Any]] = []
+    for name in dict.fromkeys([*asked, *found]):
+        wanted = _limit(name, asked[name]) if name in asked else "always"
+        proof = found.get(name)
+        in_force, by = (_limit(name, proof["in_force"]), proof["by"]) if proof else ("not reported", "–")
+        rows.append([name.replace("_", " "), wanted, in_force, by])
+    note = "" if found else "Nothing is verified: the session has not started here, or has ended."
+    return _table("Limits as verified", heads, rows, "Not known before it has started.", note=note)
 
 
 def _limit(name: str, value: Any) -> str:
-    if value is None:
-        return "no limit"
+    if value is None or isinstance(value, bool):
+        return {None: "no limit", True: "yes", False: "no"}[value]
     return _LIMITS[name](value) if name in _LIMITS and isinstance(value, (int, float)) else present.one_line(value)
 
 

@@ -6,7 +6,7 @@
  */
 import { $, $$, ask, complain, copyOf, h, setAttribute, setText } from "./dom.js";
 import { approvals, isLive, known, may, nameOfId, now, on } from "./live.js";
-import { clock, compare, marked, number, oneLine, outcome, RISKS, shown } from "./present.js";
+import { clock, compare, marked, number, oneLine, outcome, plainReason, RISKS, shown } from "./present.js";
 
 const GUARD = 500;
 const LAPSE = 10_000;
@@ -82,7 +82,7 @@ function draw(card) {
   setText(note, `${number(lines)} lines`);
   setText($("[data-f=who]", element), [item.tenant, item.name].filter(Boolean).map(shown).join(" · "));
   const [rule] = (item.rules ?? []).filter((each) => each.decision === "ask").concat(item.rules ?? []);
-  setText($("[data-f=rule]", element), rule ? `${rule.id}: ${oneLine(rule.reason)}` : oneLine(item.reason));
+  setText($("[data-f=rule]", element), rule ? `${rule.id}: ${plainReason(rule.reason)}` : plainReason(item.reason));
   setText($("[data-f=directory]", element), shown(item.cwd || "/workspace"));
   tickCard(card);
 }

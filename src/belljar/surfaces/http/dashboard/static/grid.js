@@ -5,7 +5,7 @@
  */
 import { $, $$, copyOf, h, setAttribute, setText } from "./dom.js";
 import { known, now, on, sessions, waiting } from "./live.js";
-import { badges, clock, commandText, compare, doing, MARKS, nameOf, oneLine, outputText, rank, size, status } from "./present.js";
+import { badges, clock, commandText, compare, doing, linesChanged, MARKS, nameOf, oneLine, outputText, rank, size, status } from "./present.js";
 
 const REORDER = 5000;
 const GONE = 60;
@@ -140,7 +140,7 @@ function draw(id) {
   command.classList.toggle("dim", does.dim);
   setText($("[data-f=line]", row), outputText(session.last_line ?? "").slice(0, 200));
   drawUse(row, id, session);
-  setText($("[data-f=changes]", row), session.staged ? `+${session.staged.added} −${session.staged.removed}` : "");
+  setText($("[data-f=changes]", row), linesChanged(session.staged));
   times(id, at);
 }
 

@@ -85,6 +85,11 @@ export function doing(session, asked) {
 
 export const commandText = (command) => (Array.isArray(command) ? command.join(" ") : command ?? "");
 
+/** `+12 −3`; nothing where nothing has changed. */
+export const linesChanged = (staged) => (staged?.added || staged?.removed ? `+${staged.added} −${staged.removed}` : "");
+/** A rule's reason, without the effect that it matched in the policy's own terms. */
+export const plainReason = (text) => oneLine(text).replace(/ \([a-z_.]+: [^()]*\)$/, "");
+
 /** Splits a text at the words that the findings name: `[["sudo", true], [" make", false]]`. */
 export function marked(text, words) {
   const known = (words ?? []).filter(Boolean).map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
