@@ -89,7 +89,7 @@ def _only_server(state: Path, database: str | None) -> Any:
     if database is not None and not database.startswith("sqlite"):
         yield
         return
-    lock = os.open(state / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(state / "server.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
