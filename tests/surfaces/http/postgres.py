@@ -46,16 +46,19 @@ def postgres() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     data = f"{directory}/data"
-    quiet = {"check": True, "capture_output": True, "cwd": "/", "env": {"PATH": os.environ["PATH"], "LC_ALL": "C"}}
+
+    def quietly(*command: str) -> None:
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
+        subprocess.run([*prefix, *command], check=True, capture_output=True, cwd="/", env=environment)
+
     try:
-        make = [str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "belljar", "--no-sync", "-E", "UTF8"]
-        subprocess.run([*prefix, *make], **quiet)
+        quietly(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "belljar", "--no-sync", "-E", "UTF8")
         options = f"-p {port} -k {directory} -c listen_addresses=127.0.0.1 -c fsync=off"
-        control = [*prefix, str(programs / "pg_ctl"), "-D", data, "-w"]
-        subprocess.run([*control, "-l", f"{directory}/log", "-o", options, "start"], **quiet)
+        control = [str(programs / "pg_ctl"), "-D", data, "-w"]
+        quietly(*control, "-l", f"{directory}/log", "-o", options, "start")
         try:
             yield f"postgresql://belljar@127.0.0.1:{port}/postgres"
         finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+            quietly(*control, "-m", "immediate", "stop")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
