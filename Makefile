@@ -21,7 +21,7 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'
   { echo 'belljar: Python 3.11 or newer is needed (PYTHON=…)' >&2; exit 1; }
 SETUP = @$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup --venv "$(VENV)"
 
-.PHONY: help setup engine images sandbox test browser-test lint format lock fresh vm-test kubernetes-test projects bench soak fuzz deb deb-test sbom clean
+.PHONY: help setup engine images sandbox test browser-test lint format lock fresh vm-test kubernetes-test adapters-test projects bench soak fuzz deb deb-test sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -75,6 +75,10 @@ vm-test: ## a part of the tests in a virtual machine with cgroup v2 (needs root;
 kubernetes-test: ## the engine kubernetes on a cluster of two nodes, built once from Debian's sources (needs root; 10 minutes, then 20)
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m tests.kubernetes $(PARTS)
+
+adapters-test: ## agent frameworks on Belljar, each judged by its own suite; NAMES='inspect mini' chooses
+	$(SETUP) test engine images </dev/null >&2
+	@"$(BIN)/python" -m tests.adapters $(NAMES)
 
 projects: ## the suites of three real projects (Python, C, Node), inside and outside (needs the image dev)
 	$(SETUP) test engine images </dev/null >&2

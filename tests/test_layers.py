@@ -20,7 +20,7 @@ ROOT = Path(belljar.__file__).parent
 # From the top down. Folders on one line do not import each other.
 LAYERS = [
     {"__main__"},
-    {"surfaces"},
+    {"surfaces", "adapters"},
     {"sync", "doctor", "conformance"},
     {"tools"},
     {"session"},

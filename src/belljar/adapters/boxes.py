@@ -1,0 +1,125 @@
+"""What the adapters share: a session from plain options, near or far, in a directory of its own if none is named.
+
+    box = await opened(image="python", limits={"memory": "1g"})
+    ...
+    await closed(box)
+
+`host` is a `belljar.Host`, what `belljar.connect` gives, or the address of a service: the key is then BELLJAR_KEY.
+A session without a workspace gets an empty directory, which `closed` removes with everything in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio import to_thread
+
+import belljar
+from belljar.errors import UsageError
+from belljar.options import PUBLIC, known
+
+Workspace = str | os.PathLike[str] | None
+LIVE = ("approve", "audit", "engine")
+"""What a session takes besides the fields of its options and its host."""
+_PREFIX = "belljar-workspace-"
+
+
+def session(workspace: Workspace = None, *, host: Any = None, **options: Any) -> belljar.Session:
+    """A session that is not open yet. Without a workspace it has a new, empty one."""
+    given = options_of(options)
+    where = host_of(host)
+    if where is not None:
+        given["host"] = where
+    if workspace is not None:
+        return belljar.Session(workspace, **given)
+    if is_far(where):
+        return belljar.Session(**given)
+    made = tempfile.mkdtemp(prefix=_PREFIX)
+    try:
+        return belljar.Session(made, **given)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+async def opened(workspace: Workspace = None, *, host: Any = None, **options: Any) -> belljar.Session:
+    """An open session; nothing is left behind if it cannot be opened."""
+    return await open_or_remove(await to_thread.run_sync(lambda: session(workspace, host=host, **options)))
+
+
+async def open_or_remove(box: belljar.Session) -> belljar.Session:
+    try:
+        return await box.open()
+    except BaseException:
+        await _remove_own(box)
+        raise
+
+
+async def closed(box: belljar.Session) -> None:
+    """End the sandbox, kept or not, and remove the workspace that was made for it, also if this call is cancelled."""
+    with anyio.CancelScope(shield=True):
+        try:
+            await box.stop()
+        finally:
+            await _remove_own(box)
+
+
+async def _remove_own(box: belljar.Session) -> None:
+    path = getattr(getattr(box, "options", None), "workspace", "")
+    if own_workspace(path):
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(lambda: shutil.rmtree(path, ignore_errors=True))
+
+
+def own_workspace(path: str) -> bool:
+    """Whether `session` made this directory."""
+    place = Path(path)
+    return place.name.startswith(_PREFIX) and place.parent == Path(tempfile.gettempdir())
+
+
+def host_of(host: Any) -> Any:
+    """The host that `host=` means; an address is connected to."""
+    if not isinstance(host, str):
+        return host
+    return belljar.connect(host, key=os.environ.get("BELLJAR_KEY") or None)
+
+
+def is_far(host: Any) -> bool:
+    return host is not None and not isinstance(host, belljar.Host)
+
+
+def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a program or a file writes them: limits and hosts may be plain data."""
+    known(given, {*PUBLIC, *LIVE}, "a sandbox")
+    options = dict(given)
+    if isinstance(limits := options.get("limits"), Mapping):
+        options["limits"] = belljar.Limits(**limits)
+    if isinstance(hosts := options.get("network"), list | tuple):
+        options["network"] = belljar.Allow(*hosts)
+    return options
+
+
+def options_in(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The options in a file of TOML or JSON, by the names of `belljar.SandboxOptions`:
+
+    image = "python"
+    limits = { memory = "1g" }
+    network = ["pypi.org"]
+    """
+    place = Path(path)
+    try:
+        text = place.read_text()
+        found = json.loads(text) if place.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{place}: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{place}: options are a table of names and values")
+    return found

@@ -1,0 +1,110 @@
+"""One environment for each framework: they don't fit one.
+
+They are made once, below ~/.cache/belljar-adapters, from wheels alone, and shared by all checkouts. Belljar itself is
+not in them: each run unpacks a wheel of its own checkout beside, so that its entry points and files are a package's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.adapters.frameworks import Framework
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "belljar-adapters")
+TOOLS = ("pytest>=9",)
+
+
+class NotRun(Exception):
+    """Why a framework's tests cannot run on this machine."""
+
+
+def environment(framework: Framework, *, make: bool = False) -> Path:
+    """The framework's environment. It is made if it is missing and `make` says so."""
+    python = _python(framework)
+    place = CACHE / f"{framework.name}-{_digest(framework, python)}"
+    if not (place / "complete").exists():
+        if not make:
+            raise NotRun(f"no environment with {framework.pins[0]}: `make adapters-test` makes it")
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with _locked(place.with_suffix(".lock")):
+            if not (place / "complete").exists():
+                _make(place, framework, python)
+    return place
+
+
+def _python(framework: Framework) -> str:
+    """A Python that is new enough: this one, one on PATH, or one of pyenv's."""
+    if sys.version_info[:2] >= framework.python:
+        return sys.executable
+    wanted = [f"{major}.{minor}" for major, minor in ((3, 13), (3, 12), (3, 14)) if (major, minor) >= framework.python]
+    places = [shutil.which(f"python{version}") for version in wanted]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
+    places += [str(path) for version in wanted for path in sorted(pyenv.glob(f"{version}.*/bin/python"))]
+    for place in filter(None, places):
+        if subprocess.run([place, "-c", "import ssl, venv"], capture_output=True).returncode == 0:
+            return place
+    raise NotRun(f"needs Python {'.'.join(map(str, framework.python))} or newer, and there is none here")
+
+
+def _requirements(framework: Framework) -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*framework.pins, *TOOLS, *project["dependencies"], *project["optional-dependencies"]["remote"]]
+
+
+def _digest(framework: Framework, python: str) -> str:
+    return hashlib.sha256(repr((_requirements(framework), python)).encode()).hexdigest()[:12]
+
+
+def _make(place: Path, framework: Framework, python: str) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    subprocess.run([python, "-m", "venv", place], check=True)
+    pip = [place / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
+    done = subprocess.run([*pip, *_requirements(framework)], capture_output=True, text=True)
+    if done.returncode:
+        shutil.rmtree(place, ignore_errors=True)
+        raise NotRun(f"{framework.pins[0]} cannot be installed: {done.stderr.strip().splitlines()[-1][:200]}")
+    (place / "complete").touch()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def install_checkout(place: Path) -> Path:
+    """A wheel of this checkout, unpacked into `place`, for PYTHONPATH."""
+    wheels = place / "wheels"
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = wheels.glob("*.whl")
+    site = place / "site"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-compile"]
+    subprocess.run([*pip, "--target", site, wheel], check=True, capture_output=True)
+    return site
+
+
+def pytest_in(environment: Path, site: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """pytest in a framework's environment, with this checkout's package and tests."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
+    variables = {**inherited, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [environment / "bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+def python_version(environment: Path) -> str:
+    show = "import platform; print(platform.python_version())"
+    return subprocess.run(
+        [environment / "bin/python", "-c", show], check=True, capture_output=True, text=True
+    ).stdout.strip()

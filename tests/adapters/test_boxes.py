@@ -1,0 +1,78 @@
+"""Sessions from plain options, in directories of their own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+import belljar
+from belljar.adapters import boxes
+from belljar.errors import UsageError
+
+
+@pytest.mark.engine
+async def test_a_session_without_a_workspace_has_an_empty_one_that_ends_with_it() -> None:
+    box = await boxes.opened(policy="none")
+    place = box.options.workspace
+    assert (await box.run("ls -A; echo made > file")).stdout == ""
+    assert os.listdir(place) == ["file"]
+    await boxes.closed(box)
+    assert not box.is_open
+    assert not os.path.exists(place)
+
+
+@pytest.mark.engine
+async def test_a_named_workspace_stays(workspace: Path) -> None:
+    box = await boxes.opened(workspace)
+    await boxes.closed(box)
+    assert workspace.is_dir()
+
+
+@pytest.mark.engine
+async def test_a_cancelled_close_leaves_nothing() -> None:
+    box = await boxes.opened()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await boxes.closed(box)
+    assert not box.is_open
+    assert not os.path.exists(box.options.workspace)
+
+
+@pytest.mark.engine
+async def test_a_session_that_cannot_be_opened_leaves_no_directory() -> None:
+    made = boxes.session(image="no-such-image-anywhere")
+    place = made.options.workspace
+    with pytest.raises(belljar.BelljarError):
+        await boxes.open_or_remove(made)
+    assert not os.path.exists(place)
+
+
+def test_a_wrong_option_leaves_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(UsageError, match="imag"):
+        boxes.session(imag="python")
+    with pytest.raises(UsageError):
+        boxes.session(image="")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plain_data_becomes_options(tmp_path: Path) -> None:
+    file = tmp_path / "belljar.toml"
+    file.write_text('image = "python"\nlimits = { memory = "1g" }\nnetwork = ["pypi.org"]\n')
+    options = boxes.options_of(boxes.options_in(file))
+    assert options["image"] == "python"
+    assert options["limits"].memory == 1 << 30
+    assert isinstance(options["network"], belljar.Allow)
+    file.with_suffix(".json").write_text('{"root": true}')
+    assert boxes.options_in(file.with_suffix(".json")) == {"root": True}
+
+
+def test_a_file_that_holds_no_options_is_named_in_the_error(tmp_path: Path) -> None:
+    for name, text in (("missing.toml", None), ("bad.toml", "image ="), ("list.json", "[]")):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        with pytest.raises(UsageError, match=name):
+            boxes.options_in(tmp_path / name)

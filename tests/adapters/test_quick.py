@@ -1,0 +1,53 @@
+"""The quick part of `make adapters-test`, in each framework's own environment, where there is one already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.adapters import environments
+from tests.adapters.frameworks import FRAMEWORKS, Framework
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environments.install_checkout(tmp_path_factory.mktemp("checkout"))
+
+
+def _places() -> dict[str, Path | str]:
+    """Environments, or why there is none."""
+    found: dict[str, Path | str] = {}
+    for name, framework in FRAMEWORKS.items():
+        try:
+            found[name] = environments.environment(framework)
+        except environments.NotRun as reason:
+            found[name] = str(reason)
+    return found
+
+
+PLACES = _places()
+FOUND = [
+    pytest.param(FRAMEWORKS[name], id=name, marks=[pytest.mark.skip(reason=place)] if isinstance(place, str) else [])
+    for name, place in PLACES.items()
+    if (HERE / f"test_{name}.py").exists()
+]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("framework", FOUND)
+def test_an_adapter_does_what_its_documentation_shows(framework: Framework, site: Path) -> None:
+    place = PLACES[framework.name]
+    assert isinstance(place, Path)
+    done = environments.pytest_in(place, site, HERE / f"test_{framework.name}.py", "-m", "quick")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+def test_each_framework_is_pinned_as_an_extra_of_the_package() -> None:
+    import tomllib
+
+    extras = tomllib.loads((environments.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for framework in FRAMEWORKS.values():
+        wanted = framework.pins[0].split("==")[0]
+        assert any(each.startswith(wanted) for each in extras[framework.extra]), framework.name
