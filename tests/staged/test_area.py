@@ -70,3 +70,14 @@ def test_another_device_number_is_accepted_only_after_a_reboot(stage: Stage) -> 
     assert stage.area.changes() == []
     stage.area.meta["inode"] = [device, inode + 1]
     assert not stage.area.is_in_place
+
+
+def test_the_name_of_a_checkpoint_is_taken_once(stage: Stage) -> None:
+    stage.checkpoint("good")
+    with pytest.raises(UsageError, match="there is a checkpoint 'good' already"):
+        stage.area.taken("good")
+    assert stage.area.taken("good", replace=True) == stage.area.points[0]
+    assert stage.area.taken("other") is None
+    assert stage.area.unused("good") == "good 2"
+    with pytest.raises(UsageError, match="no checkpoint 'bad'; choose from 'good'"):
+        stage.area.point("bad")

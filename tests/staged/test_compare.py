@@ -8,6 +8,7 @@ from tests.staged.conftest import Stage
 
 from belljar.errors import UsageError
 from belljar.staged import overlay
+from belljar.staged.apply import apply
 from belljar.staged.area import StagedArea
 from belljar.staged.compare import compared
 from belljar.staged.diff import LARGEST
@@ -44,3 +45,21 @@ def test_two_workspaces_cannot_be_compared(stage: Stage, tmp_path: Path) -> None
     other = StagedArea.create(tmp_path / "state", "bj-" + "2" * 12, str(tmp_path), (1, 2), os.geteuid(), os.getegid())
     with pytest.raises(UsageError, match="different workspaces"):
         compared(stage.area, other)
+
+
+def test_two_checkpoints_of_a_session_are_compared_also_after_an_apply(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("first\n")
+    stage.checkpoint("one")
+    (stage.merged / "a.txt").write_text("second\n")
+    (stage.merged / "b.txt").unlink()
+    stage.checkpoint("two")
+    (stage.merged / "a.txt").write_text("third\n")
+    apply(stage.area, ["a.txt"])
+    (stage.host / "a.txt").write_text("host\n")
+    one, two = stage.area.points
+    between = compared(stage.area, stage.area, since=one, until=two)
+    assert "-first\n+second\n" in between
+    assert "b.txt" in between
+    since = compared(stage.area, stage.area, ["a.txt"], since=two)
+    assert "-second\n+third\n" in since
+    assert "host" not in since

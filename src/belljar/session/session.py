@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from belljar.session.named_shell import NamedShell
     from belljar.session.options import Approver
     from belljar.session.persistent_shell import PersistentShell
+    from belljar.staged.area import Point
 
 LAST_REFRESH_SECONDS = 1.0  # how long a closing session waits for the init to say how its shells ended
 
@@ -517,14 +518,17 @@ class Session:
         paths: Iterable[str] | None = None,
         *,
         against: Session | None = None,
+        since: Point | str | None = None,
+        until: Point | str | None = None,
         ignored: bool = False,
     ) -> str:
         """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session.
+        `since`: from this checkpoint to now, or to the checkpoint `until`.
 
         print(await box.diff(["src"]))
         """
         other = against.staged if against is not None else None
-        return await self.staged.diff(paths, against=other, ignored=ignored)
+        return await self.staged.diff(paths, against=other, since=since, until=until, ignored=ignored)
 
     apply = flat("staged", Staged.apply)
     show = flat("staged", Staged.show)
@@ -540,7 +544,7 @@ class Session:
 
     async def fork(self, **options: Any) -> Session:
         """A new session that begins with a copy of these files: `twin = await box.fork()`."""
-        await self.staged.checkpoint("fork")
+        await self.staged.checkpoint(self.staged.area.unused("fork"))
         live: Any = {"approve": self._judge.approver, "host": self.host}
         live |= {name: options.pop(name) for name in ("approve", "audit", "host") if name in options}
         ours: Any = {"network": self.allow or self.network, "env": self.env}

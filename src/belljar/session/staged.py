@@ -84,16 +84,21 @@ class Staged:
         paths: Iterable[str] | None = None,
         *,
         against: Staged | None = None,
+        since: Point | str | None = None,
+        until: Point | str | None = None,
         ignored: bool = False,
     ) -> str:
-        """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session."""
+        """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session.
+        `since`: from this checkpoint to now, or to the checkpoint `until`."""
         await self.copy_out()
         review = self._review
         if against is not None:
             from belljar.staged.compare import compared
 
             await against.copy_out()
-            return await to_thread.run_sync(compared, review.area, against.area)
+            return await to_thread.run_sync(lambda: compared(review.area, against.area, paths))
+        if since is not None or until is not None:
+            return await to_thread.run_sync(lambda: review.between(since, until, paths))
         return await to_thread.run_sync(lambda: review.diff(paths, ignored=ignored))
 
     async def apply(
@@ -179,13 +184,17 @@ class Staged:
 
     # Checkpoints.
 
-    async def checkpoint(self, name: str = "") -> Point:
-        """Remember the files as they are now: `point = await box.checkpoint("before refactor")`."""
+    async def checkpoint(self, name: str = "", *, replace: bool = False) -> Point:
+        """Remember the files as they are now. UsageError if a checkpoint has this name, unless it may be replaced.
+
+        point = await box.checkpoint("before refactor")
+        """
         from belljar.session import scratch_copies
 
         area, inside = self.area, self._inside
         async with inside.standstill.quiet("a checkpoint"):
-            name = name or f"checkpoint {len(area.points) + 1}"
+            name = name or area.unused("checkpoint")
+            old = area.taken(name, replace=replace)
             if staging.can_remount(inside.sandbox.engine):
                 point = await to_thread.run_sync(area.freeze, name)
                 await self._remount(area)
@@ -193,17 +202,20 @@ class Staged:
                 await self.copy_out()
                 point = await to_thread.run_sync(area.snapshot, name)
             await scratch_copies.keep(inside.files, inside.options, area.beside(point))
+            if old is not None:
+                await to_thread.run_sync(area.forget, old)
         return point
 
     async def rollback(self, point: Point | str | None = None) -> Point:
-        """Go back to a checkpoint (by default the last one). All that runs is killed first, foreground commands too.
+        """Go back to a checkpoint (by default the last one). All that runs is killed first, foreground commands too;
+        later checkpoints are forgotten, and the host's own files stay as they are.
 
         await box.rollback(point)
         """
         from belljar.session import scratch_copies
 
         area, inside = self.area, self._inside
-        target = _point(area, point)
+        target = area.point(point)
         async with inside.standstill.empty():
             if staging.can_remount(inside.sandbox.engine):
                 await to_thread.run_sync(area.go_back, target)
@@ -308,7 +320,7 @@ class Staged:
             await to_thread.run_sync(self.area.note_command, verdict.canonical)
         if self._inside.options.checkpoints == "auto" and verdict.risk in ("high", "critical"):
             with suppress(UsageError):  # not while background shells run
-                await self.checkpoint(f"before {verdict.canonical[:60]}")
+                await self.checkpoint(self.area.unused(f"before {verdict.canonical[:60]}"))
 
     async def _moved(self) -> None:
         self._inside.moved(self._run_files(self._inside.sandbox))
@@ -340,16 +352,3 @@ def _area(root: Path, id: str) -> StagedArea:
     from belljar.staged.area import StagedArea
 
     return StagedArea.find(root, id)
-
-
-def _point(area: StagedArea, point: Point | str | None) -> Point:
-    points = area.points
-    if not points:
-        raise UsageError("there is no checkpoint to go back to; `discard` takes changes back to the host's files")
-    if point is None:
-        return points[-1]
-    matches = [known for known in points if known == point or known.name == point]
-    if not matches:
-        names = ", ".join(repr(known.name) for known in points)
-        raise UsageError(f"there is no checkpoint {point!r}; choose from {names}")
-    return matches[-1]

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,33 @@ class StagedArea:
             raise BelljarError(f"no checkpoint: {error.strerror}: {error.filename}") from error
         return point
 
+    def unused(self, name: str) -> str:
+        """This name for a checkpoint, or the first with a number that no checkpoint has."""
+        taken = {point.name for point in self.points}
+        numbered = (f"{name} {number}" for number in count(2))
+        return next(each for each in chain([name], numbered) if each not in taken)
+
+    def taken(self, name: str, *, replace: bool = False) -> Point | None:
+        """The checkpoint that has this name; UsageError unless it may be replaced."""
+        found = next((point for point in self.points if point.name == name), None)
+        if found is not None and not replace:
+            raise UsageError(
+                f"there is a checkpoint {name!r} already; choose another name, or replace it (--replace, replace=True)"
+            )
+        return found
+
+    def point(self, name: Point | str | None) -> Point:
+        """A checkpoint, perhaps by its name; None: the last one."""
+        if not self.points:
+            raise UsageError("there is no checkpoint of this session; `discard` takes changes back to the host's files")
+        if name is None:
+            return self.points[-1]
+        found = next((point for point in reversed(self.points) if name in (point, point.name)), None)
+        if found is None:
+            names = ", ".join(repr(point.name) for point in self.points)
+            raise UsageError(f"there is no checkpoint {name!r}; choose from {names}")
+        return found
+
     def beside(self, point: Point) -> Path:
         """A checkpoint's newest layer. The names of its other files begin like this path."""
         return self.path.parent / LAYERS / point.layers[-1]
@@ -315,8 +343,9 @@ class StagedArea:
         _write(self.path / "meta.json", self.meta)
 
     @contextmanager
-    def layers(self, at: Point | None = None) -> Iterator[Layers]:
-        """Open the layers (`at`: of a checkpoint) and the workspace. UsageError if the workspace was replaced."""
+    def layers(self, at: Point | None = None, *, settled: bool = True) -> Iterator[Layers]:
+        """Open the layers (`at`: of a checkpoint) and the workspace. UsageError if the workspace was replaced.
+        `settled` False: what was applied counts as changed, too."""
         with ExitStack() as opened:
             try:
                 lower = opened.enter_context(Folder.at(self.workspace))
@@ -329,7 +358,7 @@ class StagedArea:
                 )
             paths = self._layers(at.layers) if at else self.uppers
             uppers = [opened.enter_context(Folder.at(path)) for path in paths]
-            yield Layers(uppers, lower, self.merged, is_copied=self.is_copied)
+            yield Layers(uppers, lower, self.merged if settled else {}, is_copied=self.is_copied)
 
     def changes(self) -> list[Change]:
         from belljar.staged.merge import keep_bases

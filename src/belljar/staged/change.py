@@ -155,7 +155,7 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: b
     for path in tops:
         if not has_changes(changes, path):
             raise UsageError(f"{path}: nothing changed there")
-    chosen = [change for change in changes if any(_covers(path, change.path) for path in tops)]
+    chosen = [change for change in changes if any(covers(path, change.path) for path in tops)]
     if not parents:
         return chosen
     needed = {above for change in chosen for above in directories_above(change.path)}
@@ -164,7 +164,7 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: b
 
 
 def has_changes(changes: Sequence[Change], path: str) -> bool:
-    return any(_covers(cleaned(path), change.path) for change in changes)
+    return any(covers(cleaned(path), change.path) for change in changes)
 
 
 def cleaned(path: str) -> str:
@@ -174,5 +174,5 @@ def cleaned(path: str) -> str:
     return "" if cleaned == "." else cleaned
 
 
-def _covers(path: str, changed: str) -> bool:
+def covers(path: str, changed: str) -> bool:
     return not path or changed == path or changed.startswith(f"{path}/")

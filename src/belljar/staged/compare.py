@@ -1,27 +1,38 @@
-"""Compares two staged sessions of one workspace."""
+"""Compares two staged sessions of one workspace, or two states of one session."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from belljar.errors import UsageError
-from belljar.staged.area import StagedArea
-from belljar.staged.change import Change, Entry
+from belljar.staged.area import Point, StagedArea
+from belljar.staged.change import Change, Entry, cleaned, covers
 from belljar.staged.diff import Sides, lines_of, named_hunks, names, quoted
 from belljar.staged.layers import Layers, flattened, same_contents
 from belljar.workspace.beneath import Folder
 
 
-def compared(one: StagedArea, other: StagedArea) -> str:
-    """The diff from `one` to `other`."""
+def compared(
+    one: StagedArea,
+    other: StagedArea,
+    paths: Iterable[str] | None = None,
+    *,
+    since: Point | None = None,
+    until: Point | None = None,
+) -> str:
+    """The diff from `one` (as it was at the checkpoint `since`) to `other` (`until`), at or below some paths."""
     if one.meta["inode"] != other.meta["inode"]:
         raise UsageError("the two sessions have different workspaces")
-    with one.layers() as left, other.layers() as right:
+    tops = [cleaned(path) for path in paths] if paths is not None else [""]
+    with one.layers(since, settled=False) as left, other.layers(until, settled=False) as right:
         ours = {change.path: change for change in flattened(left.changes())}
         theirs = {change.path: change for change in flattened(right.changes())}
-        paths = [path for path in sorted({*ours, *theirs}) if ".git/" not in path]
+        found = [path for path in sorted({*ours, *theirs}) if ".git/" not in path]
         return "".join(
-            _one(path, _side(left, path, ours.get(path)), _side(right, path, theirs.get(path))) for path in paths
+            _one(path, _side(left, path, ours.get(path)), _side(right, path, theirs.get(path)))
+            for path in found
+            if any(covers(top, path) for top in tops)
         )
 
 

@@ -15,8 +15,9 @@ from belljar.errors import Conflict, UsageError
 from belljar.records import record
 from belljar.staged import diff as diffs
 from belljar.staged.apply import Applied, apply, undo
-from belljar.staged.area import StagedArea
+from belljar.staged.area import Point, StagedArea
 from belljar.staged.change import Change, select, without_ignored
+from belljar.staged.compare import compared
 from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import OPAQUE, copy_file, digest, make_whiteout, remove_tree
 from belljar.staged.layers import Layers, flattened
@@ -89,6 +90,15 @@ class Review:
             changes = layers.changes()
             found = changes if ignored or paths is not None else without_ignored(changes)
             return diffs.unified(layers, select(found, paths, parents=False))
+
+    def between(
+        self, since: Point | str | None, until: Point | str | None = None, paths: Iterable[str] | None = None
+    ) -> str:
+        """The diff from one checkpoint to another, or (`until` None) to what is there now."""
+        if since is None:
+            raise UsageError("name the checkpoint to begin from as well (--since, since=)")
+        end = None if until is None else self.area.point(until)
+        return compared(self.area, self.area, paths, since=self.area.point(since), until=end)
 
     def apply(
         self,

@@ -23,6 +23,7 @@ from belljar.session.door import SessionDoor
 from belljar.session.kept import Kept
 from belljar.session.options import AttachOptions, ClaimOptions, Command, OpenOptions, Options, SessionOptions
 from belljar.session.result import Result
+from belljar.staged.area import Point
 from belljar.sync.facade import Facade, Same, blocking, in_loop, same
 from belljar.sync.files import Files
 from belljar.sync.loop import Loop
@@ -55,9 +56,18 @@ class Staged(Facade[staged.Staged]):
     forget_checkpoint = blocking(staged.Staged.forget_checkpoint)
     rollback = blocking(staged.Staged.rollback)
 
-    def diff(self, paths: Iterable[str] | None = None, *, against: Staged | None = None, ignored: bool = False) -> str:
+    def diff(
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        against: Staged | None = None,
+        since: Point | str | None = None,
+        until: Point | str | None = None,
+        ignored: bool = False,
+    ) -> str:
         """Changes as a unified diff, or the difference to another session's files: `print(box.staged.diff())`."""
-        return self._loop.call(self._of.diff, paths, against=against._of if against else None, ignored=ignored)
+        other = against._of if against else None
+        return self._loop.call(self._of.diff, paths, against=other, since=since, until=until, ignored=ignored)
 
 
 class Shells(Facade[shells.Shells]):
@@ -201,9 +211,18 @@ class Session(Facade[sessions.Session]):
     forget_checkpoint = blocking(sessions.Session.forget_checkpoint)
     rollback = blocking(sessions.Session.rollback)
 
-    def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None, ignored: bool = False) -> str:
+    def diff(
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        against: Session | None = None,
+        since: Point | str | None = None,
+        until: Point | str | None = None,
+        ignored: bool = False,
+    ) -> str:
         """Changes as a unified diff, or the difference to another session's files: `print(box.diff())`."""
-        return self._loop.call(self._of.diff, paths, against=against._of if against else None, ignored=ignored)
+        other = against._of if against else None
+        return self._loop.call(self._of.diff, paths, against=other, since=since, until=until, ignored=ignored)
 
     def fork(self, **options: Unpack[ClaimOptions]) -> Session:
         """A separate session that starts with the same files: `twin = box.fork()`."""

@@ -12,7 +12,7 @@ from tests.surfaces.invoking import belljar
 from belljar import host
 from belljar.errors import UsageError
 from belljar.staged.area import StagedArea
-from belljar.surfaces.cli.pending import age, chosen
+from belljar.surfaces.cli.pending import ago, chosen
 
 
 def test_staged_runs_in_one_directory_go_on_with_each_other(place: Path) -> None:
@@ -47,6 +47,6 @@ def test_new_starts_apart_and_a_number_a_beginning_or_last_names_one(place: Path
 def test_a_number_that_nobody_has_is_an_error(place: Path) -> None:
     run_staged(place, "echo 1 > one")
     area = StagedArea.all(host.default().staged_root)[0]
-    assert age(area) == "just now"
+    assert ago(float(area.meta["created"])) == "just now"
     with pytest.raises(UsageError, match="there is no number 2"):
         chosen({area: []}, "2")

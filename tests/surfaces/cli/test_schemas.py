@@ -82,6 +82,7 @@ def test_json_output_of_staged_and_file_commands_matches_the_schemas(workspace: 
     id = belljar("session", "start", "--staged", cwd=workspace).stdout.strip()
     try:
         validate(printed("checkpoint", id), SCHEMAS["checkpoint"])
+        validate(printed("checkpoint", "--list", id), SCHEMAS["checkpoints"])
         validate(printed("cp", __file__, f"{id}:new.py"), SCHEMAS["cp"])
         validate(printed("changes"), SCHEMAS["changes"])
         validate(printed("diff"), SCHEMAS["diff"])

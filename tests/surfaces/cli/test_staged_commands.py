@@ -172,7 +172,7 @@ def test_a_started_session_can_be_checkpointed_and_rolled_back(place: Path) -> N
         assert belljar("checkpoint", "--session", id, "good").stdout == "good\n"
         belljar("run", "--session", id, "echo three > a.txt; rm c.txt")
         assert "- c.txt" in belljar("changes", cwd=place).stdout
-        assert belljar("rollback", cwd=place).complaint.startswith("belljar: the files are as they were at 'good'")
+        assert belljar("rollback", cwd=place).complaint.endswith("your own files did not change")
         assert belljar("run", "--session", id, "cat a.txt c.txt").stdout == "two\none\n"
         assert "no checkpoint 'bad'; choose from 'good'" in belljar("rollback", "--session", id, "bad").complaint
         assert "do not go together" in belljar("run", "--staged", "--session", id, "true").complaint
@@ -184,7 +184,7 @@ def test_a_started_session_can_be_checkpointed_and_rolled_back(place: Path) -> N
 def test_a_session_id_is_recognised_in_place_of_a_path(place: Path) -> None:
     id = belljar("session", "start", "--staged", "--name", "by-name", cwd=place).stdout.strip()
     try:
-        assert belljar("checkpoint", "by-name").stdout == "checkpoint 1\n"
+        assert belljar("checkpoint", "by-name").stdout == "checkpoint\n"
         belljar("run", "--session", id, CHANGE)
         assert belljar("changes", id, "b.txt").stdout == "+ b.txt\n"
         stat = belljar("diff", "--stat", "by-name")
@@ -192,10 +192,39 @@ def test_a_session_id_is_recognised_in_place_of_a_path(place: Path) -> None:
         assert belljar("diff", "--stat", "--json", id, "c.txt").json == [
             {"path": "c.txt", "kind": "deleted", "added": 0, "removed": 1}
         ]
-        assert "as they were at 'checkpoint 1'" in belljar("rollback", id).complaint
+        assert "as they were at 'checkpoint'; what ran in it has ended" in belljar("rollback", id).complaint
         assert belljar("diff", id).complaint == "belljar: nothing changed"
     finally:
         belljar("session", "stop", id)
+
+
+def test_checkpoints_are_listed_compared_replaced_and_forgotten_also_after_the_end(place: Path) -> None:
+    id = belljar("session", "start", "--staged", cwd=place).stdout.strip()
+    try:
+        assert belljar("checkpoint", "--list", cwd=place).complaint == "belljar: no checkpoints"
+        belljar("run", "--session", id, "echo two > a.txt; echo new > b.txt")
+        assert belljar("checkpoint", "good", cwd=place).status == 0
+        belljar("run", "--session", id, "echo three > a.txt; rm c.txt")
+        taken = belljar("checkpoint", "good", cwd=place)
+        assert (taken.status, "there is a checkpoint 'good' already; choose another" in taken.complaint) == (2, True)
+        assert belljar("checkpoint", "better", cwd=place).status == 0
+        belljar("run", "--session", id, "echo four > a.txt")
+        assert "-three\n+four\n" in belljar("diff", "--since", "better", cwd=place).stdout
+        assert belljar("checkpoint", "--replace", "better", cwd=place).status == 0
+        assert belljar("diff", "--since", "better", cwd=place).complaint == "belljar: nothing changed"
+    finally:
+        belljar("session", "stop", id)
+    listed = belljar("checkpoint", "--list", cwd=place).stdout.splitlines()
+    assert [line.split() for line in listed[1:]] == [
+        ["good", "just", "now", "+1", "~1"],
+        ["better", "just", "now", "+1", "−1", "~1"],
+    ]
+    between = belljar("diff", "--since", "good", "--until", "better", "a.txt", cwd=place).stdout
+    assert "-two\n+four\n" in between
+    assert "c.txt" not in between
+    assert belljar("diff", "--until", "better", cwd=place).status == 2
+    assert belljar("checkpoint", "--forget", "good", id).status == 0
+    assert [one["name"] for one in belljar("checkpoint", "--list", "--json", id).json] == ["better"]
 
 
 def test_checkpoint_without_staging_says_how_to_start_a_staged_session(place: Path) -> None:

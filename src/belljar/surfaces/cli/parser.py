@@ -231,9 +231,13 @@ def _changes(commands: Commands) -> None:
     apply = commands.add("apply", "cli.staged_commands:apply", "write staged changes to the workspace")
     discard = commands.add("discard", "cli.staged_commands:discard", "drop staged changes")
     checkpoint = commands.add("checkpoint", "cli.staged_commands:checkpoint",
-                              "save the state of a staged session's files")  # fmt: skip
-    rollback = commands.add("rollback", "cli.staged_commands:rollback", "take a staged session back to a checkpoint")
-    checkpoint.takes("name", "NAME", "name of the checkpoint (default: checkpoint 1, 2 …)", nargs="?")
+                              "save the state of a staged session's files, or list what was saved")  # fmt: skip
+    rollback = commands.add("rollback", "cli.staged_commands:rollback",
+                            "take a staged session's files back to a checkpoint; yours stay as they are")  # fmt: skip
+    checkpoint.takes("name", "NAME", "name of the checkpoint (default: checkpoint, checkpoint 2 …)", nargs="?")
+    checkpoint.flag("--list", "list the checkpoints; `belljar diff --since NAME` compares")
+    checkpoint.flag("--replace", "replace the checkpoint of that name")
+    checkpoint.takes("--forget", "NAME", "forget this one; the files stay as they are")
     rollback.takes("name", "NAME", "name of the checkpoint (default: the last)", nargs="?")
     for command in (changes, diff, apply, discard, checkpoint, rollback):
         command.takes(
@@ -248,6 +252,8 @@ def _changes(commands: Commands) -> None:
         command.flag("--ignored", "also what the project's .gitignore ignores")
     changes.flag("--all", "also list what is in new directories, which are one line each")
     diff.flag("--stat", "only show how many lines were added and removed in each file")
+    diff.takes("--since", "NAME", "from this checkpoint to now")
+    diff.takes("--until", "NAME", "from the checkpoint of --since to this one")
     apply.flag("-p --patch", "ask change by change, and hunk by hunk")
     apply.flag("--merge", "merge text files with what changed on the host meanwhile")
     apply.flag("--force", "overwrite what changed on the host meanwhile")

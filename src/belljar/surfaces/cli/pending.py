@@ -45,8 +45,9 @@ def _is_pending(area: StagedArea) -> bool:
     return False
 
 
-def age(area: StagedArea) -> str:
-    seconds = max(0.0, time.time() - float(area.meta["created"]))
+def ago(when: float) -> str:
+    """`3h ago`."""
+    seconds = max(0.0, time.time() - when)
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size:
             return f"{seconds // size:.0f}{unit} ago"
@@ -58,7 +59,13 @@ def described(areas: dict[StagedArea, list[Change]]) -> list[str]:
     from belljar.staged.change import counted, without_ignored
 
     rows = [
-        (str(number), age(area), counted(without_ignored(changes)), area.name or area.id, area.command[:COMMAND_SHOWN])
+        (
+            str(number),
+            ago(float(area.meta["created"])),
+            counted(without_ignored(changes)),
+            area.name or area.id,
+            area.command[:COMMAND_SHOWN],
+        )
         for number, (area, changes) in enumerate(areas.items(), 1)
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]

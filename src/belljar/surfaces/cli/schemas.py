@@ -92,6 +92,7 @@ def _entries() -> dict[str, Entry]:
         "applied": ("belljar apply, belljar discard", shape("what was applied", (Applied, ("paths", "held", "refused")),
                                                             merged=Texts)),
         "checkpoint": ("belljar checkpoint, belljar rollback", shape("a checkpoint", (Point, ("name", "when")))),
+        "checkpoints": ("belljar checkpoint --list", listed("a checkpoint", (Point, ("name", "when")), changes=str)),
         "tools": ("belljar tools: tools in the form that --format names", list[dict[str, Any]]),
         "call": ("belljar call: the tool's own result", _ANY),
         "prune": ("belljar prune", shape("removed", removed=Texts)),

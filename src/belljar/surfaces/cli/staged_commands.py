@@ -16,8 +16,8 @@ from belljar import host as hosts
 from belljar.errors import Conflict, UsageError
 from belljar.session.session import Session
 from belljar.staged.apply import Applied
-from belljar.staged.area import StagedArea
-from belljar.staged.change import Change, has_changes, ignored_in_words, select, without_ignored
+from belljar.staged.area import Point, StagedArea
+from belljar.staged.change import Change, counted, has_changes, ignored_in_words, select, without_ignored
 from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names, pending
@@ -41,6 +41,8 @@ def changes(args: Namespace) -> int:
 
 def diff(args: Namespace) -> int:
     review = _review(args)
+    if args.since or args.until:
+        return _diff_between(args, review)
     selected = _selected(args, review.listed(ignored=True))
     shown = _shown(args, selected)
     if args.stat:
@@ -52,6 +54,14 @@ def diff(args: Namespace) -> int:
             console.note(f"{quoted(change.path)}: {change.conflict}; the diff is against your file as it is now")
     if (hidden := ignored_in_words(change for change in selected if change not in shown)) and not args.json:
         console.note(f"{hidden}; --ignored shows them")
+    return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
+
+
+def _diff_between(args: Namespace, review: Review) -> int:
+    if args.stat:
+        raise UsageError("--stat does not go together with --since")
+    text = review.between(args.since, args.until, args.paths or None)
+    _note_if_none(args, text)
     return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
 
 
@@ -152,22 +162,60 @@ def _runs(id: str) -> bool:
     return id in {session["id"] for session in sessions()}
 
 
-# Checkpoints of a running session.
+# Checkpoints: listed and forgotten at any time, made and gone back to in a session that runs.
 
 
 async def checkpoint(args: Namespace) -> int:
+    if args.list:
+        return await to_thread.run_sync(_list_checkpoints, args)
+    if args.forget:
+        return await to_thread.run_sync(_forget_checkpoint, args)
     async with _staged(args) as box:
-        point = await box.checkpoint(args.name or "")
+        point = await box.checkpoint(args.name or "", replace=args.replace)
         if left := await to_thread.run_sync(box.left_out, point):
-            console.note(f"a rollback leaves {' and '.join(left)} as they are then")
+            console.note(f"{' and '.join(left)}: too large to be remembered, so a rollback leaves them alone")
     return console.answer(args, {"name": point.name, "when": point.when}, point.name)
+
+
+def _list_checkpoints(args: Namespace) -> int:
+    area = _of_checkpoints(args)
+    changed = [(point, _changed_by(area, point)) for point in area.points]
+    facts = [{"name": point.name, "when": point.when, "changes": changes} for point, changes in changed]
+    rows = [(point.name, pending.ago(point.when), changes) for point, changes in changed]
+    if not rows and not args.json:
+        console.note("no checkpoints")
+        return 0
+    return console.answer_table(args, facts, rows, "CHECKPOINT", "MADE", "CHANGES")
+
+
+def _of_checkpoints(args: Namespace) -> StagedArea:
+    """The session that has them, which may have ended."""
+    _take_id(args, "name")
+    if args.name:
+        raise UsageError(f"{args.name}: no session of that name; --list and --forget take no other name")
+    return find(args.session)
+
+
+def _changed_by(area: StagedArea, point: Point) -> str:
+    with area.layers(point) as layers:
+        return counted(without_ignored(layers.changes()))
+
+
+def _forget_checkpoint(args: Namespace) -> int:
+    area = _of_checkpoints(args)
+    point = area.point(args.forget)
+    area.forget(point)
+    return console.answer(args, {"name": point.name, "when": point.when})
 
 
 async def rollback(args: Namespace) -> int:
     async with _staged(args) as box:
         point = await box.rollback(args.name)
+        left = await to_thread.run_sync(box.left_out, point)
     if not args.json:
-        console.note(f"the files are as they were at {point.name!r}; what ran has ended")
+        but = f" except {' and '.join(left)}, which were too large" if left else ""
+        console.note(f"the sandbox's files are as they were at {point.name!r}{but}; what ran in it has ended, "
+                     "later checkpoints are gone, your own files did not change")  # fmt: skip
     return console.answer(args, {"name": point.name, "when": point.when})
 
 
