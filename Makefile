@@ -21,7 +21,7 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'
   { echo 'belljar: Python 3.11 or newer is needed (PYTHON=…)' >&2; exit 1; }
 SETUP = @$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup --venv "$(VENV)"
 
-.PHONY: help setup engine images sandbox test browser-test lint format lock fresh vm-test kubernetes-test adapters-test projects bench soak fuzz deb deb-test sbom clean
+.PHONY: help setup engine images sandbox test browser-test lint format lock fresh vm-test kubernetes-test adapters-test projects bench soak fuzz mutants deb deb-test sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -96,6 +96,9 @@ soak: ## an hour of mixed work: leaks, orphans, drift
 fuzz: setup ## the policy, the frame parsers and the link, at length; FUZZ='10 link' says how many minutes and what
 	@"$(BIN)/python" -c 'import atheris' 2>/dev/null || "$(BIN)/python" -m pip install -q --only-binary :all: 'atheris>=3'
 	@"$(BIN)/python" -m tests.fuzz $(FUZZ)
+
+mutants: setup images ## do the tests notice changes in code that holds a protection? an hour (needs root); MUTANTS='20 staged' chooses
+	@"$(BIN)/python" -m tests.mutants $(MUTANTS)
 
 deb: setup ## a Debian package of this checkout, in dist/
 	@"$(BIN)/python" sandbox-images/package/deb.py

@@ -21,6 +21,7 @@ TARGETS = [
     "bench",
     "soak",
     "fuzz",
+    "mutants",
     "deb",
     "sbom",
     "clean",
@@ -44,6 +45,10 @@ def test_make_alone_lists_the_targets() -> None:
 
 def test_one_part_of_the_fuzzing_can_be_asked_for() -> None:
     assert make("--dry-run", "fuzz", "FUZZ=10 link").stdout.endswith("-m tests.fuzz 10 link\n")
+
+
+def test_a_part_of_the_mutants_can_be_asked_for() -> None:
+    assert make("--dry-run", "mutants", "MUTANTS=20 staged").stdout.endswith("-m tests.mutants 20 staged\n")
 
 
 def test_a_second_setup_has_nothing_to_do() -> None:
