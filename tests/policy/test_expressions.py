@@ -15,8 +15,9 @@ import pytest
 from belljar import policy
 from belljar.policy import Policy, expressions, policies_directory
 from belljar.policy.folding import STRING
-from belljar.policy.knowledge import shipped, tables
+from belljar.policy.knowledge import shipped
 from belljar.policy.rules import read_rules
+from belljar.policy.toml_files import tables
 
 LENGTH = 3_000
 

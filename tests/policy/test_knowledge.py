@@ -11,7 +11,8 @@ import pytest
 
 from belljar.errors import PolicyError
 from belljar.policy import Policy, policies_directory
-from belljar.policy.examples import check_entry, check_knowledge
+from belljar.policy.engine import check_knowledge
+from belljar.policy.examples import check_entry
 from belljar.policy.knowledge import shipped
 from belljar.policy.schema import first_problem, schema
 

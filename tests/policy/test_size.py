@@ -1,12 +1,15 @@
 """The policy's code stays small enough to maintain. If it grows again, a table is missing."""
 
 import ast
+import io
+import tokenize
 from pathlib import Path
 
 from belljar import policy
 from belljar.policy import policies_directory
 
 SOURCES = sorted(Path(policy.__file__).parent.glob("*.py"))
+LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
 
 
 def test_no_file_and_no_function_is_too_long() -> None:
@@ -19,6 +22,8 @@ def test_no_file_and_no_function_is_too_long() -> None:
 
 
 def test_code_and_data_stay_within_their_sizes() -> None:
-    assert sum(len(path.read_text().splitlines()) for path in SOURCES) <= 6_100
+    """Of code, words count and not lines: what is packed is no smaller."""
+    tokens = [one for path in SOURCES for one in tokenize.generate_tokens(io.StringIO(path.read_text()).readline)]
+    assert sum(one.type not in LAYOUT for one in tokens) <= 60_000
     files = (policies_directory() / "knowledge").glob("*.toml")
     assert sum(len(path.read_text().splitlines()) for path in files) <= 1_500

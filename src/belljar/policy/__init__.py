@@ -7,9 +7,9 @@ The policy prevents accidents and explains why; the container isolates. Nothing 
 
 from .approvals import Approvals
 from .engine import BUILT_IN, Policy
-from .knowledge import policies_directory
 from .parser import warm
 from .shellstate import ShellState
+from .toml_files import policies_directory
 from .verdict import Effect, Finding, Verdict
 
 __all__ = [

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import files
-from .machine import Machine
+from .interpreter import Interpreter
 from .marks import (
     ENCODED,
     FILE,
@@ -69,7 +69,7 @@ class Options:
 class Call:
     __slots__ = ("args", "feed", "machine", "name", "original", "state")
 
-    def __init__(self, machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> None:
+    def __init__(self, machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> None:
         self.machine, self.name, self.args, self.state, self.feed = machine, name, args, state, feed
         self.original = " ".join(map(drop_unset, args))
 
@@ -78,7 +78,7 @@ class Call:
         return self.feed.text
 
     @staticmethod
-    def known(machine: Machine, name: str) -> bool:
+    def known(machine: Interpreter, name: str) -> bool:
         return name in PROGRAMS or name in machine.knowledge.programs
 
     def is_program(self, name: str) -> bool:
@@ -218,9 +218,7 @@ class Call:
 
     def scan(self, language: str, code: str, argv: list[str]) -> str:
         """Search code of another language for effects. Returns what it prints."""
-        from .code import scan
-
-        return scan(self, language, code, argv)
+        return self.machine.programs.scan(self, language, code, argv)
 
     def run_code(self, language: str, words: list[str]) -> str:
         """Run a script of another language. Search its text if this command wrote it; else it is the project's code."""

@@ -14,11 +14,11 @@ from belljar.patterns import lazy_pattern
 from . import expressions
 from .call import Call
 from .folding import STRING, balanced, check_length, fold, unquote
-from .knowledge import tables
 from .marks import DISGUISED, NETWORK, PRIVATE, STAR, UNKNOWN, drop_unset, has, show, unglob
 from .pyscan import scan_python
 from .roles_net import metadata
 from .shellstate import BASE_ENV, LIKELY_ENV
+from .toml_files import tables
 
 MAX_LITERALS = 200
 _PLACE = lazy_pattern(r"[~/]|\.{1,2}/?$|(?:\./)?[*/]*\*$")

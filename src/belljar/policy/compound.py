@@ -3,21 +3,18 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 from .expand import evaluate, flat
+from .interpreter import Interpreter
 from .marks import ATOM, ENDLESS, UNKNOWN, UNSET, known
 from .parser import Node
 from .shellstate import Feed, ShellState
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 MAX_LINES, MAX_COUNT = 200, 2  # rounds of a loop that reads lines, or that counts: all rounds do the same
 
 
 @contextmanager
-def branch(machine: "Machine", state: ShellState) -> Iterator[None]:
+def branch(machine: Interpreter, state: ShellState) -> Iterator[None]:
     """Commands that may not run. The first pass keeps what they set, the second undoes it (see machine.py)."""
     before, functions = dict(state.env), dict(state.functions)
     yield
@@ -31,7 +28,7 @@ def branch(machine: "Machine", state: ShellState) -> Iterator[None]:
                 state.env[name] = value
 
 
-def _if(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
+def _if(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     out = machine.block(node.get("Cond"), state, feed)
     with branch(machine, state):
         out += machine.block(node.get("Then"), state, feed)
@@ -41,7 +38,7 @@ def _if(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     return out
 
 
-def _case(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
+def _case(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     out, items = "", node.get("Items") or []
     for word in [node["Word"], *(pattern for item in items for pattern in item.get("Patterns") or [])]:
         machine.expander(state).text(word)
@@ -51,7 +48,7 @@ def _case(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     return out
 
 
-def _while(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
+def _while(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     cond, body, out, rounds, source = node.get("Cond") or [], node.get("Do") or [], "", 0, feed
     _check_endless(machine, [] if ENDLESS in feed.text else cond, body)
     reading = any("read" in str(stmt)[:600] for stmt in cond)
@@ -69,7 +66,7 @@ def _while(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str
     return out
 
 
-def _check_endless(machine: "Machine", cond: list[Node], body: list[Node]) -> None:
+def _check_endless(machine: Interpreter, cond: list[Node], body: list[Node]) -> None:
     """Emit `while true; do something & done`: it starts processes without end."""
     forever = not cond or re.search(r"'Value': '(true|:|1|false)'", str(cond)) is not None
     if forever and "'Background': True" in str(body) and not _waits(body):
@@ -86,7 +83,7 @@ def _waits(node: object) -> bool:
     return waits or any(_waits(child) for child in node.values() if isinstance(child, dict | list))
 
 
-def _for(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
+def _for(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     loop, body = node["Loop"], node.get("Do") or []
     if loop["Type"] != "WordIter":
         return _counting(machine, loop, body, state, feed)
@@ -102,7 +99,7 @@ def _for(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     return out
 
 
-def _counting(machine: "Machine", loop: Node, body: list[Node], state: ShellState, feed: Feed) -> str:
+def _counting(machine: Interpreter, loop: Node, body: list[Node], state: ShellState, feed: Feed) -> str:
     expander, out = machine.expander(state), ""
     evaluate(loop.get("Init"), expander)
     _check_endless(machine, [], body) if not loop.get("Cond") else None
@@ -113,7 +110,7 @@ def _counting(machine: "Machine", loop: Node, body: list[Node], state: ShellStat
     return out
 
 
-def _function(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
+def _function(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     chain = node["Body"].get("Cmd") or {}
     if chain.get("Type") == "BinaryCmd":  # shfmt takes all of `f() { …; } && …` as the body, bash only the braces
         chain = {**chain, "X": {"Cmd": {**node, "Body": chain["X"]}}}
@@ -124,13 +121,13 @@ def _function(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> 
     return ""
 
 
-def _arithmetic(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
+def _arithmetic(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     for expression in node.get("Exprs") or [node.get("X")]:
         evaluate(expression, machine.expander(state))
     return _test(machine, {"X": node.get("Exprs") or node.get("X")}, state, feed)
 
 
-def _test(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
+def _test(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     for word in _words_below(node.get("X")):
         machine.subscripts(machine.expander(state).text(word), state)
     return ""
@@ -144,7 +141,7 @@ def _words_below(node: object) -> Iterator[Node]:
             yield from _words_below(child)
 
 
-def _declaration(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
+def _declaration(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     variant, args = node["Variant"]["Value"], node.get("Args") or []
     bare = [item.get("Value") or {} for item in args if item.get("Naked") and not item.get("Name")]
     options = [field for word in bare for field in machine.expander(state).fields(word)]
@@ -155,7 +152,7 @@ def _declaration(machine: "Machine", node: Node, state: ShellState, feed: Feed) 
     return machine.simple_command([variant, *options], state, feed) if options or not args else ""
 
 
-def _coprocess(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
+def _coprocess(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     """A name before a simple command, as shfmt reads it, is the command's first word for bash."""
     stmt, name = {**node["Stmt"], "Background": True}, node.get("Name")
     if name and (stmt.get("Cmd") or {"Type": "CallExpr"})["Type"] == "CallExpr":
@@ -163,7 +160,7 @@ def _coprocess(machine: "Machine", node: Node, state: ShellState, feed: Feed) ->
     return machine.statement(stmt, state, feed if feed.text else Feed(UNKNOWN))
 
 
-COMMANDS: dict[str, Callable[["Machine", Node, ShellState, Feed], str]] = {
+COMMANDS: dict[str, Callable[[Interpreter, Node, ShellState, Feed], str]] = {
     "Subshell": lambda machine, node, state, feed: machine.block(node.get("Stmts"), state.fork(), feed),
     "Block": lambda machine, node, state, feed: machine.block(node.get("Stmts"), state, feed),
     "TimeClause": lambda machine, node, state, feed:

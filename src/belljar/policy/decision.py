@@ -1,14 +1,12 @@
 """From effects to a decision: find the rules that fire, apply the exceptions, take the strictest."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from . import expressions
 from .marks import show
-from .rules import Rule
+from .rules import Allow, Rule
 from .verdict import RISKS, Effect, Finding
-
-if TYPE_CHECKING:
-    from .engine import Policy
 
 ORDER = {"allow": 0, "ask": 1, "deny": 2}
 RISK = {risk: index for index, risk in enumerate(RISKS)}
@@ -17,11 +15,14 @@ _EXCEPTION, _HARMLESS = "Allowed by", "Nothing in it is against the policy."
 Decided = tuple[str, str, str, tuple[Finding, ...]]
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Decider:
-    def __init__(self, policy: "Policy") -> None:
-        self.policy = policy
-        self.allows = tuple(one for file in policy.files[: policy.trusted] for one in file.allows)
-        self._by_kinds: dict[frozenset[str], tuple[Rule, ...]] = {}
+    rules: tuple[Rule, ...]
+    decides: Callable[[Rule], str]  # without exceptions
+    allows: tuple[Allow, ...]
+    default_risk: str
+    allow_programs: frozenset[str] | None
+    _by_kinds: dict[frozenset[str], tuple[Rule, ...]] = field(default_factory=dict)
 
     def decide(self, text: str, effects: tuple[Effect, ...], staged: bool) -> Decided:
         found: dict[str, Finding] = {}
@@ -33,7 +34,7 @@ class Decider:
         self._check_allowlist(effects, found)
         findings = tuple(sorted(found.values(), key=lambda one: (-ORDER[one.decision], -RISK[one.risk])))
         decision = max((one.decision for one in findings), key=ORDER.__getitem__, default="allow")
-        risk = max([self.policy.default_risk, *(one.risk for one in findings)], key=RISK.__getitem__)
+        risk = max([self.default_risk, *(one.risk for one in findings)], key=RISK.__getitem__)
         excepted = [one.reason for one in findings if one.reason.startswith(_EXCEPTION)]
         reason = findings[0].reason if decision != "allow" else "; ".join(excepted) or _HARMLESS
         return decision, risk, reason, findings
@@ -42,11 +43,11 @@ class Decider:
         """The rules that can match effects of these kinds. Remembered: most commands have the same few kinds."""
         if kinds not in self._by_kinds:
             self._by_kinds.clear() if len(self._by_kinds) > _MAX_REMEMBERED else None
-            self._by_kinds[kinds] = tuple(rule for rule in self.policy.rules if rule.may_match(kinds))
+            self._by_kinds[kinds] = tuple(rule for rule in self.rules if rule.may_match(kinds))
         return self._by_kinds[kinds]
 
     def _finding(self, rule: Rule, causes: list[Effect], staged: bool) -> Finding:
-        decision = self.policy.decides(rule)
+        decision = self.decides(rule)
         if decision == "allow":
             return Finding(rule.id, decision, rule.risk, rule.reason)
         if staged and causes and all(map(_can_be_undone, causes)):
@@ -71,7 +72,7 @@ class Decider:
         return left, why
 
     def _check_allowlist(self, effects: tuple[Effect, ...], found: dict[str, Finding]) -> None:
-        listed = self.policy.allow_programs
+        listed = self.allow_programs
         runs = [one for one in effects if listed is not None and one.kind == "exec"]
         unlisted = [one for one in runs if one.program.lower() not in (listed or ())]
         left, why = self._excepted("allowlist", unlisted)

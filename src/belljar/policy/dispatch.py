@@ -5,10 +5,11 @@ from itertools import zip_longest
 
 from . import builtins, expressions, filters, pyscan, roles_files, roles_net, roles_run, searching, streams  # noqa: F401
 from .call import PROGRAMS, Call
+from .code import scan
 from .expressions import named
 from .files import is_loopback
+from .interpreter import Interpreter, Programs
 from .knowledge import Entry, unversioned
-from .machine import Machine
 from .marks import ATOM, DISGUISED, ENCODED, FILE, HIDDEN, NETWORK, PRIVATE, SECRET, UNKNOWN
 
 from .marks import drop_unset, has, has_glob, known, plain_text, taints  # isort: skip
@@ -20,7 +21,7 @@ from .shellstate import Feed, ShellState
 _FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
 
 
-def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) -> str:
+def dispatch(machine: Interpreter, words: list[str], state: ShellState, feed: Feed) -> str:
     name, args = words[0], words[1:]
     if has_glob(name):
         return _named_by_pattern(machine, name, args, state, feed)
@@ -34,7 +35,7 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
     return _program(machine, name, args, state, feed)
 
 
-def _program(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+def _program(machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
     base, last = program_name(_link_target(name, state) or name, state.cwd), name.rsplit("/", 1)[-1]
     if machine.knowledge.has_trait(last, "anywhere") or (base == "busybox" and Call.known(machine, last)):
         base = last
@@ -65,7 +66,7 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
     return _unknown_output(feed, args) if out is None else out
 
 
-def is_program(machine: Machine, name: str, state: ShellState) -> bool:
+def is_program(machine: Interpreter, name: str, state: ShellState) -> bool:
     """Whether the name of a function or alias is also that of a program, here or in a new process."""
     base, body = unversioned(program_name(name, state.cwd)), state.functions.get(name)
     exported = body is not None and body is state.inherited.get(name)
@@ -73,7 +74,7 @@ def is_program(machine: Machine, name: str, state: ShellState) -> bool:
     return bool(exported or known_one or "/" in name or _written_program(machine, name, state) is not None)
 
 
-def _is_tool(machine: Machine, name: str) -> bool:
+def _is_tool(machine: Interpreter, name: str) -> bool:
     """Whether it is a tool of a service or a database: a name that a script of a project would not have."""
     return any(one.destroys or one.stdin == "code:sql" for one in machine.knowledge.entries(name))
 
@@ -182,7 +183,7 @@ def _command_among_words(call: Call) -> None:
         operands += not word.startswith("-")
 
 
-def _written_program(machine: Machine, name: str, state: ShellState) -> str | None:
+def _written_program(machine: Interpreter, name: str, state: ShellState) -> str | None:
     """The text of the program, if this command wrote it: by its path, or as the first in PATH."""
     if not state.files:
         return None
@@ -196,7 +197,7 @@ def _written_program(machine: Machine, name: str, state: ShellState) -> str | No
     return None
 
 
-def _run_written(machine: Machine, name: str, text: str, args: list[str], state: ShellState, feed: Feed) -> str:
+def _run_written(machine: Interpreter, name: str, text: str, args: list[str], state: ShellState, feed: Feed) -> str:
     """Run a program that this command wrote: with the interpreter in its first line, else with bash."""
     call = Call(machine, name, args, state, feed)
     machine.emit("exec.script", name, program=name)
@@ -213,7 +214,7 @@ def _run_written(machine: Machine, name: str, text: str, args: list[str], state:
         return machine.limit_recursion(key, lambda: machine.run_text(script, inner, feed))
 
 
-def _named_by_pattern(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+def _named_by_pattern(machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
     """The program's name is a pattern: try every known program that it could match."""
     full, out = resolve(name, state.cwd, state.links, state.home()), UNKNOWN
     folders = [folder for folder in _FOLDERS if could_match(full.rsplit("/", 1)[0] or "/", folder)]
@@ -225,7 +226,7 @@ def _named_by_pattern(machine: Machine, name: str, args: list[str], state: Shell
     return out
 
 
-def _unknown_name(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+def _unknown_name(machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
     """The program's name is not known: judge it as rm or bash if its arguments look so."""
     machine.emit("exec.unknown", name)
     if NETWORK in name:
@@ -241,3 +242,6 @@ def _unknown_name(machine: Machine, name: str, args: list[str], state: ShellStat
     elif re.fullmatch(r"-\w*c", "".join(text[:1])):
         _program(machine, "bash", args, state, feed)
     return ATOM if name.strip(ATOM) == "" else UNKNOWN
+
+
+KNOWN = Programs(dispatch, is_program, scan)

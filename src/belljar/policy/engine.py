@@ -1,5 +1,6 @@
 """The policy: canonical text → parse → effects → rules → verdict."""
 
+import json
 import os
 import shlex
 import sys
@@ -14,12 +15,13 @@ from belljar.errors import PolicyError
 
 from .canonical import Canonical, canonical, canonical_argv, plain_words
 from .decision import RISK, Decider
-from .knowledge import Knowledge, policies_directory, shipped
+from .knowledge import Knowledge, shipped
 from .marks import show
 from .parser import NeedsParser, ParseError, TooComplex
 from .paths import WORKSPACE
 from .rules import Rule, RuleFile, check_ids, narrowed, parse_rules, read_rules
 from .shellstate import Feed, ShellState
+from .toml_files import policies_directory, read_toml
 from .verdict import Effect, Finding, Verdict
 
 BUILT_IN = ("default", "strict", "ci", "permissive", "literal", "none")
@@ -37,14 +39,14 @@ State = ShellState | None
 
 def observe(text: str, words: list[str] | None, state: ShellState, knowledge: Knowledge, parsing: bool) -> Observed:
     """What a command does. If it has conditions, a second pass assumes that their branches did not run."""
-    from .dispatch import dispatch
+    from .dispatch import KNOWN
     from .machine import Machine
 
     effects: dict[Effect, None] = {}
     readings: dict[str, None] = {}
     after = state
     for undo in (False, True):
-        current, machine = state.detached(), Machine(dispatch, knowledge, parsing, undo)
+        current, machine = state.detached(), Machine(KNOWN, knowledge, parsing, undo)
         machine.simple_command(words, current, Feed()) if words is not None else machine.run_text(text, current)
         for trap, where in machine.traps:
             with machine.under("trap"):
@@ -83,12 +85,21 @@ class Policy:
         self.rules = tuple(rule for file in files for rule in file.rules)
         self.network_ceiling = reduce(narrowed, (file.network_ceiling for file in files), None)
         self.network_allow = self._network_allow()
-        self._decider = Decider(self)
+        allows = tuple(allow for file in self.files[: self.trusted] for allow in file.allows)
+        self._decider = Decider(self.rules, self.decides, allows, self.default_risk, self.allow_programs)
         self._plain: dict[tuple[str, str, bool, bool], Verdict] = {}
 
     def _load_knowledge(self) -> tuple[Knowledge, list[str]]:
+        knowledge = shipped()
         paths = [(path, at < self.trusted) for at, file in enumerate(self.files) for path in file.knowledge]
-        knowledge = shipped().with_files(paths) if paths else shipped()
+        if not paths:
+            return knowledge, []
+        from .schema import check
+
+        for path, trusted in paths:
+            data = read_toml(Path(path))
+            check(data, path)
+            knowledge = knowledge.with_file(data, path, trusted)
         return knowledge, [Path(path).read_text("utf-8") for path, _ in paths]
 
     def _network_allow(self) -> tuple[str, ...] | None:
@@ -238,6 +249,18 @@ class Policy:
             extra["rules"] = [rule.id for rule in verdict.rules]
             log.info("%s %s %s", verdict.decision, verdict.risk, verdict.canonical[:200], extra=extra)
         return verdict
+
+
+def check_knowledge(path: str) -> None:
+    """Check a knowledge file alone: its keys, effects and roles, and its examples under the default policy."""
+    from .examples import check_entry
+    from .schema import check
+
+    check(read_toml(Path(path)), path)
+    source = str(Path(path).absolute())
+    policy = Policy.parse(f'[policy]\nname = "check"\nextends = "default"\nknowledge = [{json.dumps(source)}]', path)
+    for entry in policy.knowledge.every():
+        check_entry(policy, entry) if entry.source == source else None
 
 
 def _in_own_system(effect: Effect) -> Effect:

@@ -1,16 +1,14 @@
 """Settings that make programs run something: LD_PRELOAD, BASH_ENV, PAGER, a line in .npmrc."""
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import expressions
-from .knowledge import tables
+from .interpreter import Interpreter
 from .marks import drop_unset, known
 from .quoting import is_plain_editor
 from .shellstate import ShellState
-
-if TYPE_CHECKING:
-    from .machine import Machine
+from .toml_files import tables
 
 
 @functools.lru_cache(maxsize=1000)
@@ -20,7 +18,7 @@ def setting(table: str, name: str) -> dict[str, Any] | None:
     return next((one for pattern, one in settings if expressions.fullmatch(pattern, name)), None)
 
 
-def check_settings_file(machine: "Machine", path: str, text: str) -> None:
+def check_settings_file(machine: Interpreter, path: str, text: str) -> None:
     """Emit an effect if text that is written to a settings file makes a program run something."""
     harmful = (setting("file", path) or {}).get("harmful")
     if harmful and expressions.search(harmful, text):
@@ -31,7 +29,7 @@ def check_settings_file(machine: "Machine", path: str, text: str) -> None:
         check_variable(machine, line.partition("=")[0], line.partition("=")[2], ShellState())
 
 
-def check_variable(machine: "Machine", name: str, value: str, state: ShellState, program: str = "") -> None:
+def check_variable(machine: Interpreter, name: str, value: str, state: ShellState, program: str = "") -> None:
     """Emit an effect if this value of a variable makes later programs run something."""
     text = drop_unset(value).strip()
     one = (text and name.isidentifier() and setting("environment", name)) or {}

@@ -4,23 +4,32 @@ A policy that passed is remembered by its digest and that of this package, so th
 """
 
 import hashlib
-import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from belljar import __version__, resources
 from belljar.errors import PolicyError
 
-from .knowledge import Entry, check, read_toml
-
-if TYPE_CHECKING:
-    from .engine import Policy
+from .knowledge import Entry, Knowledge
+from .rules import RuleFile
+from .toml_files import file_and_line, read_toml
+from .verdict import Verdict
 
 _PASSED = "policies"
 
 
-def check_examples(policy: "Policy", remember: bool = True) -> None:
+class Judging(Protocol):
+    """What is asked of a policy here."""
+
+    files: tuple[RuleFile, ...]
+    knowledge: Knowledge
+    version: str
+
+    def judge(self, command: object) -> Verdict: ...
+
+
+def check_examples(policy: Judging, remember: bool = True) -> None:
     stamp = hashlib.sha256(f"{_code_version()}{policy.version}".encode()).hexdigest()
     if remember and resources.is_remembered(_PASSED, stamp):
         return
@@ -42,10 +51,8 @@ def check_examples(policy: "Policy", remember: bool = True) -> None:
         resources.remember(_PASSED, stamp)
 
 
-def check_entry(policy: "Policy", entry: Entry) -> None:
+def check_entry(policy: Judging, entry: Entry) -> None:
     """Each example of an entry is a command and the effect that it must have; '': it must have none."""
-    from .schema import file_and_line
-
     for command, wanted in entry.examples.items():
         effects = policy.judge(command).effects
         kinds = {one.kind for one in effects if one.kind not in ("exec", "exec.unknown") or "destroys" in one.flags}
@@ -57,17 +64,6 @@ def check_entry(policy: "Policy", entry: Entry) -> None:
 
 def is_knowledge(path: str) -> bool:
     return "policy" not in read_toml(Path(path))
-
-
-def check_knowledge(path: str) -> None:
-    """Check a knowledge file alone: its keys, effects and roles, and its examples under the default policy."""
-    from .engine import Policy
-
-    check(read_toml(Path(path)), path)
-    source = str(Path(path).absolute())
-    policy = Policy.parse(f'[policy]\nname = "check"\nextends = "default"\nknowledge = [{json.dumps(source)}]', path)
-    for entry in policy.knowledge.every():
-        check_entry(policy, entry) if entry.source == source else None
 
 
 @cache

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .parser import TooComplex
+from .toml_files import tables
 
 CAP = 2.0  # seconds for one expression on one text; the longest text takes a thousandth
 MAX_SUBJECT = 131_072  # the longest command
@@ -24,8 +25,6 @@ def compiled(pattern: str, dot_all: bool = False) -> Any:
 @functools.cache
 def named(name: str) -> str:
     """An expression of [language.command.calls] in languages.toml."""
-    from .knowledge import tables
-
     text: str = tables()["language"]["command"]["calls"][name]
     return text
 

@@ -1,20 +1,17 @@
 """Reading, writing and deleting files: from a word to an effect with a path class."""
 
 import re
-from typing import TYPE_CHECKING
 
 from belljar.patterns import lazy_pattern
 
 from . import expressions
 from .expressions import named
+from .interpreter import Interpreter
 from .marks import ATOM, DISGUISED, ENDLESS, FILE, HOLES, NETWORK, OPAQUE, SECRET, SENSITIVE, UNKNOWN, UNSET
 
 from .marks import drop_unset, plain_text  # isort: skip
 from .paths import HOME, classify, resolve
 from .shellstate import ShellState
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 _NONE: frozenset[str] = frozenset()
 _HOST = lazy_pattern(r"(?i)(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)")
@@ -51,7 +48,7 @@ def _class_by_suffix(path: str) -> str:
     return next((kind for kind in kinds if kind in ("secret", "exec_hook")), "unknown")
 
 
-def read_path(machine: "Machine", path: str, state: ShellState) -> str:
+def read_path(machine: Interpreter, path: str, state: ShellState) -> str:
     """Emit the read. Returns what this command wrote there, or a mark."""
     full, kind, flags = locate(path, state)
     if (made := machine.read_file(path, state)) is not None:
@@ -69,7 +66,7 @@ def read_path(machine: "Machine", path: str, state: ShellState) -> str:
     return FILE if kind != "unknown" else UNKNOWN
 
 
-def write_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str] = _NONE) -> None:
+def write_path(machine: Interpreter, path: str, state: ShellState, flags: frozenset[str] = _NONE) -> None:
     full, kind, found = locate(path, state)
     if kind == "device" and "socket" in found:
         socket_path(machine, full)
@@ -79,13 +76,13 @@ def write_path(machine: "Machine", path: str, state: ShellState, flags: frozense
     machine.emit("write", full, kind, flags | found)
 
 
-def socket_path(machine: "Machine", full: str) -> None:
+def socket_path(machine: Interpreter, full: str) -> None:
     host = (full.split("/") + [""] * 5)[3]
     local = is_loopback(host) or re.fullmatch("[a-z][a-z0-9_-]*", host)
     machine.emit("net.socket", full, flags=frozenset({"local"}) if local else _NONE)
 
 
-def delete_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
+def delete_path(machine: Interpreter, path: str, state: ShellState, flags: frozenset[str]) -> None:
     """A tilde that bash has not expanded is part of a name. Of a link, only the link is deleted."""
     for part in _each_line(path):
         part = f"./{part}" if part.startswith("~") else part
@@ -94,7 +91,7 @@ def delete_path(machine: "Machine", path: str, state: ShellState, flags: frozens
         state.files.pop(full, None)
 
 
-def change_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
+def change_path(machine: Interpreter, path: str, state: ShellState, flags: frozenset[str]) -> None:
     for part in _each_line(path):
         full, kind, found = locate(part, state)
         machine.emit("chmod", full, kind, flags | found)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 from functools import cache, partial
 
-from .knowledge import tables
 from .marks import UNKNOWN
 from .parser import TooComplex
 from .paths import HOME
 from .quoting import ansi_c
+from .toml_files import tables
 
 MAX_CODE = 16_000
 STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`)"""

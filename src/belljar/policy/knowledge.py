@@ -11,15 +11,9 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from belljar import tables as shipped_tables
-from belljar.errors import PolicyError
 from belljar.records import record
 
-
-def policies_directory() -> Path:
-    """The shipped policies: inside the installed package, or at the top of the repository."""
-    inside = Path(__file__).parent.parent / "policies"
-    return inside if inside.is_dir() else Path(__file__).parents[3] / "policies"
+from .toml_files import read_shipped, shipped_files, tables
 
 
 def unversioned(name: str) -> str:
@@ -111,14 +105,11 @@ class Knowledge:
     def has_trait(self, name: str, trait: str) -> bool:
         return any(trait in entry.traits.split() for entry in self.programs.get(name, ()))
 
-    def with_files(self, files: Iterable[tuple[str, bool]]) -> "Knowledge":
-        """This, and what these files add. The flag is whether a file is trusted: others make no program known."""
+    def with_file(self, data: Mapping[str, Any], source: str, trusted: bool) -> "Knowledge":
+        """This, and what a file adds. One that is not trusted makes no program known."""
         programs = dict(self.programs)
-        for path, trusted in files:
-            data = read_toml(Path(path))
-            check(data, path)
-            for name, entry in _entries(data, path, trusted):
-                programs[name] = (*programs.get(name, ()), entry)
+        for name, entry in _entries(data, source, trusted):
+            programs[name] = (*programs.get(name, ()), entry)
         return replace(self, programs=programs, patterns=_patterns(programs))
 
 
@@ -128,65 +119,21 @@ def _entries(data: Mapping[str, Any], source: str, trusted: bool) -> Iterator[tu
         yield from ((known, entry) for known in (name, *entry.also.split()))
 
 
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def parse_toml(text: str, source: str) -> dict[str, Any]:
-    try:
-        return shipped_tables.parsed(text)
-    except ValueError as error:
-        raise PolicyError(f"{source}: {error}") from error
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    return parse_toml(read_text(path), str(path))
-
-
-_read_shipped = functools.cache(read_toml)
-
-
-def check(data: Mapping[str, Any], source: str) -> None:
-    """PolicyError if the file has a key, effect, role or expression that is not valid."""
-    from .schema import file_and_line, first_problem
-
-    where, problem = first_problem(data) if data else ("", "the file is empty: it needs a [policy] or a [program.NAME]")
-    if problem:
-        raise PolicyError(f"{file_and_line(source, where)}: {problem}")
-
-
-def _files() -> list[Path]:
-    return sorted((policies_directory() / "knowledge").glob("*.toml"))
-
-
-@functools.cache
-def tables() -> Mapping[str, Mapping[str, Any]]:
-    """All shipped files as one: program, language, place, setting."""
-    merged: dict[str, dict[str, Any]] = {}
-    for path in _files():
-        for table, content in _read_shipped(path).items():
-            merged.setdefault(table, {}).update(content)
-    return merged
-
-
 class _Shipped(Mapping[str, tuple[Entry, ...]]):
     """The shipped programs by each of their names. An entry is built when it is needed: a command needs few."""
 
     def __init__(self) -> None:
         self._locations: dict[str, tuple[Path, str]] = {}
         self._built: dict[tuple[Path, str], tuple[Entry, ...]] = {}
-        for path in _files():
-            for program, data in _read_shipped(path).get("program", {}).items():
+        for path in shipped_files():
+            for program, data in read_shipped(path).get("program", {}).items():
                 for name in (program, *(data.get("also", "").split() if isinstance(data, dict) else ())):
                     self._locations.setdefault(name, (path, program))
 
     def __getitem__(self, name: str) -> tuple[Entry, ...]:
         location = path, program = self._locations[name]
         if location not in self._built:
-            entry = read_entry(program, _read_shipped(path)["program"][program], f"knowledge/{path.name}")
+            entry = read_entry(program, read_shipped(path)["program"][program], f"knowledge/{path.name}")
             self._built.setdefault(location, (entry,))  # another thread may have built it
         return self._built[location]
 

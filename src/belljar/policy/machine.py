@@ -7,8 +7,7 @@ limited; a command that reaches a limit is denied as too complex, on every machi
 """
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from . import expressions
 from .canonical import plain_words
@@ -17,68 +16,27 @@ from .environment import check_settings_file, check_variable
 from .expand import Expander, flat, flat_list
 from .expressions import named
 from .files import read_path
+from .interpreter import MAX_LITERALS, Interpreter, Programs
 from .knowledge import Knowledge
-from .marks import ENDLESS, HIDDEN, NETWORK, UNKNOWN, clip, drop_unset, encodable, has, has_glob, known
+from .marks import ENDLESS, HIDDEN, NETWORK, UNKNOWN, clip, drop_unset, has, has_glob, known
 from .parser import NeedsParser, Node, ParseError, TooComplex, parse
 from .paths import could_match, is_place, resolve
 from .quoting import to_int
 from .redirects import run_redirected
 from .shellstate import Feed, ShellState, Value
-from .verdict import Effect
 
 MAX_RECURSION = 3
 EVALUATES = " let test [ printf read unset wait declare local export typeset readonly "
-MAX_STEPS, MAX_DEPTH, MAX_EFFECTS, MAX_LITERALS = 3000, 40, 400, 100
-
-Dispatch = Callable[["Machine", list[str], ShellState, Feed], str]
 
 
-class Machine:
-    def __init__(self, dispatch: Dispatch, knowledge: Knowledge, parsing: bool = True, undo: bool = False) -> None:
-        self.effects: dict[Effect, None] = {}
-        self.readings: dict[str, None] = {}  # commands, and the entries that they were read by
-        self.trail: list[str] = []
-        self.traps: list[tuple[str, ShellState]] = []
-        self.sinks: dict[str, list[Node]] = {}  # the statements of each >(…), by its path
-        self.scanned: set[str] = set()  # build files: language, path and text
+class Machine(Interpreter):
+    def __init__(self, programs: Programs, knowledge: Knowledge, parsing: bool = True, undo: bool = False) -> None:
+        super().__init__(knowledge, undo)
         self.literals: list[str] = []  # arguments that might be commands
-        self.branched = self.fifos = self._suspecting = False
-        self.undo_branches = undo
-        self.feed = self.source = Feed()  # the standard input, and what the last `read` took its line from
-        self.privileged = 0
-        self.knowledge, self._dispatch, self._parsing = knowledge, dispatch, parsing
+        self.programs, self._parsing = programs, parsing
+        self._suspecting = False
         self._calls: dict[tuple[str, int], list[int]] = {}  # functions and scripts that run: depth, times in a pipe
-        self._steps = self._background = self._piping = 0
-
-    def emit(
-        self, kind: str, target: str = "", path_class: str = "", flags: frozenset[str] = frozenset(), program: str = ""
-    ) -> None:
-        if len(self.effects) >= MAX_EFFECTS:
-            raise TooComplex("it does too much to be judged")
-        flags = flags | {"sudo"} if self.privileged else flags
-        program = encodable(program) or (self.trail[-1] if self.trail else "")
-        self.effects[Effect(kind, encodable(target[:400]), path_class, flags, program, tuple(self.trail[-8:]))] = None
-
-    def record_reading(self, line: str) -> None:
-        if len(self.readings) < MAX_LITERALS:
-            self.readings[encodable(line[:400])] = None
-
-    def tick(self) -> None:
-        """Count one step."""
-        self._steps += 1
-        if self._steps > MAX_STEPS:
-            raise TooComplex("it does too much to be judged")
-
-    @contextmanager
-    def under(self, name: str) -> Iterator[None]:
-        """What follows runs inside this program or function: effects name it in their trail."""
-        if len(self.trail) >= MAX_DEPTH:
-            raise TooComplex("it is nested too deeply to judge")
-        self.trail.append(encodable(name[:60]))
-        try:
-            yield
-        finally:
-            self.trail.pop()
+        self._background = self._piping = 0
 
     def run_text(self, text: str, state: ShellState, feed: Feed | None = None) -> str:
         """Run text as a script: for `bash -c`, `eval`, a pipe into sh or a file that was written."""
@@ -216,7 +174,7 @@ class Machine:
         return self._program(name, words, state, feed)
 
     def _program(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
-        out = self._dispatch(self, [name, *words[1:]], state, feed)
+        out = self.programs.run(self, [name, *words[1:]], state, feed)
         state.last = words[-1]
         return out
 
@@ -227,12 +185,12 @@ class Machine:
             quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words[1:])
             out = self.run_text(f"{text} {quoted}", rest, feed)
         # bash expands aliases only if it is set so, and only on later lines: the name may still mean the program.
-        self._dispatch(self, [name, *words[1:]], rest, feed) if self._is_program(name, rest) else None
+        self.programs.run(self, [name, *words[1:]], rest, feed) if self.programs.is_known(self, name, rest) else None
         return out
 
     def _function_or_program(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
         """The function may not be defined here; then its name means the program. Each pass goes on with one of them."""
-        if not self._is_program(name, state):
+        if not self.programs.is_known(self, name, state):
             return self._call_function(name, words, state, feed)
         self.branched, other = True, state.fork()
         own, program = (other, state) if self.undo_branches else (state, other)
@@ -240,11 +198,6 @@ class Machine:
         outs = self._call_function(name, words, own, copy), self._program(name, words, program, feed)
         state.env.update({**other.env, **state.env})
         return outs[self.undo_branches]
-
-    def _is_program(self, name: str, state: ShellState) -> bool:
-        from .dispatch import is_program
-
-        return is_program(self, name, state)
 
     def _call_function(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
         outer, state.args, state.shadowed = (state.args, state.shadowed, state.unreliable), words[1:], {}

@@ -7,9 +7,9 @@ made. A glob stands for what it could match.
 import functools
 import re
 
-from .knowledge import tables
 from .marks import ANY, ATOM, BRACKET, HOLES, STAR, has, has_glob, known
 from .quoting import MAX_BRACKETS, PATH_BRACKETS, piece_regex
+from .toml_files import tables
 
 WORKSPACE = "/workspace"
 HOME = "/home/sandbox"

@@ -6,20 +6,19 @@ kind is in KINDS below, or an effect, or the shell command that does the same (`
 
 import posixpath
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import expressions
+from .call import Call
 from .files import host_of, is_loopback
 from .marks import ATOM, DISGUISED, ENCODED, FILE, HIDDEN, NETWORK, PRIVATE, SENSITIVE, STAR, UNKNOWN
 
 from .marks import clip, has, known, taints  # isort: skip
 from .roles_net import metadata
 from .shellstate import Feed
-
-if TYPE_CHECKING:
-    from .pyscan import PythonScan
 
 LOOP_LIMIT, MAX_LEAVES = 256, 10_000
 _FIRST_ARGUMENT = ("path", "file", "args", "cmd")  # its names as a keyword
@@ -34,10 +33,22 @@ class Ref:
         self.name, self.bound = name, bound
 
 
+class PythonState(ABC):
+    """What calls see of the code that makes them."""
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.out = call, ""
+        self.looping = self.picking = 0  # depth in endless loops; in conditions that choose files
+
+    @abstractmethod
+    def run(self, code: str) -> bool:
+        """Evaluate code. Returns whether it could be parsed."""
+
+
 class PythonCall:
     """One call: the function's name and its arguments. The first argument of a method is its object."""
 
-    def __init__(self, scan: "PythonScan", function: Ref, args: list[Any], words: dict[str, Any]) -> None:
+    def __init__(self, scan: PythonState, function: Ref, args: list[Any], words: dict[str, Any]) -> None:
         self.scan, self.call, self.state = scan, scan.call, scan.call.state
         self.words: dict[str, Any] = words
         self.method = function.bound is not None
@@ -61,7 +72,7 @@ class PythonCall:
         return text.replace(STAR, ATOM) if self.scan.picking else text
 
 
-def evaluate_call(scan: "PythonScan", function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
+def evaluate_call(scan: PythonState, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
     if isinstance(function.bound, Ref) and function.bound.name.startswith("file:"):  # a file that is open for writing
         if function.name.startswith("value.write") and args:
             scan.call.machine.write_file(function.bound.name[5:], text_of(args[0]), scan.call.state, append=True)

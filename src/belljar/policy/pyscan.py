@@ -10,30 +10,25 @@ from typing import Any
 
 from . import expressions
 from .call import Call, program
-from .knowledge import tables
 from .marks import FILE, MAX_TEXT, NETWORK, UNKNOWN, clip, drop_unset, known, unglob
 from .parser import TooComplex
-from .pycalls import LOOP_LIMIT, Ref, evaluate_call, formatted, items_of, join_path, text_of, unknown_part
+from .pycalls import LOOP_LIMIT, PythonState, Ref, evaluate_call, formatted, items_of, join_path, text_of, unknown_part
+from .toml_files import tables
 
 MAX_STEPS, MAX_ITEMS, MAX_DEPTH = 20_000, 10_000, 8
 _FILE_TESTS = {"is_file", "is_dir", "exists", "isfile", "isdir", "isdigit"}
 _TEXT_ATTRIBUTES = ("text", "content", "stdout", "parent", "data")
 
 
-class PythonScan:
-    call: Call
-    out: str
-    looping: int
-
+class PythonScan(PythonState):
     def __init__(self, call: Call, argv: list[str] | None = None) -> None:
-        self.call, self.out, self.depth, self.steps = call, "", 0, 0
+        super().__init__(call)
+        self.depth = self.steps = 0
         self.names: dict[str, Any] = {"__name__": "__main__"}  # the value of a function or class is its syntax tree
-        self.looping = self.picking = 0  # depth in endless loops; in conditions that choose files
         self.constants: dict[str, Any] = {"sys.argv": ["-c", *(argv or [])], "sys.executable": "/usr/bin/python3"}
         self.constants |= {"os.sep": "/", "os.curdir": ".", "sys.stdin": call.stdin.splitlines() or UNKNOWN}
 
     def run(self, code: str) -> bool:
-        """Evaluate code. Returns whether it could be parsed."""
         if self.depth >= MAX_DEPTH:
             return False
         try:

@@ -11,6 +11,7 @@ from .expressions import named
 from .knowledge import Entry, When
 from .marks import ATOM, ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, plain_text, unglob
 from .paths import WORKSPACE
+from .project_files import judge_written
 from .shellstate import BASE_ENV
 
 PRINTS = {
@@ -69,10 +70,7 @@ class Reading:
         printed = self._effects(options)
         if self.sent or has(self.target, PRIVATE + ENCODED):
             call.send(self.sent + self.target, self.target)
-        if entry.runs:
-            from .roles_run import project
-
-            project(self)
+        judge_written(call, entry.runs)
         if verb is not None:
             verb.call.state = call.state  # an option may have changed the directory
         out = self.printed(printed or entry.prints, options) if verb is None else verb.run()

@@ -1,24 +1,21 @@
 """Redirections: where a statement reads from and writes to."""
 
 import re
-from typing import TYPE_CHECKING
 
 from belljar.patterns import lazy_pattern
 
 from .expand import flat
 from .files import read_path, write_path
+from .interpreter import Interpreter
 from .marks import UNKNOWN, drop_unset
 from .parser import Node
 from .shellstate import Feed, ShellState
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 Outputs = list[tuple[str, bool]]
 _SHELLISH = lazy_pattern(r"(^|/)(ba|da|z|k|c|fi|a)?sh$|python|perl|ruby|exec")
 
 
-def run_redirected(machine: "Machine", stmt: Node, state: ShellState, feed: Feed) -> str:
+def run_redirected(machine: Interpreter, stmt: Node, state: ShellState, feed: Feed) -> str:
     outputs: Outputs = []
     discard = False
     held = state.fork() if stmt.get("Redirs") else state
@@ -45,7 +42,7 @@ def run_redirected(machine: "Machine", stmt: Node, state: ShellState, feed: Feed
     return "" if outputs or discard else out
 
 
-def _redirect(machine: "Machine", node: Node, state: ShellState, feed: Feed, outputs: Outputs) -> tuple[Feed, bool]:
+def _redirect(machine: Interpreter, node: Node, state: ShellState, feed: Feed, outputs: Outputs) -> tuple[Feed, bool]:
     """Standard input after this redirection, and whether standard output goes to another descriptor."""
     op, expander = node["Op"], machine.expander(state)
     number = (node.get("N") or {}).get("Value", "")
@@ -76,7 +73,7 @@ def _redirect(machine: "Machine", node: Node, state: ShellState, feed: Feed, out
     return feed, False
 
 
-def _descriptor(machine: "Machine", number: str, target: str, append: bool, state: ShellState) -> None:
+def _descriptor(machine: Interpreter, number: str, target: str, append: bool, state: ShellState) -> None:
     write_path(machine, target, state, frozenset({"append" if append else "truncate"}))
     if drop_unset(target) in machine.sinks:
         machine.write_file(target, UNKNOWN, state)

@@ -6,12 +6,12 @@ from belljar.patterns import lazy_pattern
 
 from . import environment, expressions
 from .expressions import named
-from .marks import FILE, NETWORK, SENSITIVE, drop_unset, plain_text, unglob
-from .paths import HOME, WORKSPACE
+from .marks import FILE, SENSITIVE, drop_unset, plain_text, unglob
+from .paths import WORKSPACE
+from .project_files import targets
 from .quoting import is_plain_editor
 from .reading import WORD_ROLES, WORDS_ROLES, Reading
 
-_NAMES = lazy_pattern(r"(?<!\w)(?:pre|post)?([\w./%-]+)")
 _TRANSPORT = lazy_pattern(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
 _VOLUME = "/var/lib/volumes/"  # where a container's volumes seem to be
 _KEPT = re.compile(r"/(var/lib/(?!apt/)|(data|db|backups?|mnt|home|etc|usr|var/www|bitnami)(/|$)|srv/(?!container/))")
@@ -71,36 +71,6 @@ def script(reading: Reading, words: list[str], language: str) -> None:
     filters = language in ("perl", "ruby") and reading.options.has("n", "p")  # perl -ne CODE FILE: the file is read
     read = filters and reading.call.script(words[0]) is None
     reading.output += "".join(map(reading.call.read, words)) if read else reading.call.run_code(language, words)
-
-
-def project(reading: Reading) -> None:
-    """Judge the files in `runs` that this command wrote."""
-    call = reading.call
-    for names, language in reading.entry.runs.items():
-        for path, text in list(call.state.files.items()):
-            file = f"{language} {path} {text}"
-            if file not in call.machine.scanned and re.search(rf"(^|/)({names})$", path):
-                call.machine.scanned.add(file)
-                call.scan(language, text, []) if language != "lines" else targets(reading, text)
-
-
-def targets(reading: Reading, text: str) -> None:
-    """Judge the commands in a makefile, package.json or the like: those of the targets in the arguments, or all."""
-    reading.call.emit("exec.network", text) if NETWORK in text else None
-    words, values = set(reading.call.original.split()), dict(re.findall(r"(?m)^(\w+)\s*[:?]?=\s*(.*?)\s*$", text))
-    blocks = re.split(r"(?m)^(?=(?:  )?[\w.%/-]+\s*:(?!=))|,(?=\s*\")", text)
-    values = {"RM": "rm -f", "HOME": HOME, **values}
-    default = [one for one in blocks if one[:1] != "."][:2] if reading.call.name.endswith("make") else blocks
-    for _ in range(3):  # the targets in the arguments (or the first), and what they need
-        chosen = [block for block in blocks if words & set(_NAMES.findall(block.partition(":")[0]))] or default
-        words |= {word for block in chosen for word in block.partition("\n")[0].split()}
-    whole = re.sub(r"\$[({](\w+)[)}]", lambda m: values.get(m[1], m[0]), "\n".join(chosen))
-    for part in [one for line in whole.splitlines()[:300] for one in (line, *re.split(r"[\"'\[\],]+", line))]:
-        part = re.sub(r"^[\s@:;-]*(?:[\w.-]+\s*[:=]+\s*)?[@|>;-]*\s*", "", part).replace("$$", "$")
-        first = (part.split() or [""])[0]
-        command = " " in part and reading.call.is_program(first) and ":" not in first
-        if command or expressions.match_start(named("suspect"), part):
-            reading.call.shell_if_bash(part)
 
 
 def remote(reading: Reading, words: list[str], _: str = "") -> None:
@@ -214,7 +184,7 @@ WORDS_ROLES.update({
 })  # fmt: skip
 WORD_ROLES.update({
     "hidden-command": hidden_command, "helper-program": helper_program, "mount": mount,
-    "targets": lambda reading, path: targets(reading, reading.call.script(path) or ""),
+    "targets": lambda reading, path: targets(reading.call, reading.call.script(path) or ""),
     "transport": lambda reading, text:
         hidden_command(reading, text) if not _TRANSPORT.match(drop_unset(text)) else None,
     "run-with-rest": lambda reading, path: reading.call.run([path, *reading.rest]),

@@ -11,7 +11,7 @@ from belljar.errors import PolicyError, suggestion
 from belljar.records import record
 
 from . import expressions
-from .knowledge import parse_toml, policies_directory, read_text
+from .toml_files import parse_toml, policies_directory, read_text
 from .verdict import Effect
 
 _MATCHES = ("effect", "path", "program", "target", "regex")

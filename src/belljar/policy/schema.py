@@ -2,14 +2,15 @@
 
 import functools
 import json
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from belljar.toml_schema import did_you_mean, line_of, problems
+from belljar.errors import PolicyError
+from belljar.toml_schema import did_you_mean, problems
 
 from . import expressions
-from .knowledge import Entry, policies_directory, read_entry
+from .knowledge import Entry, read_entry
+from .toml_files import file_and_line, policies_directory
 
 
 @functools.cache
@@ -60,10 +61,8 @@ def _verb_problem(pattern: tuple[str, ...], program: str) -> str:
     return f"repeats its first word: {again!r} stands for one word; write 'a b, a c' or 'a b|c'" if again else ""
 
 
-def file_and_line(source: str, where: str) -> str:
-    """A file and the line of a place in it. Shipped files are named as in the repository."""
-    try:
-        text = (policies_directory() / source if source.startswith("knowledge/") else Path(source)).read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return source
-    return f"{source}:{line_of(text, where)}"
+def check(data: Mapping[str, Any], source: str) -> None:
+    """PolicyError if the file has a key, effect, role or expression that is not valid."""
+    where, problem = first_problem(data) if data else ("", "the file is empty: it needs a [policy] or a [program.NAME]")
+    if problem:
+        raise PolicyError(f"{file_and_line(source, where)}: {problem}")

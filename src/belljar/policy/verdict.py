@@ -8,6 +8,7 @@ from belljar.records import record
 
 from .marks import show
 from .shellstate import ShellState
+from .toml_files import file_and_line
 
 RISKS = ("low", "medium", "high", "critical", "blocked")
 DECISIONS = ("allow", "ask", "deny")
@@ -78,8 +79,6 @@ class Verdict:
 
     def commands(self) -> list[str]:
         """How each command was read: its words, and the entry with file and line."""
-        from .schema import file_and_line
-
         file = re.compile(r"(?<=←  )(.+?) in (.+\.toml)$")
         return [file.sub(lambda m: f"{m[1]} in {file_and_line(m[2], f'program {m[1]}')}", one) for one in self.readings]
 

@@ -7,7 +7,8 @@ from argparse import Namespace
 from belljar.audit import masking
 from belljar.errors import PolicyDenied
 from belljar.policy import BUILT_IN, Policy
-from belljar.policy.examples import check_knowledge, is_knowledge
+from belljar.policy.engine import check_knowledge
+from belljar.policy.examples import is_knowledge
 from belljar.policy.rules import Rule
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.policy_score import score_files
