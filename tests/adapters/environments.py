@@ -45,7 +45,7 @@ def environment(framework: Framework, *, make: bool = False) -> Path:
 def _python(framework: Framework) -> str:
     """A Python that is new enough: this one, one on PATH, or one of pyenv's."""
     if sys.version_info[:2] >= framework.python:
-        return sys.executable
+        return os.path.realpath(sys.executable)  # not the one in a checkout's .venv: environments are shared
     wanted = [f"{major}.{minor}" for major, minor in ((3, 13), (3, 12), (3, 14)) if (major, minor) >= framework.python]
     places = [shutil.which(f"python{version}") for version in wanted]
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")

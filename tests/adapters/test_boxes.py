@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 from pathlib import Path
 
 import anyio
@@ -21,7 +23,17 @@ async def test_a_session_without_a_workspace_has_an_empty_one_that_ends_with_it(
     assert os.listdir(place) == ["file"]
     await boxes.closed(box)
     assert not box.is_open
-    assert not os.path.exists(place)
+    assert not os.path.exists(os.path.dirname(place))
+
+
+def test_a_new_workspace_is_closed_to_other_users_of_the_host_and_open_in_the_sandbox() -> None:
+    before = os.umask(0o077)
+    try:
+        place = boxes.session().options.workspace
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(os.stat(path).st_mode) for path in (place, os.path.dirname(place))] == [0o755, 0o700]
+    shutil.rmtree(os.path.dirname(place))
 
 
 @pytest.mark.engine

@@ -29,7 +29,7 @@ from belljar.options import PUBLIC, known
 Workspace = str | os.PathLike[str] | None
 LIVE = ("approve", "audit", "engine")
 """What a session takes besides the fields of its options and its host."""
-_PREFIX = "belljar-workspace-"
+_PREFIX, _NAME = "belljar-workspace-", "workspace"
 
 
 def session(workspace: Workspace = None, *, host: Any = None, **options: Any) -> belljar.Session:
@@ -42,12 +42,20 @@ def session(workspace: Workspace = None, *, host: Any = None, **options: Any) ->
         return belljar.Session(workspace, **given)
     if is_far(where):
         return belljar.Session(**given)
-    made = tempfile.mkdtemp(prefix=_PREFIX)
+    made = _new_workspace()
     try:
         return belljar.Session(made, **given)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(made.parent, ignore_errors=True)
         raise
+
+
+def _new_workspace() -> Path:
+    """An empty directory that every user of the sandbox may enter, and on the host only its owner."""
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX), _NAME)
+    made.mkdir()
+    made.chmod(0o755)  # whatever the umask is
+    return made
 
 
 async def opened(workspace: Workspace = None, *, host: Any = None, **options: Any) -> belljar.Session:
@@ -76,13 +84,13 @@ async def _remove_own(box: belljar.Session) -> None:
     path = getattr(getattr(box, "options", None), "workspace", "")
     if own_workspace(path):
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(lambda: shutil.rmtree(path, ignore_errors=True))
+            await to_thread.run_sync(lambda: shutil.rmtree(Path(path).parent, ignore_errors=True))
 
 
 def own_workspace(path: str) -> bool:
     """Whether `session` made this directory."""
-    place = Path(path)
-    return place.name.startswith(_PREFIX) and place.parent == Path(tempfile.gettempdir())
+    place, above = Path(path), Path(path).parent
+    return place.name == _NAME and above.name.startswith(_PREFIX) and above.parent == Path(tempfile.gettempdir())
 
 
 def host_of(host: Any) -> Any:
@@ -94,6 +102,11 @@ def host_of(host: Any) -> Any:
 
 def is_far(host: Any) -> bool:
     return host is not None and not isinstance(host, belljar.Host)
+
+
+def reason(error: belljar.BelljarError) -> str:
+    """Why nothing ran, for a model."""
+    return f"belljar: denied: {error}" if isinstance(error, belljar.PolicyDenied) else f"belljar: {error}"
 
 
 def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
