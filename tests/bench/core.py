@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -69,6 +70,33 @@ async def warm(box: Session) -> float:
     taken = time.perf_counter() - begun
     assert result.stdout == "hi\n"
     return taken
+
+
+KINDS = {"plain": "echo hi", "quoted": "echo 'hi'", "compound": 'x=hi; echo "$x"'}
+DIRECTORIES = 600
+
+
+async def real_workspace(place: Path) -> list[Row]:
+    """The same in a git workspace of many directories: plain, quoted and compound, each beside the same in bash."""
+    place.mkdir()
+    subprocess.run(["git", "init", "-q", place], check=True)
+    for number in range(DIRECTORIES):
+        (place / f"part{number}").mkdir()
+    if os.geteuid() == 0:
+        subprocess.run(["chown", "-R", "1000:1000", place], check=True)
+    found = []
+    async with sessions(place, 1) as (box,):
+        for kind, text in KINDS.items():
+            ours, theirs = [], []
+            for _ in range(ROUNDS):
+                theirs.append(timed(partial(native, text)))
+                ours.append(await timed_async(partial(box.run, text)))
+            ratio = p50(ours) / p50(theirs)
+            found.append(
+                Row(f"  {kind}, git workspace of {DIRECTORIES} directories", ms(p50(ours)), f"native {ms(p50(theirs))}",
+                    f"{ratio:.2f}", "<= 0.45", ratio <= 0.45)
+            )  # fmt: skip
+    return found
 
 
 async def streamed(box: Session) -> list[Row]:
@@ -203,5 +231,6 @@ async def rows(workspace: Path) -> list[Row]:
             + await poll(box)
             + await throughput(box)
         )
+    found += await real_workspace(workspace / "real")
     async with sessions(workspace, 4) as boxes:
         return found + await sixteen_at_once(boxes)

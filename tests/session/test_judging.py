@@ -67,3 +67,30 @@ async def test_a_program_within_a_command_is_read_off_the_event_loop(
     await judging.judged(policy, command)
     assert threads
     assert threading.main_thread() not in threads
+
+
+async def test_a_repeated_command_is_judged_once_for_each_place_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+    decide = Policy._judged
+
+    def watched(policy: Policy, text: Any, *args: Any) -> Any:
+        texts.append(text.text)
+        return decide(policy, text, *args)
+
+    policy = judging.load("permissive")
+    await judging.judged(policy, "echo hi")
+    monkeypatch.setattr(Policy, "_judged", watched)
+    command = 'x=1; echo "$x"'
+    first = await judging.judged(policy, command, cwd="/workspace", env={})
+    assert await judging.judged(policy, command, cwd="/workspace", env={}) is first
+    assert texts == [command]
+    await judging.judged(policy, command, cwd="/workspace", env={"x": "2"})
+    await judging.judged(policy, command, cwd="/tmp", env={})
+    await judging.judged(policy, command, cwd="/workspace", staged=True)
+    assert texts == [command] * 4
+
+
+async def test_a_denial_is_not_remembered_since_the_parser_may_only_have_been_busy() -> None:
+    policy = judging.load("permissive")
+    assert (await judging.judged(policy, "echo 'unfinished")).decision == "deny"
+    assert policy.recall("echo 'unfinished") is None

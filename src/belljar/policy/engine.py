@@ -27,12 +27,13 @@ from .verdict import Effect, Finding, Verdict
 BUILT_IN = ("default", "strict", "ci", "permissive", "literal", "none")
 SYSTEM = ("/etc/", "/lib", "/opt/", "/usr/", "/var/")
 UNJUDGED = "Not judged: the policy 'none' looks at no command."
-MAX_REMEMBERED = 500  # verdicts on plain commands; agents often repeat them
+MAX_REMEMBERED = 500  # verdicts; agents often repeat commands
 MAX_REMEMBERED_LENGTH = 500  # characters of such a command, so that all of them take little memory
 _BIDI = frozenset("\u200b\u200c\u200e\u200f\u2060\u00ad\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 Observed = tuple[tuple[Effect, ...], ShellState, tuple[str, ...]]  # effects, the shell afterwards, readings of commands
+_Key = tuple[str, str, bool, bool]
 Env = Mapping[str, str] | None
 State = ShellState | None
 
@@ -87,7 +88,7 @@ class Policy:
         self.network_allow = self._network_allow()
         allows = tuple(allow for file in self.files[: self.trusted] for allow in file.allows)
         self._decider = Decider(self.rules, self.decides, allows, self.default_risk, self.allow_programs)
-        self._plain: dict[tuple[str, str, bool, bool], Verdict] = {}
+        self._remembered: dict[_Key, Verdict] = {}
 
     def _load_knowledge(self) -> tuple[Knowledge, list[str]]:
         knowledge = shipped()
@@ -190,9 +191,9 @@ class Policy:
         """The same verdict if no parser is needed, else None. For callers that must not wait for a process."""
         if not self.judges:
             return self.judge(command, cwd=cwd, env=env, shell_state=shell_state)
-        key = (command, cwd, staged, root) if isinstance(command, str) and not env and shell_state is None else None
-        if key in self._plain:
-            return self._logged(self._plain[key])
+        facts: dict[str, Any] = {"cwd": cwd, "env": env, "shell_state": shell_state, "staged": staged, "root": root}
+        if (known := self.recall(command, **facts)) is not None:
+            return known
         state, (text, words) = _state(cwd, env, shell_state), _prepared(command)
         if words is None and not text.problem:
             return None
@@ -201,12 +202,21 @@ class Policy:
         except NeedsParser:
             return None
         except Exception:
-            return self.judge(command, cwd=cwd, env=env, shell_state=shell_state, staged=staged, root=root)
-        if key is not None and len(key[0]) < MAX_REMEMBERED_LENGTH:
-            if len(self._plain) >= MAX_REMEMBERED:
-                self._plain.clear()
-            self._plain[key] = verdict
+            return self.judge(command, **facts)
+        self.remember(verdict, command, **facts)
         return verdict
+
+    def recall(self, command: object, **facts: Any) -> Verdict | None:
+        """The verdict that was remembered for this command and these arguments of `judge`."""
+        known = self._remembered.get(key) if (key := _key(command, **facts)) is not None else None
+        return None if known is None else self._logged(known)
+
+    def remember(self, verdict: Verdict, command: object, **facts: Any) -> None:
+        """For `recall`. `judge` itself never looks there: the tests compare what it finds in different ways."""
+        if (key := _key(command, **facts)) is not None and len(key[0]) < MAX_REMEMBERED_LENGTH:
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = verdict
 
     def _judged(
         self, text: Canonical, words: list[str] | None, state: ShellState, parsing: bool, staged: bool,
@@ -281,6 +291,14 @@ def _state(cwd: str, env: Mapping[str, str] | None, given: ShellState | None) ->
     state = given.detached() if given is not None else ShellState.fresh(cwd, None)
     state.env.update({str(name): str(value) for name, value in (env or {}).items()})
     return state
+
+
+def _key(
+    command: object, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None, staged: bool = False,
+    root: bool = False,
+) -> _Key | None:  # fmt: skip
+    """All that a verdict depends on, if that is little."""
+    return None if type(command) is not str or env or shell_state is not None else (command, cwd, staged, root)
 
 
 def _prepared(command: object) -> tuple[Canonical, list[str] | None]:

@@ -111,12 +111,15 @@ def _about_a_file(verdict: Verdict, question: str) -> Verdict:
 
 
 async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
-    """A policy's verdict, made in a thread unless the command is a few plain words."""
+    """A policy's verdict, made in a thread unless it is remembered or the command is a few plain words."""
     if id(policy) in _unproved:
         await to_thread.run_sync(_prove, policy)
-    verdict = policy.judge_plain(command, **facts) if _is_plain(command) or not policy.judges else None
+    quick = policy.judge_plain if _is_plain(command) or not policy.judges else policy.recall
+    verdict = quick(command, **facts)
     if verdict is None:
         verdict = await to_thread.run_sync(lambda: policy.judge(command, **facts))
+        if verdict.decision != "deny":  # the parser may only have been busy
+            policy.remember(verdict, command, **facts)
     return verdict
 
 
