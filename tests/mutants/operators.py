@@ -73,7 +73,7 @@ class TakeStatementOut(Operator):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:
-        return (Example("check(path)", "None"), Example("def f():\n    raise X", "def f():\n    None"))
+        return (Example("check(path)\n", "None\n"), Example("def f():\n    raise X\n", "def f():\n    None\n"))
 
 
 class SwapArguments(Operator):  # type: ignore[misc, unused-ignore]
