@@ -154,6 +154,29 @@ NOT_ALLOWED = [
     "f() if :; then :; fi || rm -rf /",
     "f() [[ a ]] && rm -rf /",
     "f() (( 1 )) && rm -rf /",
+    # subshells that begin like arithmetic
+    "((rm -rf /) && (echo hi))",
+    "(((rm -rf /); (echo b)) | (cat))",
+    "echo $((rm -rf /) | (cat))",
+    "cat <<X\n((a\nX\n((echo a) | (rm -rf /))",
+    "echo '((' \"((\" && ((echo a b) || (rm -rf /))",
+    # text that is typed into another program, or runs elsewhere
+    "tmux send-keys -t x 'rm -rf /' Enter",
+    "tmux send-keys -t x $'f( = .x\\nrm -rf /\\n' Enter",
+    "ansible all -a 'rm -rf /'",
+    "screen -S x -X stuff 'rm -rf /'",
+    'ssh $HOST "[[ ! -f $F ]] && rm -rf /"',
+    'ssh $HOST "[[ ! -f $F ]] && rm -rf $F"',
+    # the end of a command that find runs
+    "find / -exec echo {} + -delete",
+    "find /workspace -exec echo {} \\; -delete",
+    "find . -exec sh -c 'echo' \\; -exec rm -rf / \\;",
+    # tools that list, and destroy
+    "wipefs -fa /dev/sda",
+    "hdparm --security-erase p /dev/sda",
+    "hdparm -W 0 /dev/sda",
+    "dmsetup remove_all",
+    "smartctl -s off /dev/sda",
 ]
 ALLOWED = [
     "git clone https://example.com/r.git && cd r && ./configure && make",
@@ -220,6 +243,20 @@ ALLOWED = [
     "f() { echo a; } | cat",
     "f() { [ -d build ] && rm -rf build; } && f && make",
     "f() [[ -f $1 ]] && f x",
+    "((git diff | cat) && (echo hi))",
+    "(((echo a b); (echo c)) | (cat)); x=$((echo a b) | (cat)); echo $((1 + 2))",
+    "cat <<X\n((a b)\nX\n((echo a b) | (cat))",
+    "tmux send-keys -t x 'f=' '.strip()' Enter",
+    "ansible --args 'var=groups.keys()'",
+    'ssh $HOST "[[ ! -f $F ]] && touch $F"',
+    'bash -c "[[ -f $F ]] && echo yes"',
+    "find . -exec echo -delete \\; -print",
+    "find . -name '*.o' -exec echo a + -delete \\;",
+    "umount",
+    "smartctl -a /dev/sda",
+    "hdparm -I /dev/sda",
+    "wipefs /dev/sda",
+    "dmsetup ls",
 ]
 
 

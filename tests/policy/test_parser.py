@@ -17,6 +17,15 @@ def test_a_syntax_error_says_where() -> None:
         parser.parse("echo $(")
 
 
+@pytest.mark.parametrize("text", ['echo "((a b))', "((a b) | (c)", "(( 1 + ))) x", "echo ((a))"])
+def test_an_error_beside_a_double_parenthesis_is_told_at_its_own_place(text: str) -> None:
+    with pytest.raises(parser.ParseError) as told:
+        parser.parse(text)
+    with pytest.raises(parser.ParseError) as own:
+        parser._parser.parse(text)
+    assert str(told.value) == str(own.value)
+
+
 @pytest.mark.parametrize("text", ["echo a # b \\\nid", "x=$(echo a # b \\\nid\n)", "echo é # ü \\\n# c \\\nid"])
 def test_a_comment_that_ends_in_a_backslash_is_denied(text: str) -> None:
     verdict = POLICY.judge(text)

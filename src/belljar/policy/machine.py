@@ -18,7 +18,7 @@ from .expressions import named
 from .files import read_path
 from .interpreter import MAX_LITERALS, Interpreter, Programs
 from .knowledge import Knowledge
-from .marks import ENDLESS, HIDDEN, NETWORK, UNKNOWN, clip, drop_unset, has, has_glob, known
+from .marks import ENDLESS, HIDDEN, NETWORK, UNKNOWN, UNSET, clip, drop_unset, has, has_glob, known
 from .parser import NeedsParser, Node, ParseError, TooComplex, parse
 from .paths import could_match, is_place, resolve
 from .quoting import to_int
@@ -49,7 +49,7 @@ class Machine(Interpreter):
         if not self._parsing:
             raise NeedsParser
         try:
-            tree = parse(drop_unset(text))
+            tree = _parse_unset(text)
         except ParseError as error:
             if known(drop_unset(text)):
                 self.emit("text.unparseable", str(error))
@@ -282,6 +282,16 @@ class Machine(Interpreter):
         out = self.statement(chain[-1], state.fork(), Feed(out))
         self._piping -= 1
         return out
+
+
+def _parse_unset(text: str) -> Node:
+    """The tree with unset variables as empty; where bash needs a word (`[[ -f $F ]]`), as an unknown one."""
+    try:
+        return parse(drop_unset(text))
+    except ParseError:
+        if UNSET not in text:
+            raise
+        return parse(text.replace(UNSET, UNKNOWN))
 
 
 def _element(old: Value | None, index: str, value: str) -> Value:

@@ -11,11 +11,13 @@ import contextlib
 import functools
 import json
 import os
+import re
 import resource
 import select
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 MAX_TREE = 12_000_000  # bytes of JSON; shfmt's tree is quadratic on long && chains
@@ -202,7 +204,7 @@ def parse(text: str) -> Node:
 @functools.lru_cache(maxsize=512)
 def _outcome(text: str) -> Node | Exception:
     try:
-        tree = _parser.parse(text)
+        tree = _parsed(text)
         return _no_joined_comment(tree) if "\\\n" in text and "#" in text else tree
     except (ParseError, TooComplex) as error:
         if "parser" in str(error):
@@ -211,6 +213,60 @@ def _outcome(text: str) -> Node | Exception:
 
 
 _long_outcome = functools.lru_cache(maxsize=4)(_outcome.__wrapped__)
+
+
+_WHERE = re.compile(r"it is not valid bash: (\d+):(\d+): ")
+_MOST_APART = 20
+
+
+def _parsed(text: str) -> Node:
+    """The tree. To bash `((a | b) && (c))` is a subshell in another, as it cannot be arithmetic; to shfmt an error.
+
+    There we write `( (`, and accept it only if both subshells begin just there, so that no text is changed.
+    """
+    data, apart, wrong = text.encode("utf-8", "surrogatepass"), list[int](), None
+    while True:
+        try:
+            tree = _parser.parse(data.decode("utf-8", "surrogatepass"))
+        except ParseError as error:
+            wrong = wrong or error
+            at = _double_parenthesis(data, str(error)) if len(apart) < _MOST_APART else -1
+            if at < 0:
+                raise wrong from None
+            data = data[: at + 1] + b" " + data[at + 1 :]
+            apart = [*(each + (each > at) for each in apart), at]
+            continue
+        if wrong is None or {(at, at + 2) for at in apart} <= set(_nested_subshells(tree)):
+            return tree
+        raise wrong
+
+
+def _double_parenthesis(data: bytes, error: str) -> int:
+    """Where the last `((` before an error begins: shfmt may have read it as arithmetic. -1 if there is none."""
+    if not (found := _WHERE.match(error)):
+        return -1
+    line, column = int(found[1]), int(found[2])
+    start = len(b"\n".join(data.split(b"\n")[: line - 1])) + (line > 1) + column - 1
+    return data.rfind(b"((", 0, start + 3)
+
+
+def _nested_subshells(node: object) -> Iterator[tuple[int, int]]:
+    """Where a subshell, or a substitution, begins whose first command is a subshell; and where that begins."""
+    if isinstance(node, list):
+        for each in node:
+            yield from _nested_subshells(each)
+    if not isinstance(node, dict):
+        return
+    begins = {"Subshell": "Lparen", "CmdSubst": "Left"}.get(node.get("Type", ""))
+    first = (node.get("Stmts") or [{}])[0]
+    while first.get("Cmd", {}).get("Type") == "BinaryCmd":
+        first = first["Cmd"]["X"]
+    inner = first.get("Cmd") or {}
+    if begins and inner.get("Type") == "Subshell":
+        dollar = begins == "Left"
+        yield node[begins]["Offset"] + dollar, inner["Lparen"]["Offset"]
+    for each in node.values():
+        yield from _nested_subshells(each)
 
 
 def _no_joined_comment(node: object) -> Node:

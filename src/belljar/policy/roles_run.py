@@ -47,6 +47,12 @@ def shell(reading: Reading, words: list[str], _: str = "") -> None:
         reading.output += reading.call.shell(unglob(" ".join(words)))
 
 
+def typed(reading: Reading, words: list[str], _: str = "") -> None:
+    """Lines that something else reads: commands if that is a shell; what is no bash is for another program."""
+    for line in unglob(" ".join(words)).splitlines():
+        reading.output += reading.call.shell_if_bash(line)
+
+
 def hidden_command(reading: Reading, text: str) -> None:
     """A command inside another program's option."""
     if drop_unset(text).strip("'\" ") not in ("", "none", "cat", "less", "more", "true", "false", "-"):
@@ -175,7 +181,7 @@ def tree_shell(reading: Reading, text: str) -> None:
 
 WORDS_ROLES.update({
     "run": run, "run-program": run_program, "run-as-root": run_as_root,
-    "shell": shell, "code": code, "remote": remote, "container": container,
+    "shell": shell, "typed": typed, "code": code, "remote": remote, "container": container,
     "run-package": lambda reading, words, _: run(reading, [re.sub(r"(?<=\w)@.*|^.*/", "", words[0]), *words[1:]]),
     "shell-or-run": lambda reading, words, _: shell(reading, words) if len(words) == 1 else run(reading, words),
     "flock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),

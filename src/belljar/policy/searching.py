@@ -9,6 +9,8 @@ from .marks import ATOM, ENDLESS, STAR, UNKNOWN, drop_unset, has, has_glob, know
 from .quoting import ansi_c, backslashes, to_int
 from .shellstate import Feed
 
+RUNS = ("-exec", "-execdir", "-ok", "-okdir")
+
 
 @program("xargs gxargs")
 def _xargs(call: Call) -> str:
@@ -64,6 +66,7 @@ def _find(call: Call) -> str:
         args.pop(0)
     while args and not re.match(r"-|\(|!|\\\(", drop_unset(args[0])):
         roots.append(args.pop(0))
+    args, commands = _apart(args)
     narrow = _narrows(args)
     name = next((unglob(args[index + 1]) for index, arg in enumerate(args[:-1]) if arg == "-name"), "")
     found = [_secret_found(call, root, args) or _found_path(root, narrow, name) for root in roots or ["."]]
@@ -72,14 +75,34 @@ def _find(call: Call) -> str:
         if arg == "-delete":
             for path in found:
                 call.delete(path, *([] if narrow else ["recursive"]))
-        elif arg in ("-exec", "-execdir", "-ok", "-okdir"):
-            _find_exec(call, args[index + 1 :], found)
+        elif arg in RUNS:
+            _find_exec(call, commands.pop(0), found)
         elif arg in ("-fprint", "-fprintf", "-fprint0", "-fls") and value:
             call.write(value)
     printed = [args[index + 1] for index, arg in enumerate(args[:-1]) if arg == "-printf"]
     if printed:
         return backslashes(re.sub(r"%\S", ATOM, unglob(printed[0])))
     return "".join(f"{item.rstrip('/')}/{STAR}\n" if item in roots or item == "." else f"{item}\n" for item in found)
+
+
+def _apart(args: list[str]) -> tuple[list[str], list[list[str]]]:
+    """The expression without the commands that it runs, and these: a word of theirs is no test and no action."""
+    rest, commands, inside = [], list[list[str]](), False
+    for word in args:
+        if not inside:
+            rest.append(word)
+            if inside := word in RUNS:
+                commands.append([])
+        elif word in (";", "\\;") or (word == "+" and any(map(_may_be_braces, commands[-1][-1:]))):
+            inside = False
+        else:
+            commands[-1].append(word)
+    return rest, commands
+
+
+def _may_be_braces(word: str) -> bool:
+    """Whether a `+` after this word ends a command of find."""
+    return word == "{}" or not known(word)
 
 
 def _narrows(args: list[str]) -> bool:
@@ -105,9 +128,8 @@ def _found_path(root: str, narrow: bool, name: str = "") -> str:
 def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
     if words[:1] in (["chown"], ["chgrp"], ["chmod"]) and not has(found[0], ATOM):  # on everything
         words = [words[0], "-R", *words[1:]]
-    end = next((i for i, word in enumerate(words) if word in (";", "+", "\\;")), len(words))
     for item in found:
-        call.run([word.replace("{}", item) for word in words[:end]], Feed())
+        call.run([word.replace("{}", item) for word in words], Feed())
 
 
 @program("fd fdfind")
