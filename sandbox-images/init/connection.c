@@ -48,6 +48,8 @@ static void hang_up(struct connection *connection)
     free(connection->in);
     free(connection->out);
     commands_lose(connection);
+    if (connection->stopped_clock)
+        clock_go_on();
     if (connection->greeted && connections_greeted() == 0)
         lease_from = now;
 }

@@ -51,6 +51,27 @@ uint64_t clock_now(int clock)
     return (uint64_t)time.tv_sec * 1000 * MS + (uint64_t)time.tv_nsec;
 }
 
+/*
+ * `now` stands still while the sandbox is paused, so that no deadline and no lease runs out meanwhile. The host stops it before it
+ * freezes us, and lets it go on afterwards; if that host is gone, its connection's end does.
+ */
+static uint64_t stopped_at, time_paused; /* stopped_at: by the machine's clock; 0: the clock runs */
+
+static uint64_t awake_now(void) { return (stopped_at ? stopped_at : clock_now(CLOCK_MONOTONIC)) - time_paused; }
+
+void clock_stop(void)
+{
+    if (!stopped_at)
+        stopped_at = now + time_paused;
+}
+
+void clock_go_on(void)
+{
+    if (stopped_at)
+        time_paused += clock_now(CLOCK_MONOTONIC) - stopped_at;
+    stopped_at = 0;
+}
+
 /* When PID 1 exits, the kernel kills everything else in the namespace. */
 _Noreturn void leave(const char *why)
 {
@@ -135,7 +156,7 @@ static _Noreturn void serve(void)
     int timeout = 0;
     for (;;) {
         int count = epoll_wait(epoll, events, EVENTS, timeout);
-        now = clock_now(CLOCK_MONOTONIC);
+        now = awake_now();
         for (int i = 0; i < count; i++)
             dispatch(events[i].data.ptr, events[i].events);
         uint64_t next = NEVER;
@@ -196,7 +217,7 @@ static void prepare_loop(void)
     close(notice);
     watch(signals, &at_signal, EPOLLIN);
     watch(NOTICE_FD, &at_notice, EPOLLIN);
-    now = lease_from = clock_now(CLOCK_MONOTONIC);
+    now = lease_from = awake_now();
     keepers_prepare();
 }
 

@@ -26,6 +26,7 @@ struct connection {
     int fd;
     bool greeted;             /* a valid HELLO came */
     bool readable, hup, blocked, doomed;
+    bool stopped_clock; /* it asked us to stop it, and has not let it go on */
     uint64_t inode, since, last_received, hold_until;
     uint8_t *in, *out;       /* `out` holds bytes that are not sent yet */
     size_t in_length, in_size, out_at, out_length, out_size;
@@ -117,6 +118,8 @@ extern int epoll;
 extern uint64_t boot_id;
 extern uint8_t scratch[WIRE_CHUNK];
 uint64_t clock_now(int clock);
+void clock_stop(void);
+void clock_go_on(void);
 void watch(int fd, struct source *source, uint32_t events);
 _Noreturn void leave(const char *why);
 

@@ -122,6 +122,15 @@ static void pong(struct connection *connection, const struct frame *frame)
         put_bytes(to, frame->payload, 8);
 }
 
+static void set_clock(struct connection *connection, bool runs)
+{
+    connection->stopped_clock = !runs;
+    if (runs)
+        clock_go_on();
+    else
+        clock_stop();
+}
+
 /* False: close the connection. */
 bool request_handle(struct connection *connection, const struct frame *frame)
 {
@@ -144,6 +153,9 @@ bool request_handle(struct connection *connection, const struct frame *frame)
         answer_testimony(connection, frame);
         return true;
     case HEARTBEAT:
+        return true;
+    case CLOCK:
+        set_clock(connection, get_u32(frame->payload) != 0);
         return true;
     case LEASE:
         lease_set(get_u32(frame->payload));

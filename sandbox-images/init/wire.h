@@ -3,7 +3,7 @@
 #ifndef BELLJAR_WIRE_H
 #define BELLJAR_WIRE_H
 
-#define PROTOCOL_VERSION 7
+#define PROTOCOL_VERSION 8
 #define WIRE_HEADER 16u
 #define WIRE_TO_INIT_MAX 8388608u
 #define WIRE_FROM_INIT_MAX 2097152u
@@ -81,6 +81,7 @@ enum {
     HEARTBEAT = 16,
     STATE = 17,
     TESTIFY = 18,
+    CLOCK = 19,
 };
 
 enum {
@@ -119,5 +120,6 @@ enum {
     [HEARTBEAT] = {0, 0}, \
     [STATE] = {0, 0}, \
     [TESTIFY] = {0, 8192}, \
+    [CLOCK] = {4, 4}, \
 
 #endif

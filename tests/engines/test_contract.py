@@ -27,7 +27,7 @@ from belljar import resources
 from belljar.engines.base import Engine, image_store
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.spec import LABEL, Mount, SandboxSpec, has_own_kernel
-from belljar.errors import EngineError, ImageMissing, SandboxLost, SessionNotFound
+from belljar.errors import EngineError, ImageMissing, SandboxLost, SessionNotFound, Unsupported, UsageError
 from belljar.host import Host
 from belljar.images import catalog
 from belljar.layout import WORKSPACE
@@ -363,6 +363,62 @@ def test_a_sandbox_whose_host_is_gone_ends_with_its_lease(engine: Engine, made: 
     it = made(lease=1.0, keep=True)
     it.transport.close()
     assert gone(engine, it.launched.id)
+
+
+def test_a_paused_sandbox_stands_still_and_goes_on(host: Host, engine: Engine, workspace: Path) -> None:
+    async def story() -> None:
+        async with belljar.Session(workspace, host=host, limits=LIMITS, changes=way(engine)) as box:
+            if not engine.capabilities.pauses:
+                with pytest.raises(Unsupported, match="cannot pause"):
+                    await box.pause()
+                return
+            ticking = await box.start("while :; do echo tick; sleep 0.01; done")
+            await ticking.read(wait=60)
+            timed = await box.start("sleep 0.7", timeout=1)
+            await box.pause()
+            assert await anyio.to_thread.run_sync(engine.state, box.sandbox.launched.id) == "paused"
+            with pytest.raises(UsageError, match="is paused"):
+                await box.run("true")
+            with pytest.raises(UsageError, match="is paused"):
+                await ticking.poll()
+            await anyio.sleep(1.5)  # longer than the other command's deadline
+            await box.resume()
+            assert (await timed.wait(60)).cause == "exited"
+            seen = (await ticking.read(offset=0)).next[0]
+            more = await ticking.read(offset=seen, wait=60)
+            assert more.stdout.startswith("tick")
+            assert (await box.run("echo on")).output == "on\n"
+            await box.pause()
+            id = box.sandbox.launched.id
+        assert await anyio.to_thread.run_sync(gone, engine, id), "a paused sandbox ends with its session"
+
+    anyio.run(story)
+
+
+def test_a_paused_sandbox_whose_lease_is_over_is_reaped(host: Host, engine: Engine, workspace: Path) -> None:
+    async def paused(lease: float) -> tuple[str, str]:
+        options = {"keep": True, "changes": way(engine), "host": host}
+        async with belljar.Session(workspace, limits=LIMITS, **options) as box:  # type: ignore[arg-type]
+            box.extend(lease)
+            await box.pause()
+            return box.id, box.sandbox.launched.id
+
+    async def resumed(id: str) -> str:
+        with pytest.raises(UsageError, match="session resume"):
+            await belljar.Session.attach(id, host=host)
+        box = await belljar.Session.attach(id, host=host, resume=True)
+        answer = (await box.run("echo on")).output
+        await box.stop()
+        return answer
+
+    if not engine.capabilities.pauses:
+        pytest.skip("it cannot pause")
+    (over, container), (kept, _) = anyio.run(paused, 0.01), anyio.run(paused, 600.0)
+    reaped = reaper.reap(engine, host.run_root)
+    assert over in reaped
+    assert kept not in reaped
+    assert gone(engine, container)
+    assert anyio.run(resumed, kept) == "on\n"
 
 
 class Passage:

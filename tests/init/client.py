@@ -28,8 +28,8 @@ def _codes(table: str, *names: str) -> tuple[int, ...]:
 HELLO, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL = _codes(
     "to", "hello", "spawn", "input", "credit", "signal", "resize", "deadline", "kill"
 )
-READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND, HEARTBEAT, STATE, TESTIFY = _codes(
-    "to", "read", "list", "forget", "ping", "lease", "shutdown", "background", "heartbeat", "state", "testify"
+READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND, HEARTBEAT, STATE, TESTIFY, CLOCK = _codes(
+    "to", "read", "list", "forget", "ping", "lease", "shutdown", "background", "heartbeat", "state", "testify", "clock"
 )
 WELCOME, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK = _codes(
     "from", "welcome", "started", "spawn_error", "output", "ended", "input_ack"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.init.client import (
     BACKGROUND,
+    CLOCK,
     CONTROL,
     DIRECT,
     ERROR,
@@ -35,6 +36,7 @@ from tests.init.client import (
     SIGNAL,
     SPAWN,
     STDIN,
+    TIMEOUT,
     VERSION,
     Box,
     Closed,
@@ -339,6 +341,27 @@ def test_foreground_commands_die_with_their_connection(shared_box: Box, link: Co
     while any("sleep 7" in line for line in shared_box.processes()):
         time.sleep(0.01)
     assert run.id not in [each.id for each in link.list()]
+
+
+def test_while_its_clock_is_stopped_no_deadline_runs_out(link: Connection) -> None:
+    """What is asserted is an order: the deadline of the second command is over long before the first one's would be."""
+    link.send(frame(CLOCK, 0, struct.pack("<I", 0)))
+    waiting = link.shell("sleep 600", deadline=50)
+    assert link.run("sleep 0.5").end is not None
+    assert not waiting.over
+    link.send(frame(CLOCK, 0, struct.pack("<I", 1)))
+    end = link.finish(waiting).end
+    assert end is not None
+    assert end.cause == TIMEOUT
+
+
+def test_a_host_that_dies_while_the_clock_is_stopped_lets_it_go_on(make_box: MakeBox) -> None:
+    box = make_box(lease=300)
+    connection = box.connect()
+    connection.send(frame(CLOCK, 0, struct.pack("<I", 0)))
+    connection.ping()
+    connection.close()
+    gone(box)
 
 
 def test_without_a_host_the_init_ends_with_its_lease(make_box: MakeBox) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from belljar import Result, sync
-from belljar.errors import PolicyDenied
+from belljar.errors import PolicyDenied, UsageError
 from belljar.session.result import Ended, Output, Started
 
 
@@ -33,6 +33,16 @@ def test_a_blocking_session_has_streams_and_shells(workspace: Path) -> None:
         assert isinstance(shell.wait(), Result)
         with pytest.raises(PolicyDenied):
             box.run("rm -rf /")
+
+
+def test_a_blocking_session_can_be_paused(workspace: Path) -> None:
+    with sync.Session(workspace) as box:
+        box.pause()
+        assert box.is_paused
+        with pytest.raises(UsageError, match="is paused"):
+            box.run("true")
+        box.resume()
+        assert box.run("echo on").stdout == "on\n"
 
 
 def test_a_blocking_session_can_be_used_from_many_threads(workspace: Path) -> None:

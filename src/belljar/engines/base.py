@@ -103,6 +103,12 @@ class Engine(Protocol):
     def state(self, id: str) -> str | None:
         """running, paused, exited …; None: it does not exist."""
 
+    def pause(self, id: str) -> None:
+        """Freeze all its processes. It is no error if they are."""
+
+    def resume(self, id: str) -> None:
+        """Let them go on. It is no error if they do."""
+
     def destroy(self, id: str) -> None:
         """Remove a container by id or name, and wait until it is gone. It is no error if it does not exist."""
 

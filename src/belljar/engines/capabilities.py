@@ -37,5 +37,7 @@ class Capabilities:
     """The only paths that it can hide in a sandbox; None: any."""
     limits_processes: bool = True
     """It sets ulimits and the number of processes; else the init sets them on itself, and all commands inherit them."""
+    pauses: bool = True
+    """All processes of a sandbox can be frozen and go on later."""
     gives_user: bool = True
     """A bridge runs as another user than commands do, so the init can tell them apart by that."""

@@ -14,6 +14,9 @@ wait for something, we send a PING, then ask the engine (`still_alive`), and fin
 waits on it then fails. The same happens if a question stays unanswered, whatever else the init says meanwhile. Time
 during which our own event loop was blocked does not count.
 
+While the sandbox is paused its init is frozen: nothing is asked, no silence counts, and whatever waits within a time on
+this link (`within`) has its time stand still. The init's own clock is stopped too, before it is frozen.
+
 On this machine the init's socket closes when the host dies. Behind a bridge nothing closes, so the init drops a
 connection that is silent for 25 s; then its lease starts to run. There a thread of its own sends a HEARTBEAT, even
 while the event loop is blocked.
@@ -24,13 +27,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import math
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+import anyio
 
 from belljar.errors import BelljarError, SandboxLost, ShellNotFound, UsageError
 from belljar.link import frames
@@ -46,6 +52,7 @@ from belljar.turns import Turns
 
 RECEIVE = 64 << 10  # a larger buffer would be mapped anew for each try, at ten times the cost
 SMALL = 4096  # after fewer bytes there is hardly more to receive, so the next system call is saved
+PAUSED = "the sandbox is paused: resume it first"
 _OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
 RECEIVES_PER_WAKE = 8  # then other callbacks of the event loop get their turn
 FRAMES_PER_WAKE = 64  # likewise, for tiny frames: more are handled in turns with whoever else has much to do
@@ -90,6 +97,10 @@ class Link:
         self._pulse: asyncio.TimerHandle | None = None
         self._asking_engine: asyncio.Task[None] | None = None
         self._when_lost: list[Callable[[], None]] = []
+        self.is_paused = False
+        self._goes_on = asyncio.Event()
+        self._waits: dict[anyio.CancelScope, float] = {}
+        """Whatever waits within a time, and how much of it was left when the sandbox was paused."""
         self.bridged = transport.bridged
         self._closed = threading.Event()
         if transport.bridged:
@@ -121,6 +132,7 @@ class Link:
         self.check_loop()
         if self.lost is not None:
             raise SandboxLost(f"{self.lost}; open a new session")
+        self._refuse_if_paused()
         id = int.from_bytes(os.urandom(8), "little") >> 1 | 1
         self.send(
             frames.spawn(
@@ -146,6 +158,9 @@ class Link:
 
     async def read(self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> frames.ReadReply:
         self.check_loop()
+        while self.is_paused and wait and self.lost is None:
+            await self._goes_on.wait()
+        self._refuse_if_paused()
         tag = self._questions.free_tag(From.READ_REPLY, id)
         self.send(frames.read(id, out_from, err_from, limit, milliseconds(wait), tag))
         reply: frames.ReadReply = await self._questions.ask(From.READ_REPLY, id, tag, most=limit, wait=wait)
@@ -176,8 +191,43 @@ class Link:
 
     def _ask(self, kind: To, answer: From, id: int = 0, payload: bytes = b"") -> asyncio.Future[Any]:
         self.check_loop()
+        self._refuse_if_paused()
         self.send(frames.frame(kind, id, payload))
         return self._questions.ask(answer, id)
+
+    # While the sandbox is paused.
+
+    async def halt(self) -> None:
+        """Before it is frozen: no time passes from now on, for its init and for whatever waits within a time."""
+        self.send(frames.frame(To.CLOCK, 0, frames.u32(0)))
+        await self.ping()
+        self.is_paused = True
+        self._goes_on.clear()
+        for wait in self._waits:
+            self._waits[wait] = wait.deadline - anyio.current_time()
+            wait.deadline = math.inf
+
+    def go_on(self) -> None:
+        self.is_paused = False
+        self._goes_on.set()
+        self._last_received = time.monotonic()
+        for wait, left in self._waits.items():
+            wait.deadline = anyio.current_time() + left
+        self.send(frames.frame(To.CLOCK, 0, frames.u32(1)))
+
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[anyio.CancelScope]:
+        """`anyio.move_on_after`, but time does not count while the sandbox is paused."""
+        with anyio.move_on_after(math.inf if self.is_paused else seconds) as wait:
+            self._waits[wait] = seconds
+            try:
+                yield wait
+            finally:
+                del self._waits[wait]
+
+    def _refuse_if_paused(self) -> None:
+        if self.is_paused and self.lost is None:
+            raise UsageError(PAUSED)
 
     def shutdown(self) -> None:
         """Kill everything in the sandbox; its PID 1 exits."""
@@ -218,6 +268,7 @@ class Link:
             return
         self.lost = SandboxLost(reason)
         self._closed.set()
+        self._goes_on.set()
         self.loop.remove_reader(self._transport.fileno())
         if self._writing:
             self.loop.remove_writer(self._transport.fileno())
@@ -267,6 +318,8 @@ class Link:
     def _beat(self) -> None:
         """Runs on a thread of its own: tells the init that the host is alive."""
         while not self._closed.wait(HEARTBEAT):
+            if self.is_paused:  # nobody reads it
+                continue
             # The event loop notices a loss itself, unless it is closed.
             with contextlib.suppress(OSError, RuntimeError):
                 self._outbox.put(frames.frame(To.HEARTBEAT))
@@ -383,13 +436,13 @@ class Link:
     # Silence.
 
     def _start_pulse(self) -> None:
-        if self._pulse is None:
+        if self._pulse is None and not self.is_paused:
             self._last_received = time.monotonic()
             self._pulse = self.loop.call_later(PULSE, self._check_silence, self._last_received + PULSE)
 
     def _check_silence(self, due: float) -> None:
         self._pulse = None
-        if self.lost is not None or not (self._commands or self._questions or self._outbox):
+        if self.lost is not None or self.is_paused or not (self._commands or self._questions or self._outbox):
             return
         now = time.monotonic()
         if now - due > PULSE:
@@ -410,7 +463,7 @@ class Link:
         last_received = self._last_received
         alive = self._still_alive is not None and await self._still_alive()
         self._asking_engine = None
-        if not alive and last_received == self._last_received:
+        if not alive and not self.is_paused and last_received == self._last_received:
             self.close("the sandbox stopped answering (paused, killed or cut off)")
 
 

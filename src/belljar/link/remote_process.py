@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from enum import Enum
 from functools import partial
 from threading import Event
@@ -58,6 +58,7 @@ class Sender(Protocol):
     def forget(self, process: RemoteProcess) -> None: ...
     def close(self, reason: str) -> None: ...
     async def ping(self) -> None: ...
+    def within(self, seconds: float) -> AbstractContextManager[object]: ...
     async def state(self, id: int) -> frames.CommandState: ...
 
 
@@ -118,13 +119,9 @@ class RemoteProcess:
         return await self.ended()
 
     async def _over_after(self, seconds: float) -> bool:
-        handle = self.link.loop.call_later(seconds, self._wake_waiters)
-        until = self.link.loop.time() + seconds
-        try:
-            while self.phase is not Phase.OVER and self.link.loop.time() < until:
+        with self.link.within(seconds):
+            while self.phase is not Phase.OVER:
                 await self._wait_for_change()
-        finally:
-            handle.cancel()
         return self.phase is Phase.OVER
 
     async def _wait_for_change(self) -> None:

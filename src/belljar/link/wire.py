@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-VERSION = 7
+VERSION = 8
 HEADER = 16
 TO_INIT_MAX = 8388608
 FROM_INIT_MAX = 2097152
@@ -40,6 +40,7 @@ class To(IntEnum):
     HEARTBEAT = 16
     STATE = 17
     TESTIFY = 18
+    CLOCK = 19
 
 
 class From(IntEnum):

@@ -33,7 +33,7 @@ from belljar.images.progress import Progress
 from belljar.options import SandboxOptions
 from belljar.patience import stretched
 from belljar.records import record
-from belljar.sandbox import cgroup, extras, rundir, scratch, staging, terminals, verification
+from belljar.sandbox import cgroup, extras, pausing, rundir, scratch, staging, terminals, verification
 from belljar.sandbox.extras import Extra
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
@@ -260,7 +260,8 @@ def _facts(
             "started": time.time(), "door": options.door, "options": saved}  # fmt: skip
 
 
-def attach(id: str, host: Host) -> Launch:
+def attach(id: str, host: Host, *, resume: bool = False) -> Launch:
+    """`resume`: a paused one goes on; else it is an error."""
     path = host.run_root / id
     facts = rundir.read_session(path)
     if facts is None or "options" not in facts:
@@ -268,6 +269,8 @@ def attach(id: str, host: Host) -> Launch:
     engine = engine_of(facts, host)
     if facts.get("engine", engine.identity) != engine.identity:
         raise SessionNotFound(f"session {id} runs on another engine ({facts['engine']}), not on {engine.identity}")
+    if pausing.is_marked(path):
+        _let_go_on(id, path, engine, str(facts["container"]), resume)
     try:
         launched = engine.inspect(facts["container"])
     except EngineError as error:
@@ -290,6 +293,14 @@ def attach(id: str, host: Host) -> Launch:
     token = str(link.get("token", "")).encode()
     init = str((link.get("bridge") or [""])[0])
     return Launch(id, options, engine, workspace, launched, path, transport, token=token, door=facts["door"], init=init)
+
+
+def _let_go_on(id: str, path: Path, engine: Engine, container: str, resume: bool) -> None:
+    if not resume:
+        raise UsageError(f"session {id} is paused; `belljar session resume {id}` lets it go on")
+    mark = pausing.Mark.make(path, 0.0)
+    engine.resume(container)
+    mark.remove()
 
 
 def engine_of(facts: dict[str, Any], host: Host) -> Engine:

@@ -10,10 +10,11 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
+from belljar import resources
 from belljar.engines.base import Engine, Listed
 from belljar.engines.spec import LABEL
 from belljar.errors import EngineError
-from belljar.sandbox import rundir
+from belljar.sandbox import pausing, rundir
 
 log = logging.getLogger("belljar.reaper")
 
@@ -26,7 +27,7 @@ def reap(engine: Engine, root: Path | None = None) -> list[str]:
     """
     unowned = [path for path in rundir.run_dirs(root) if not rundir.owned(path) and _made_here(path, engine)]
     listed = engine.list()
-    gone = [each for each in listed if _ownerless(each)]
+    gone = [each for each in listed if _ownerless(each) or _is_forgotten(each, root)]
     for each in gone:
         with suppress(EngineError):
             engine.destroy(each.id)
@@ -59,6 +60,12 @@ def _made_here(path: Path, engine: Engine) -> bool:
     """
     facts = rundir.read_session(path)
     return facts is None or facts.get("engine", engine.identity) == engine.identity
+
+
+def _is_forgotten(listed: Listed, root: Path | None) -> bool:
+    """Whether it is paused, and its lease is over."""
+    path = (root or resources.run_root()) / listed.labels.get(LABEL + "session", "")
+    return listed.state == "paused" and pausing.is_over(path)
 
 
 def _ownerless(listed: Listed) -> bool:

@@ -3,7 +3,8 @@
     <run>/<session>/          0700, one per sandbox
         owner                 locked (flock) while the process that made it lives
         session.json          the facts about the session
-        link.json             how to reach the init if no files are shared (holds a secret)
+        paused                while a kept sandbox is paused (pausing.py)
+    link.json             how to reach the init if no files are shared (holds a secret)
         link/                 the only part that the container sees (read-only): sockets that the init dials
         workspace/            mount point of an id-mapped workspace while its container starts; extra-N: of mounts
 

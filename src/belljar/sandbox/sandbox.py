@@ -18,7 +18,7 @@ from belljar.errors import BelljarError, EngineError, SandboxLost
 from belljar.link.link import Link
 from belljar.options import SandboxOptions, check_session_id
 from belljar.patience import stretched
-from belljar.sandbox import rundir, verification
+from belljar.sandbox import pausing, rundir, verification
 from belljar.sandbox.launch import DIAL_SECONDS, Launch, attach, launch
 from belljar.tasks import made_in_thread, see_through
 
@@ -44,6 +44,7 @@ class Sandbox:
         self.witnesses = start.witnesses
         """By whose word each protection is in force: kernel, init, engine (verification.py)."""
         self.link: Link
+        self._mark: pausing.Mark | None = None
         self.when_idle: Callable[[Sandbox], bool] | None = None
         """Called with a sandbox in which nothing runs; True: the callee will destroy it later."""
         self.when_ended: Callable[[Callable[[], None]], None] | None = None
@@ -67,10 +68,10 @@ class Sandbox:
         return sandbox
 
     @classmethod
-    async def attach(cls, id: str, host: Host) -> Sandbox:
-        """Connect to a kept sandbox."""
+    async def attach(cls, id: str, host: Host, *, resume: bool = False) -> Sandbox:
+        """Connect to a kept sandbox; with `resume` one that is paused goes on."""
         name = check_session_id(id)
-        sandbox = cls(await made_in_thread(lambda: attach(name, host), _leave))
+        sandbox = cls(await made_in_thread(lambda: attach(name, host, resume=resume), _leave))
         try:
             await sandbox._greet()
         except BaseException:
@@ -99,9 +100,33 @@ class Sandbox:
             return await to_thread.run_sync(self.engine.state, self.launched.id, abandon_on_cancel=True) == "running"
         return False
 
+    @property
+    def is_paused(self) -> bool:
+        return self.link.is_paused
+
+    async def pause(self, lease: float | None) -> None:
+        """Freeze all that runs in it, its init too. `lease`: of a kept one, which other processes may find."""
+        await self.link.halt()
+        try:
+            if lease is not None:
+                self._mark = await to_thread.run_sync(pausing.Mark.make, self.run_dir, lease)
+            await to_thread.run_sync(self.engine.pause, self.launched.id)
+        except BaseException:
+            await see_through(self.resume())
+            raise
+
+    async def resume(self) -> None:
+        await to_thread.run_sync(self.engine.resume, self.launched.id)
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            await to_thread.run_sync(mark.remove)
+        self.link.go_on()
+
     def disconnect(self) -> None:
-        """Disconnect from a kept sandbox; it runs on until its lease ends."""
+        """Disconnect from a kept sandbox; it runs on, or stays paused, until its lease ends."""
         self.link.close()
+        if self._mark is not None:
+            self._mark.release()
         if self.held is not None:
             self.held.release()
         self.workspace.close()
@@ -129,6 +154,8 @@ class Sandbox:
             await to_thread.run_sync(self._clear)  # on a busy machine each file takes milliseconds
 
     def _clear(self) -> None:
+        if self._mark is not None:
+            self._mark.remove()
         if self.held is not None:
             self.held.close()
         else:
@@ -139,6 +166,9 @@ class Sandbox:
         """Ask the init to shut down; whether it closed the connection, which proves that it has ended."""
         link = getattr(self, "link", None)
         if link is None or link.lost is not None:
+            return False
+        if link.is_paused:  # only the engine can end it
+            link.close()
             return False
         gone = anyio.Event()
         link.when_lost(gone.set)

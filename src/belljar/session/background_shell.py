@@ -241,7 +241,7 @@ class Shell:
             return
         self._killed = True
         self._send(To.KILL, frames.u32(frames.milliseconds(grace)))
-        with anyio.move_on_after(grace + stretched(SAFETY_NET) + PATIENCE):
+        with self._inside.link.within(grace + stretched(SAFETY_NET) + PATIENCE):
             await self.wait()
             return
         raise BelljarError(f"{self.id} was killed, but the sandbox does not say that it has ended")

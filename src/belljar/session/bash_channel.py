@@ -202,7 +202,7 @@ class Bash:
         """The report on the text; None when the shell ended instead."""
         await self._until(lambda: not self._expected)
         if self._terminal and self.report is not None:
-            with anyio.move_on_after(LATE_SECONDS):
+            with self.process.link.within(LATE_SECONDS):
                 await self._until(lambda: self._mark == self._last_nonce)
         return self.report
 

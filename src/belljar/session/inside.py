@@ -85,6 +85,10 @@ class Inside:
         return self._sandbox is not None and self._sandbox.link.lost is None
 
     @property
+    def is_paused(self) -> bool:
+        return self._sandbox is not None and self._sandbox.is_paused
+
+    @property
     def was_entered(self) -> bool:
         return self._sandbox is not None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
@@ -16,6 +16,7 @@ from belljar.sandbox import rundir
 from belljar.sandbox.launch import engine_of
 
 if TYPE_CHECKING:
+    from belljar.engines.base import Listed
     from belljar.host import Host
 
 
@@ -30,6 +31,7 @@ class Kept:
     """Unix time."""
     lease: float
     metadata: dict[str, str] = field(default_factory=dict)
+    paused: bool = False
 
 
 def facts(host: Host) -> list[dict[str, Any]]:
@@ -41,20 +43,21 @@ def running(host: Host) -> list[dict[str, Any]]:
     """The same for all sessions, with the process id (`owner`) of those that end with a process."""
     found = map(rundir.read_session, rundir.run_dirs(host.run_root))
     read = [session for session in found if session and "options" in session]
-    labels = _running_labels(host, read)
+    living = _living(host, read)
     sessions = [
         {
             **_shown(session),
-            "owner": None if options["keep"] else rundir.owner_pid(labels[session["container"]]),
+            "owner": None if options["keep"] else rundir.owner_pid(living[session["container"]].labels),
+            "paused": living[session["container"]].state == "paused",
         }
         for session in read
-        if session["container"] in labels and (options := session["options"])
+        if session["container"] in living and (options := session["options"])
     ]
     return sorted(sessions, key=lambda session: float(session["started"]))
 
 
-def _running_labels(host: Host, sessions: Sequence[dict[str, Any]]) -> dict[str, Mapping[str, str]]:
-    """Container id → labels, of all running sandboxes of the engines that started these sessions."""
+def _living(host: Host, sessions: Sequence[dict[str, Any]]) -> dict[str, Listed]:
+    """By their containers' ids: the running and paused sandboxes of the engines that started these sessions."""
     engine = host.connect()
     engines = {engine.identity: engine}
     for session in sessions:
@@ -63,7 +66,7 @@ def _running_labels(host: Host, sessions: Sequence[dict[str, Any]]) -> dict[str,
                 engine = engine_of(session, host)
                 engines[engine.identity] = engine
     listed = [container for engine in engines.values() for container in engine.list()]
-    return {container.id: container.labels for container in listed if container.state == "running"}
+    return {container.id: container for container in listed if container.state in ("running", "paused")}
 
 
 def _shown(session: dict[str, Any]) -> dict[str, Any]:
@@ -88,5 +91,5 @@ def policy(run_dir: Path) -> Policy:
 
 def listed(host: Host) -> tuple[Kept, ...]:
     """The kept sessions of a host, oldest first. Blocks."""
-    names = ("id", "image", "workspace", "started", "lease", "metadata")
+    names = ("id", "image", "workspace", "started", "lease", "metadata", "paused")
     return tuple(Kept(*(session[name] for name in names)) for session in facts(host))

@@ -104,6 +104,7 @@ class ClaimOptions(TypedDict, total=False):
 class AttachOptions(ClaimOptions, total=False):
     host: Host | None
     engine: EngineName | None
+    resume: bool
 
 
 def check(options: Mapping[str, Any], where: str, without: Collection[str] = ()) -> Options:

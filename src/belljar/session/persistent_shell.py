@@ -209,7 +209,7 @@ class PersistentShell:
             try:
                 with (
                     contextlib.suppress(SandboxLost),
-                    anyio.move_on_after(stretched(REPORT_SECONDS)),
+                    self._inside.link.within(stretched(REPORT_SECONDS)),
                 ):
                     await bash.settle()
                 self._learn()
@@ -286,13 +286,14 @@ class PersistentShell:
         bash.usage.begin()
         if timeout is None:
             return await bash.answer()
-        with anyio.move_on_after(timeout + grace + stretched(SAFETY_NET)):
+        link = self._inside.link
+        with link.within(timeout + grace + stretched(SAFETY_NET)):
             return await bash.answer()
         # Our own event loop may have stood still: whatever had arrived by then is handled before the reply to this.
-        await self._inside.link.ping()
-        with anyio.move_on_after(PATIENCE):
+        await link.ping()
+        with link.within(PATIENCE):
             return await bash.answer()
-        self._inside.link.close("its init missed a deadline")
+        link.close("its init missed a deadline")
         return None
 
     def _news(self) -> str:

@@ -21,7 +21,7 @@ from anyio import to_thread
 from belljar import enforcement
 from belljar import host as hosts
 from belljar.engines.spec import Network
-from belljar.errors import BelljarError, UsageError
+from belljar.errors import BelljarError, Unsupported, UsageError
 from belljar.limits import Limits
 from belljar.options import PUBLIC, OwnOptions, SandboxOptions, callable_or_none, known
 from belljar.patience import stretched
@@ -207,7 +207,8 @@ class Session:
 
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
-        """Enter a kept session (`keep=True`). Its own policy applies, unless `policy=` names another.
+        """Enter a kept session (`keep=True`). Its own policy applies, unless `policy=` names another. One that is
+        paused goes on with `resume=True`; else it is an error.
 
         box = await belljar.Session.attach("bj-0123456789ab")
         """
@@ -221,7 +222,7 @@ class Session:
         given: Any = options
         own = {name: given[name] for name in ("policy", "env") if name in given}
         cls.of(SandboxOptions(**own), **live, runs=True)  # raises for wrong options, before anything is entered
-        sandbox = await Sandbox.attach(id, host)
+        sandbox = await Sandbox.attach(id, host, resume=bool(options.get("resume")))
         try:
             session = cls.of(replace(sandbox.options, **own, keep=True), **live, runs=True)
             session._attached = True
@@ -255,7 +256,8 @@ class Session:
             return
         sandbox = self.sandbox
         try:
-            await self._last_refresh()
+            if not self.is_paused:
+                await self._last_refresh()
             await self.staged.copy_out_at_last()
         finally:
             self._inside.leave()
@@ -266,7 +268,7 @@ class Session:
             self.door.close()
             if keep:
                 sandbox.disconnect()
-            elif self._inside.is_busy or self.is_staged:
+            elif self._inside.is_busy or self.is_staged or sandbox.is_paused:
                 await sandbox.destroy()
                 await to_thread.run_sync(self.staged.forget_if_unchanged, sandbox.id)
             else:
@@ -290,6 +292,33 @@ class Session:
             ):
                 await self.refresh()
 
+    async def pause(self) -> None:
+        """Freeze all processes where they stand, until `resume`: `await box.pause()`.
+
+        Meanwhile no deadline runs, and whatever needs the sandbox is a UsageError. `Unsupported` if the engine cannot.
+        A kept session may stay paused when this one is closed; then its lease runs.
+        """
+        sandbox = self.sandbox
+        if not sandbox.engine.capabilities.pauses:
+            raise Unsupported(f"the engine {sandbox.engine.name} cannot pause a sandbox; docker, podman and oci can")
+        if self.is_paused:
+            return
+        await self.staged.copy_out()
+        async with self._inside.standstill.still():
+            await sandbox.pause(self.options.lease if self.options.keep else None)
+        self._ledger.record("pause")
+
+    async def resume(self) -> None:
+        """Let the processes of a paused session go on: `await box.resume()`."""
+        if not self.is_paused:
+            return
+        await self.sandbox.resume()
+        self._ledger.record("resume")
+
+    @property
+    def is_paused(self) -> bool:
+        return self._inside.is_paused
+
     def extend(self, lease: float) -> None:
         """Change the lease: how many seconds the sandbox runs on without a host: `box.extend(3600)`."""
         self._inside.options = replace(self.options, lease=lease)
@@ -306,6 +335,8 @@ class Session:
             return
         if not self.sandbox.options.keepable:
             raise UsageError("this sandbox ends with the process that started it; keep=True makes one that stays")
+        if self.is_paused:
+            raise UsageError("a paused session cannot become a kept one: resume it first")
         self.extend(lease)
         self._inside.remember(keep=True, metadata=tuple({**self.metadata, **metadata}.items()))
 

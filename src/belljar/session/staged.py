@@ -294,7 +294,7 @@ class Staged:
 
     async def copy_out(self) -> None:
         """Copy changes to the host, if the engine shares no files with us: `await box.copy_out()`."""
-        if (copied := self._copied) is not None:
+        if (copied := self._copied) is not None and not self._inside.is_paused:  # it was copied out before the pause
             await copied.copy_out()
             await self._inside.aftermath.look()
 

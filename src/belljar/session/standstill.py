@@ -43,6 +43,12 @@ class Standstill:
                 pass
 
     @asynccontextmanager
+    async def still(self) -> AsyncIterator[None]:
+        """A block in which nothing starts; what runs may run on."""
+        async with self._gate:
+            yield
+
+    @asynccontextmanager
     async def quiet(self, what: str) -> AsyncIterator[None]:
         """A block in which nothing runs and nothing starts; UsageError if something runs now."""
         async with self._gate:

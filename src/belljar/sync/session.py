@@ -138,6 +138,9 @@ class Session(Facade[sessions.Session]):
 
     close = blocking(sessions.Session.close)
     stop = blocking(sessions.Session.stop)
+    pause = blocking(sessions.Session.pause)
+    resume = blocking(sessions.Session.resume)
+    is_paused = Same[bool]("Whether its processes are frozen.")
     extend = in_loop(sessions.Session.extend)
 
     id = Same[str]()

@@ -42,6 +42,28 @@ def test_sessions_are_listed(session: str) -> None:
     assert session in belljar("session", "list").stdout
 
 
+def test_a_session_is_paused_and_goes_on(session: str) -> None:
+    shell = background(session, "while :; do echo tick; sleep 0.01; done")
+    paused = belljar("session", "pause", session, "--lease", "300")
+    assert paused.status == 0, paused.stderr
+    (listed,) = [each for each in belljar("session", "list", "--json").json if each["id"] == session]
+    assert listed["paused"]
+    (line,) = [line for line in belljar("ps").stdout.splitlines() if session in line]
+    assert " paused " in line
+    refused = belljar("run", "--session", session, "true")
+    assert (refused.status, f"belljar session resume {session}" in refused.stderr) == (2, True)
+    assert belljar("session", "resume", session).status == 0
+    assert belljar("run", "--session", session, "echo on").stdout == "on\n"
+    assert belljar("kill", shell).status == 0
+
+
+def test_a_paused_session_can_be_stopped(tmp_path: Path) -> None:
+    id = belljar("session", "start", "--workspace", tmp_path).stdout.strip()
+    assert belljar("session", "pause", id).status == 0
+    assert belljar("session", "stop", id).status == 0
+    assert id not in belljar("session", "list").stdout
+
+
 async def test_a_sandbox_that_ends_with_its_process_is_listed_with_it(workspace: Path) -> None:
     async with Session(workspace) as box:
         (listed,) = [each for each in belljar("ps", "--json").json if each["id"] == box.id]

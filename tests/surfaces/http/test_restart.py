@@ -163,3 +163,22 @@ def test_a_graceful_stop_leaves_sessions_alone(tmp_path: Path) -> None:
         path = f"/v1/sessions/{session}/commands/{found['id']}"
         ended = server.client.get(path, headers={"Prefer": "wait=30"}).json()
         assert (ended["result"]["stdout"], ended["result"]["cause"]) == ("survived\n", "exited")
+
+
+@pytest.mark.engine
+def test_a_paused_session_stays_paused_over_a_restart(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        session = server.session()
+        found = server.run(session, "read line; echo got $line", wait=0, stdin_open=True)
+        path = f"/v1/sessions/{session}/commands/{found['id']}"
+        while server.client.get(path).json()["state"] != "running":
+            time.sleep(0.05)
+        server.client.patch(f"/v1/sessions/{session}", json={"paused": True})
+        server.kill()
+        server.start()
+        assert server.client.get(f"/v1/sessions/{session}").json()["state"] == "paused"
+        assert server.client.post(f"{path}/stdin", content=b"x\n").json()["code"] == "not_ready"
+        server.client.patch(f"/v1/sessions/{session}", json={"paused": False})
+        assert server.client.post(f"{path}/stdin", content=b"on\n").status_code == 204
+        ended = server.client.get(path, headers={"Prefer": "wait=30"}).json()
+        assert ended["result"]["stdout"] == "got on\n"

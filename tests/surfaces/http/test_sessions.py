@@ -90,20 +90,45 @@ def test_a_patch_changes_lease_and_metadata(server: Serving, session: str) -> No
 
 def test_a_paused_session_stands_still(server: Serving) -> None:
     session = server.session()
-    found = server.run(session, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done", wait=0)
+    found = server.run(session, "i=0; while :; do i=$((i+1)); echo $i; done", wait=0)
     path = f"/v1/sessions/{session}/commands/{found['id']}"
     server.client.get(f"{path}/output", params={"wait": 30})
-    assert server.client.patch(f"/v1/sessions/{session}", json={"paused": True}).json()["state"] == "paused"
-    time.sleep(0.5)
-    size = server.client.get(path).json()["bytes_produced"]
+    paused = server.client.patch(f"/v1/sessions/{session}", json={"paused": True}).json()
+    assert (paused["state"], paused["paused"]) == ("paused", True)
     queued = server.run(session, "echo later", wait=0)
     assert queued["state"] == "queued"
+    size = _settled(server, path)
     time.sleep(0.5)
     assert server.client.get(path).json()["bytes_produced"] == size
+    for answer in (
+        server.client.get(f"/v1/sessions/{session}/entries"),
+        server.client.post(f"{path}/signal", json={"signal": "INT"}),
+        server.client.delete(path),
+    ):
+        assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (409, "not_ready", "1")
     assert server.client.patch(f"/v1/sessions/{session}", json={"paused": False}).json()["state"] == "ready"
     later = server.client.get(f"/v1/sessions/{session}/commands/{queued['id']}", headers={"Prefer": "wait=30"}).json()
     assert later["result"]["stdout"] == "later\n"
     server.client.delete(f"/v1/sessions/{session}")
+
+
+def _settled(server: Serving, path: str) -> int:
+    """How much a command had produced when it was paused: what had left the sandbox may still be on its way."""
+    before = -1
+    while (now := int(server.client.get(path).json()["bytes_produced"])) != before:
+        before = now
+        time.sleep(0.3)
+    return now
+
+
+def test_a_paused_session_can_be_ended_and_nothing_is_left(server: Serving) -> None:
+    session = server.session()
+    found = server.run(session, "sleep 600", wait=0)
+    server.client.patch(f"/v1/sessions/{session}", json={"paused": True})
+    ended = server.client.delete(f"/v1/sessions/{session}").json()
+    assert (ended["state"], ended["reason"], ended["paused"]) == ("ended", "deleted", False)
+    command = server.client.get(f"/v1/sessions/{session}/commands/{found['id']}").json()
+    assert (command["state"], command["result"]["cause"]) == ("ended", "killed")
 
 
 def test_a_named_workspace_outlives_its_session(server: Serving) -> None:

@@ -192,6 +192,19 @@ class DockerEngine:
             expected=(200, 204, 404, 409), seconds=SLOW_SECONDS,
         )  # fmt: skip
 
+    def pause(self, id: str) -> None:
+        self._freeze("pausing the sandbox", id, "pause", wanted="paused")
+
+    def resume(self, id: str) -> None:
+        self._freeze("resuming the sandbox", id, "unpause", wanted="running")
+
+    def _freeze(self, doing: str, id: str, verb: str, *, wanted: str) -> None:
+        try:
+            self.client.ask(doing, "POST", f"/containers/{quote(id)}/{verb}", {}, seconds=SLOW_SECONDS)
+        except Answered:
+            if self.state(id) != wanted:  # else it was so before
+                raise
+
     def list(self) -> list[Listed]:
         doing = "listing sandboxes"
         filters = quote(json.dumps({"label": [LABEL + "session"]}))

@@ -25,7 +25,7 @@ from belljar.engines.kubernetes.instance import Instance
 from belljar.engines.kubernetes.settings import Settings
 from belljar.engines.kubernetes.watch import PodWatch
 from belljar.engines.spec import Image, SandboxSpec, User
-from belljar.errors import EngineError, ImageMissing, UsageError
+from belljar.errors import EngineError, ImageMissing, Unsupported, UsageError
 from belljar.patience import about_to_wait, stretched
 
 START_SECONDS = 120.0  # an image may have to be pulled
@@ -35,7 +35,7 @@ USERS = range(200_000, 2_000_000_000)
 CAN = Capabilities(
     link="exec", workspace=False, binds=False, overlays=False, sees_processes=False, sees_groups=False,
     removes_itself=False, own_namespaces=frozenset({"ipc", "pid", "uts"}), masks=pod.MASKED, limits_processes=False,
-    gives_user=False,
+    gives_user=False, pauses=False,
 )  # fmt: skip
 DOES_WITHOUT = (
     "a workspace is copied in and out (--staged): --workspace as it is, --mount, --cache and --disk need this machine",
@@ -118,6 +118,12 @@ class KubernetesEngine:
         while self.api.get(id) is not None and time.monotonic() < deadline:
             about_to_wait()
             time.sleep(0.05)
+
+    def pause(self, id: str) -> None:
+        raise Unsupported("a cluster cannot freeze a Pod")
+
+    def resume(self, id: str) -> None:
+        raise Unsupported("a cluster cannot freeze a Pod")
 
     def list(self) -> list[Listed]:
         pods, _ = self.api.list({pod.SANDBOX: "true", pod.INSTANCE: self.instance.id})

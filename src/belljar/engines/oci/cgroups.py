@@ -16,7 +16,7 @@ from pathlib import Path
 
 from belljar import environment
 from belljar.engines.kernel_facts import parse_mounts, read
-from belljar.errors import EngineUnavailable
+from belljar.errors import EngineError, EngineUnavailable
 from belljar.patience import stretched
 from belljar.patterns import lazy_pattern
 from belljar.records import record
@@ -24,6 +24,9 @@ from belljar.records import record
 ABANDONED = lazy_pattern(r"belljar-[0-9a-f]{8}-belljar-bj-[0-9a-f]{12}(\.scope)?")
 ABANDONED_SECONDS = 3600
 VARIABLE = "BELLJAR_CGROUP"
+FREEZER_1, FREEZER_2 = "freezer.state", "cgroup.freeze"
+"""Of control groups version 1, which is the one that limits on a hybrid machine, and 2."""
+FREEZE_SECONDS = 10.0  # usually a millisecond; a process in uninterruptible sleep takes longer
 UNIT_END = ".scope"
 REMOVAL_SECONDS = 5.0
 """A group stays busy until the kernel has dropped the last of its processes."""
@@ -83,6 +86,34 @@ class Place:
             with suppress(ValueError):
                 found |= {int(line) for line in (read(f"{path}/cgroup.procs") or "").split()}
         return found
+
+    def freeze(self, name: str, frozen: bool) -> None:
+        """Freeze all processes of the group, or let them go on, and wait until it is done."""
+        file, words = self._freezer(name)
+        deadline = time.monotonic() + stretched(FREEZE_SECONDS)
+        Path(file).write_text(words[frozen])
+        while self.is_frozen(name) is not frozen:
+            if time.monotonic() > deadline:
+                Path(file).write_text(words[False])
+                raise EngineError(f"the processes of the group {name} could not be frozen in time")
+            time.sleep(0.001)
+
+    def is_frozen(self, name: str) -> bool:
+        """Whether all of its processes are."""
+        file, words = self._freezer(name)
+        if file.endswith(FREEZER_2):
+            return "frozen 1" in (read(f"{os.path.dirname(file)}/cgroup.events") or "")
+        return (read(file) or "").strip() == words[True]
+
+    def _freezer(self, name: str) -> tuple[str, tuple[str, str]]:
+        """The file that freezes the group, and what to write: to let it go on, to freeze it."""
+        for path in self._paths(name):
+            if os.path.exists(f"{path}/{FREEZER_1}"):
+                return f"{path}/{FREEZER_1}", ("THAWED", "FROZEN")
+        for path in self._paths(name):
+            if os.path.exists(f"{path}/{FREEZER_2}"):
+                return f"{path}/{FREEZER_2}", ("0", "1")
+        raise EngineError(f"the control group {name} cannot be frozen: it is gone, or this machine has no freezer")
 
     def clear(self, name: str) -> bool:
         """Kill everything in the group and remove it; returns whether it is gone.

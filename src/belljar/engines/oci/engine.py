@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -147,7 +147,28 @@ class OciEngine:
         if process is not None and not process.alive:
             self._clear(id, box)
             return None
-        return "created" if process is None else "running"
+        if process is None:
+            return "created"
+        return "paused" if self._is_frozen(box) else "running"
+
+    @_translated
+    def pause(self, id: str) -> None:
+        self._caller.groups.freeze(self._running(id).cgroup, True)
+
+    @_translated
+    def resume(self, id: str) -> None:
+        self._caller.groups.freeze(self._running(id).cgroup, False)
+
+    def _running(self, id: str) -> Box:
+        box, process = self._boxes.read(id), self._boxes.process(id)
+        if box is None or process is None or not process.alive:
+            raise EngineError(f"no such sandbox: {id}")
+        return box
+
+    def _is_frozen(self, box: Box) -> bool:
+        with suppress(EngineError):  # its group is gone, or there is no freezer
+            return self._caller.groups.is_frozen(box.cgroup)
+        return False
 
     @_translated
     def destroy(self, id: str) -> None:
@@ -155,7 +176,7 @@ class OciEngine:
         box = self._boxes.read(id)
         process = self._boxes.process(id)
         if process is not None:
-            _end(process)
+            _end(process, partial(self._thaw, box))
         self._clear(id, box)
 
     @_translated
@@ -189,6 +210,11 @@ class OciEngine:
         if started is None:
             raise EngineError("the sandbox's init ended as soon as it had started")
         self._boxes.started(box.name, Process(pid, started))
+
+    def _thaw(self, box: Box | None) -> None:
+        """So that its killed processes end: a frozen one is killed only once it may go on."""
+        if box is not None and self._is_frozen(box):
+            self._caller.groups.freeze(box.cgroup, False)
 
     def _clear(self, name: str, box: Box | None) -> None:
         group = box.cgroup if box else self._group(name)
@@ -283,7 +309,7 @@ def _is_file(mount: Mount) -> bool:
     return mount.kind == "bind" and not os.path.isdir(mount.source)
 
 
-def _end(process: Process) -> None:
+def _end(process: Process, thaw: Callable[[], object]) -> None:
     """Kill PID 1, and with it the whole sandbox, and wait until it is gone."""
     try:
         descriptor = os.pidfd_open(process.pid)
@@ -293,4 +319,5 @@ def _end(process: Process) -> None:
         if process.alive:  # checked after opening the descriptor, so the pid was not reused
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            thaw()
             has_ended(descriptor, END_SECONDS)

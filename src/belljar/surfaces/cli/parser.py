@@ -25,7 +25,7 @@ from belljar.surfaces.cli.arguments import (
 DESCRIPTION = "Runs commands in containers: isolated from the host, visible to you."
 STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
 AUDITED = ("verdict", "approval", "start", "end", "network", "allow", "apply", "undo", "discard",
-           "session_open", "session_close", "torn", "head_lost")  # fmt: skip
+           "session_open", "session_close", "pause", "resume", "torn", "head_lost")  # fmt: skip
 COMMAND = "one argument: bash text; `-- CMD…`: argument vector"
 SESSION = "a session's id or name; `belljar ps` lists them"
 SHELL = "a background shell; `belljar shells` lists them"
@@ -182,7 +182,7 @@ def _work(commands: Commands) -> None:
 
 
 def _sessions(commands: Commands) -> None:
-    session = commands.family("session", "start, list and stop long-lived sandboxes")
+    session = commands.family("session", "start, list, pause and stop long-lived sandboxes")
     start = session.add("start", "cli.session_commands:start", "start a session and print its id")
     add_sandbox_options(start)
     start.takes("--lease", "SECONDS", "the sandbox ends after this long with nobody connected (default 3600)",
@@ -190,6 +190,12 @@ def _sessions(commands: Commands) -> None:
     session.add("list", "cli.session_commands:listing", "list sessions")
     stop = session.add("stop", "cli.session_commands:stop", "end sessions and all that runs in them")
     stop.takes("sessions", "ID", SESSION, nargs="+")
+    pause = session.add("pause", "cli.session_commands:pause", "freeze all processes of sessions where they stand")
+    pause.takes("sessions", "ID", SESSION, nargs="+")
+    pause.takes("--lease", "SECONDS", "the sandbox ends after so long a pause (default: as long as the session's)",
+                type=seconds)  # fmt: skip
+    resume = session.add("resume", "cli.session_commands:resume", "let paused sessions go on")
+    resume.takes("sessions", "ID", SESSION, nargs="+")
     commands.add("ps", "cli.session_commands:listing", "list sessions, like `session list`")
     stats = commands.add("stats", "cli.stats:stats", "show the memory and processes of sessions; live on a terminal")
     stats.takes("sessions", "ID", "only these", nargs="*")

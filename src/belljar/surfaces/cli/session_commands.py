@@ -50,6 +50,8 @@ def _lease(session: dict[str, Any]) -> str:
     """When it ends: a kept session after its lease, another one with the process that opened it."""
     if session["ended"]:
         return "ended"
+    if session["paused"]:
+        return "paused"
     return f"{session['lease']:g}s unused" if session["keep"] else f"with pid {session['owner'] or '?'}"
 
 
@@ -60,9 +62,29 @@ def sessions() -> list[dict[str, Any]]:
 
 async def stop(args: Namespace) -> int:
     for id_or_name in args.sessions:
-        box = await Session.attach(names.session(id_or_name), policy="default")  # nothing will be judged
+        box = await _entered(id_or_name, resume=True)
         await box.stop()
     return console.answer(args, {"stopped": args.sessions})
+
+
+async def pause(args: Namespace) -> int:
+    for id_or_name in args.sessions:
+        async with await _entered(id_or_name) as box:
+            if args.lease is not None:
+                box.extend(args.lease)
+            await box.pause()
+    return console.answer(args, {"paused": args.sessions})
+
+
+async def resume(args: Namespace) -> int:
+    for id_or_name in args.sessions:
+        async with await _entered(id_or_name, resume=True):
+            pass
+    return console.answer(args, {"resumed": args.sessions})
+
+
+async def _entered(id_or_name: str, *, resume: bool = False) -> Session:
+    return await Session.attach(names.session(id_or_name), policy="default", resume=resume)  # nothing will be judged
 
 
 async def background(args: Namespace) -> int:

@@ -42,7 +42,7 @@ def ended(running: set[str], changes: dict[str, str]) -> list[dict[str, Any]]:
     """Ended sessions with unapplied changes, for `session list`."""
     return [
         {"id": area.id, "name": area.name, "image": "-", "started": float(area.meta["created"]), "lease": 0.0,
-         "ended": True, "workspace": area.workspace}
+         "ended": True, "paused": False, "workspace": area.workspace}
         for area in StagedArea.all(hosts.default().staged_root)
         if changes.get(area.id, NOTHING) != NOTHING and _is_over(area, running)
     ]  # fmt: skip

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from anyio import to_thread
 
-from belljar.errors import BelljarError, PolicyDenied, SandboxLost
+from belljar.errors import BelljarError, PolicyDenied, SandboxLost, UsageError
 from belljar.link.frames import EndedBody, Flag
 from belljar.session.held_command import HeldCommand
 from belljar.session.output import Capture
@@ -238,7 +238,7 @@ class Command:
             request = replace(request, flags=request.flags | Flag.STDIN)
         else:
             request = replace(request, flags=request.flags & ~Flag.STDIN)
-        self._held = held = await box.hold(request, self.id)
+        self._held = held = await self._begun(box, request)
         self.data["started"] = held.started
         self.changed.fire()
         feeding = asyncio.create_task(self._feed(held)) if self.body["stdin"] else None
@@ -249,6 +249,16 @@ class Command:
                 feeding.cancel()
         if shell is not None:
             shell.named(box).learn(request)
+
+    async def _begun(self, box: Session, request: Request) -> HeldCommand:
+        """A session may have been paused while the command was judged; then it waits."""
+        while True:
+            await self.session.when_ready()
+            try:
+                return await box.hold(request, self.id)
+            except UsageError:
+                if not box.is_paused:
+                    raise
 
     async def _feed(self, held: HeldCommand) -> None:
         with contextlib.suppress(BelljarError):
@@ -401,9 +411,11 @@ class Command:
     async def held(self) -> HeldCommand:
         """The running command; 409 if it has not started or has ended."""
         while not self.is_over and self.state == "running" and self._held is None:
+            self.session.refuse_if_paused()
             await self.changed.wait(1)
         if self._held is None or self.is_over:
             raise Problem("conflict", f"the command is {self.state}")
+        self.session.refuse_if_paused()
         return self._held
 
     async def write(self, data: bytes, *, close: bool) -> None:

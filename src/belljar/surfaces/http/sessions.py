@@ -43,6 +43,7 @@ RESTART_LEASE = 3600.0  # the least that a sandbox outlives a server
 SAVE_EVERY = 5.0  # seconds between notes of a lease that commands extend
 PING_EVERY = 10.0
 PING_SECONDS = 15.0
+RETRY = {"Retry-After": "1"}
 LIVING = ("queued", "pulling", "starting", "verifying", "ready", "paused")
 
 
@@ -235,12 +236,14 @@ class LiveSession:
             await command.adopt(held.pop(command.id, None))
         for known in held.values():  # their end was told already
             known.forget()
+        if self.state == "paused" and self.box is not None:
+            await self.box.pause()  # it ran for the moment that it took to find its commands
         await self.save()
 
     async def _attached(self) -> Session:
         box = await Session.attach(
             self.id, policy=self.data["policy"], approve=self._approve, env=self.data["env"],
-            host=self._service.host_of(self.tenant),
+            host=self._service.host_of(self.tenant), resume=True,
         )  # fmt: skip
         restored(box.approvals, self.remembered)
         return box
@@ -268,20 +271,22 @@ class LiveSession:
         """For a request: waits a while for the start, and begins the lease anew."""
         if self.is_over or self.is_ending:
             raise ended_problem()
-        retry = {"Retry-After": "1"}
-        if self.state == "paused":
-            raise Problem("not_ready", "the session is paused", headers=retry)
+        self.refuse_if_paused()
         try:
             async with asyncio.timeout(READY_PATIENCE):
                 box = await self.when_ready()
         except TimeoutError:
-            raise Problem("not_ready", f"the session is {self.state}", headers=retry) from None
+            raise Problem("not_ready", f"the session is {self.state}", headers=RETRY) from None
         except SandboxLost:
             raise ended_problem() from None
         self.touch()
         if not box.is_open:
             raise ended_problem()
         return box
+
+    def refuse_if_paused(self) -> None:
+        if self.state == "paused":
+            raise Problem("not_ready", "the session is paused", headers=RETRY)
 
     def shell(self, name: str) -> SharedShell:
         if name not in self._shells:
@@ -350,9 +355,16 @@ class LiveSession:
     async def pause(self, *, paused: bool) -> None:
         if paused == (self.state == "paused"):
             return
-        box = await self.usable() if paused else self._open_box()
-        for held in (await box.held()).values():
-            held.signal(19 if paused else 18)
+        if paused:
+            box = await self.usable()
+            self.data["state"] = "paused"  # from here on commands queue
+            try:
+                await box.pause()
+            except BaseException:
+                self.data["state"] = "ready"
+                raise
+        else:
+            await self._open_box().resume()
         await self.save(state="paused" if paused else "ready", paused=paused)
 
     # Watching it.

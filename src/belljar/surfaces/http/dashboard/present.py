@@ -266,6 +266,8 @@ def _flat(cpu: float) -> str:
 EVENT_WORDS = {
     "session_open": "opened",
     "session_close": "closed",
+    "pause": "paused",
+    "resume": "resumed",
     "start": "started",
     "end": "ended",
     "login": "signed in",

@@ -107,7 +107,7 @@ export function outcome(approval) {
   return "Cancelled: the command has ended";
 }
 
-const EVENTS = { session_open: "opened", session_close: "closed", start: "started", end: "ended", login: "signed in", key_created: "new key", key_revoked: "key revoked" };
+const EVENTS = { session_open: "opened", session_close: "closed", pause: "paused", resume: "resumed", start: "started", end: "ended", login: "signed in", key_created: "new key", key_revoked: "key revoked" };
 
 export function eventWord(record) {
   if (record.kind === "verdict") return { deny: "denied", ask: "asked" }[record.verdict?.decision] ?? "judged";
