@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests import descriptors
+from tests.workspace.conftest import as_root, new_directory
 
 from belljar.workspace import beneath
 from belljar.workspace.beneath import Folder
@@ -224,3 +225,37 @@ def test_a_path_is_named_below_its_folder_or_not_at_all(tmp_path: Path) -> None:
         assert beneath.named_below(folder.descriptor, f"{tmp_path}/x") == "x"
         assert beneath.named_below(folder.descriptor, "/etc/passwd") is None
     assert beneath.parents("a/b/c") == ["a", "a/b"]
+
+
+def test_what_is_removed_during_a_walk_does_not_end_it(folder: Folder, tmp_path: Path) -> None:
+    found = []
+    for name, _ in folder.walk():
+        found.append(name)
+        if name == "inner":
+            (tmp_path / "root/leaf").unlink()
+    assert found == ["inner", "link", "sub", "sub/deep", "sub/file"]
+
+
+@as_root
+def test_root_changes_no_mode_of_its_own_files_in_somebody_else_s_folder(tmp_path: Path) -> None:
+    for owner, kept in ((1000, 0o600), (0, 0o644)):
+        place = new_directory(tmp_path / str(owner))
+        for name, uid in (("root's", 0), ("theirs", 1000)):
+            (place / name).touch(0o600)
+            os.chown(place / name, uid, uid)
+        os.chown(place, owner, owner)
+        with Folder.at(place) as folder:
+            folder.chmod("root's", 0o644)
+            folder.chmod("theirs", 0o644)
+        assert [(place / name).stat().st_mode & 0o777 for name in ("root's", "theirs")] == [kept, 0o644]
+
+
+@as_root
+def test_only_a_link_or_an_empty_directory_is_given_away(folder: Folder, tmp_path: Path) -> None:
+    for path in ("sub/file", "sub"):
+        assert refused(lambda path=path: folder.give(path, (1000, 1000))) == errno.EBUSY
+    for path in ("sub/deep", "leaf"):
+        folder.give(path, (1000, 1000))
+    owners = {path: (tmp_path / "root" / path).lstat().st_uid for path in ("sub/file", "sub", "sub/deep", "leaf")}
+    assert owners == {"sub/file": 0, "sub": 0, "sub/deep": 1000, "leaf": 1000}
+    assert (tmp_path / "outside/file").stat().st_uid == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,8 @@ from belljar.workspace.pinned import (
     Workspace,
     WorkspaceUnmappable,
 )
+
+NS_GET_OWNER_UID = 0xB704
 
 
 @as_root
@@ -80,3 +84,18 @@ def test_the_child_that_lends_its_namespace_is_gone_at_once(root_workspace: Path
     with Workspace.open(root_workspace) as pinned, pinned.shown(tmp_path / "run"):
         new = {Path(f"/proc/{child}/comm").read_text() for child in children() - before}
     assert not any(name.startswith(("python", "pytest")) for name in new)
+
+
+@as_root
+@pytest.mark.parametrize("owner", [(1000, 1000), (0, 0)])
+def test_a_namespace_belongs_to_its_owner_and_this_thread_stays_root(owner: tuple[int, int]) -> None:
+    namespace = idmap.owned_namespace("0 1000 1", "0 1000 1", owner)
+    try:
+        of_namespace = struct.unpack("I", fcntl.ioctl(namespace, NS_GET_OWNER_UID, bytes(4)))
+    finally:
+        os.close(namespace)
+    assert of_namespace == owner[:1]
+    status = Path("/proc/thread-self/status").read_text()
+    assert "\nUid:\t0\t0\t0\t0\n" in status
+    assert "\nGid:\t0\t0\t0\t0\n" in status
+    assert idmap.libc.prctl(idmap._PR_GET_SECUREBITS, 0, 0, 0, 0) & idmap._SECBIT_NO_SETUID_FIXUP == 0

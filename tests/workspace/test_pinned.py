@@ -124,6 +124,22 @@ def test_belljar_s_own_directories_are_refused_as_workspaces(tmp_path: Path, rel
         Workspace.open(tmp_path / relation, reserved=[own])
 
 
+def test_a_workspace_is_closed_at_the_end_of_its_block(tmp_path: Path) -> None:
+    with Workspace.open(new_directory(tmp_path / "w")) as opened:
+        held = descriptors.open_paths(str(tmp_path))
+    assert held
+    assert opened.descriptor == -1
+    assert not descriptors.open_paths(str(tmp_path))
+
+
+def test_a_directory_that_is_removed_while_it_is_opened_is_one_clear_error(tmp_path: Path) -> None:
+    descriptor = os.open(new_directory(tmp_path / "w"), os.O_PATH | os.O_DIRECTORY)
+    (tmp_path / "w").rmdir()
+    with pytest.raises(WorkspaceError, match="was removed"):
+        pinned._real_path(descriptor)
+    os.close(descriptor)
+
+
 def test_a_refused_workspace_leaves_no_descriptor_open(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError):
         Workspace.open(tmp_path, reserved=[tmp_path])
@@ -279,6 +295,15 @@ def test_the_home_of_the_account_counts_whatever_the_environment_says(monkeypatc
     monkeypatch.setenv("HOME", "/nonexistent")
     with pytest.raises(WorkspaceError, match="home directory"):
         Workspace.open(pwd.getpwuid(os.geteuid()).pw_dir)
+
+
+@as_root
+def test_the_home_of_the_user_behind_sudo_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = next(each for each in pwd.getpwall() if each.pw_dir != "/root" and Path(each.pw_dir).is_dir())
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    without = pinned.homes()
+    monkeypatch.setenv("SUDO_USER", user.pw_name)
+    assert pinned.homes() - without == {Path(os.path.realpath(user.pw_dir))}
 
 
 @pytest.mark.parametrize("place", ["run", "state"])

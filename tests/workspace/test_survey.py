@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,39 @@ async def test_a_tree_that_is_too_deep_is_named_with_the_way_out(
     assert way_out == f"rm -rf -- '{workspace}/a b'"
     subprocess.run(way_out, shell=True, check=True)
     assert (await belljar.run("true", workspace)).ok
+
+
+def test_who_asks_before_the_walk_is_over_waits_for_its_end(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    (workspace / "tool").touch(0o755)
+    (workspace / "tool").chmod(0o4755)
+    go_on, walk = threading.Event(), beneath.Folder.walk
+
+    def slowly(folder: beneath.Folder) -> Iterator[tuple[str, os.stat_result]]:
+        go_on.wait()
+        return walk(folder)
+
+    monkeypatch.setattr(beneath.Folder, "walk", slowly)
+    descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY)
+    told: list[object] = []
+
+    def refused(looking: survey.Survey) -> None:
+        with pytest.raises(ProtectionMissing, match="tool"):
+            looking.refuse_privileged(str(workspace))
+        told.append("refused")
+
+    looks = [survey.Survey(descriptor) for _ in range(2)]
+    asking = [
+        threading.Thread(target=lambda: told.append(looks[0].git_directories())),
+        threading.Thread(target=refused, args=(looks[1],)),
+    ]
+    for each in asking:
+        each.start()
+    for each in asking:
+        each.join(0.2)
+    assert told == []
+    go_on.set()
+    for each in asking:
+        each.join()
+    assert sorted(told, key=str) == [[".git"], "refused"]
+    os.close(descriptor)

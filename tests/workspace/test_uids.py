@@ -83,3 +83,23 @@ def test_an_invalid_range_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, te
     monkeypatch.setenv(uids.SETTING, text)
     with pytest.raises(UsageError, match="BELLJAR_UIDS"):
         uids.allowed()
+
+
+@pytest.mark.parametrize("text", ["80003-80000", "80000", "0-10", "80000-99999999999", "a-b"])
+def test_what_is_no_range_of_ids_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(uids.SETTING, text)
+    with pytest.raises(UsageError, match="range of user ids"):
+        uids.allowed()
+
+
+def test_a_range_may_hold_one_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(uids.SETTING, "80000-80000")
+    assert uids.allowed() == (80000, 80000)
+
+
+def test_lent_ids_are_read_from_both_files_and_from_one_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uids, "Path", lambda path: tmp_path / Path(path).name)
+    (tmp_path / "subgid").write_text("a:100000:10\nno range\nb:x:1\n")
+    assert uids._lent_ranges() == [(100000, 100009)]
+    (tmp_path / "subuid").write_text("a:200000:1\n")
+    assert uids._lent_ranges() == [(200000, 200000), (100000, 100009)]
