@@ -248,6 +248,42 @@ async def test_the_result_is_complete_when_it_needs_more_than_one_reply(box: Ses
     assert not result.truncated
 
 
+async def test_each_observer_sees_everything_at_its_own_pace(box: Session) -> None:
+    shell = await box.start("for i in $(seq 2000); do echo out $i; echo err $i >&2; done; read -r _; echo last")
+    expected = "".join(f"out {i}\n" for i in range(1, 2001)) + "last\n"
+    seen: dict[str, str] = {}
+
+    async def watch(name: str, slow: bool) -> None:
+        text = b""
+        async for chunk in shell.observe():
+            text += chunk.stdout_bytes
+            if slow:
+                await anyio.sleep(0.05)
+        seen[name] = text.decode()
+
+    async with anyio.create_task_group() as tasks:
+        for name in ("a", "b", "slow"):
+            tasks.start_soon(watch, name, name == "slow")
+        await until(shell, "out 2000\n")
+        await shell.write("\n")
+    assert seen == {"a": expected, "b": expected, "slow": expected}
+    assert (await shell.read()).stdout == expected, "observers take nothing from `read`"
+
+
+async def test_an_observer_goes_on_at_its_position_after_a_reconnect(workspace: Path) -> None:
+    async with Session(workspace, keep=True) as first:
+        shell = await first.start("echo one; read -r _; echo two")
+        observer = shell.observe()
+        assert (await anext(observer)).stdout == "one\n"
+        id, position = first.id, observer.position
+    again = await Session.attach(id)
+    found = again.shells.get(shell.id)
+    await found.write("\n")
+    assert [chunk.stdout async for chunk in found.observe(position)] == ["two\n"]
+    assert "".join([chunk.stdout async for chunk in found.observe()]) == "one\ntwo\n"
+    await again.stop()
+
+
 async def test_many_can_read_one_shell_at_once(box: Session) -> None:
     shell = await box.start("read -r x; echo $x")
     seen: list[str] = []

@@ -19,3 +19,11 @@ def test_the_blocking_persistent_shell_pool_tools_and_attach_work(workspace: Pat
         with sync.attach(kept.id) as again:
             assert [shell.command for shell in again.shells()] == ["sleep 600"]
         kept.stop()
+
+
+def test_blocking_observers_see_everything_each(workspace: Path) -> None:
+    with sync.Session(workspace) as box:
+        shell = box.start("seq 5")
+        for _ in range(2):
+            assert "".join(chunk.stdout for chunk in shell.observe()) == "1\n2\n3\n4\n5\n"
+        assert shell.observe((2, 0)).position == (2, 0)

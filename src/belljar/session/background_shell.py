@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal as signals
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from anyio import to_thread
@@ -70,6 +70,29 @@ class Chunk:
     @property
     def text(self) -> str:
         return self.stdout + self.stderr
+
+
+class Observer:
+    """Made by `Shell.observe`; iterate over it. As many as you like may watch one shell, from any number of processes:
+    none takes anything from another. After a reconnect a new one goes on at `position`.
+    """
+
+    def __init__(self, shell: Shell, position: Position) -> None:
+        self._shell = shell
+        self.position = position
+        """Where the next chunk begins, for each stream."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while True:
+            chunk = await self._shell.read(offset=self.position, wait=WAIT_STEP)
+            self.position = chunk.next
+            if chunk.stdout_bytes or chunk.stderr_bytes:
+                return chunk
+            if chunk.status != "running":
+                raise StopAsyncIteration
 
 
 class Shell:
@@ -145,6 +168,14 @@ class Shell:
             found = await to_thread.run_sync(matching, found, pattern, chunk.status)
         out, err = (stream.take(filter, pieces, end) for stream, (pieces, end) in zip(new, found, strict=True))
         return replace(chunk, stdout_bytes=out, stderr_bytes=err, next=(found[0][1], found[1][1]))
+
+    def observe(self, offset: int | Position = 0) -> Observer:
+        """All of its output from there on, until it ends. Each observer has a position of its own.
+
+        async for chunk in shell.observe(): print(chunk.text, end="")
+        """
+        _check_reading(None, offset, READ_LIMIT, 0.0)
+        return Observer(self, (offset, offset) if isinstance(offset, int) else offset)
 
     async def _fetch(self, start: Position, limit: int, wait: float) -> Chunk:
         reply = await self._inside.link.read(self._number, *start, min(limit, READ_LIMIT), wait)

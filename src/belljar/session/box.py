@@ -6,7 +6,7 @@ short for those of its objects: `box.apply()` is `box.staged.apply()`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol, Self, Unpack
@@ -127,6 +127,7 @@ class BoxShell(Protocol):
         limit: int = ...,
         wait: float = 0.0,
     ) -> Chunk: ...
+    def observe(self, offset: int | Position = 0) -> AsyncIterator[Chunk]: ...
     async def poll(self) -> Status: ...
     async def wait(self, timeout: float | None = None) -> Result: ...
     async def result(self) -> Result: ...

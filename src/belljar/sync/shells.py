@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from belljar.session import background_shell, persistent_shell, watched_run
-from belljar.session.background_shell import Chunk
+from belljar.session.background_shell import Chunk, Position
 from belljar.session.result import Event, Result, Status
 from belljar.sync.facade import Facade, Same, blocking, in_loop
 
@@ -26,6 +26,11 @@ class Shell(Facade[background_shell.Shell]):
     exit_code = Same[int | None]()
     so_far = Same[Chunk | None]("What a command had printed when `yielding` turned it into a shell.")
     read = blocking(background_shell.Shell.read)
+
+    def observe(self, offset: int | Position = 0) -> Observer:
+        """All of its output from there on, until it ends: `for chunk in shell.observe(): print(chunk.text, end="")`."""
+        return Observer(self._loop, self._of.observe(offset))
+
     poll = blocking(background_shell.Shell.poll)
     wait = blocking(background_shell.Shell.wait)
     result = blocking(background_shell.Shell.result)
@@ -35,6 +40,24 @@ class Shell(Facade[background_shell.Shell]):
     signal = in_loop(background_shell.Shell.signal)
     kill = blocking(background_shell.Shell.kill)
     forget = in_loop(background_shell.Shell.forget)
+
+
+class Observer(Facade[background_shell.Observer]):
+    """Made by `Shell.observe`; iterate over it."""
+
+    position = Same[Position]("Where the next chunk begins, for each stream.")
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Chunk:
+        chunk: Chunk | None = self._loop.call(self._next)
+        if chunk is None:
+            raise StopIteration
+        return chunk
+
+    async def _next(self) -> Chunk | None:
+        return await anext(self._of, None)
 
 
 class PersistentShell(Facade[persistent_shell.PersistentShell]):
