@@ -273,6 +273,20 @@ static int stat_of(const char *path)
     return 0;
 }
 
+/* Of the path itself, which may be a link to nothing. */
+static int lstat_of(const char *path)
+{
+    struct stat status;
+    const char *name;
+    int parent = open_parent(AT_FDCWD, path, &name);
+    if (parent < 0 && errno == EISDIR) /* "." and the like are no links */
+        return stat_of(path);
+    if (parent < 0 || fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) < 0 || !record_of(parent, name, path, &status) ||
+        fflush(stdout))
+        return tool_failed();
+    return 0;
+}
+
 static bool remove_at(int parent, const char *name, int depth)
 {
     if (unlinkat(parent, name, 0) == 0)
@@ -326,6 +340,8 @@ int tools_main(int argc, char **argv)
         return list_in(path, atoi(argv[2]));
     if (!strcmp(name, "stat"))
         return stat_of(path);
+    if (!strcmp(name, "lstat"))
+        return lstat_of(path);
     if (!strcmp(name, "remove"))
         return remove_path(path);
     if (!strcmp(name, "mkdir"))

@@ -62,6 +62,25 @@ async def test_a_session_that_cannot_be_opened_leaves_no_directory() -> None:
     assert not os.path.exists(place)
 
 
+@pytest.mark.engine
+async def test_a_write_goes_through_links_and_keeps_the_mode(workspace: Path) -> None:
+    box = await boxes.opened(workspace, policy="none")
+    try:
+        await box.run(
+            "echo old > script; chmod 755 script; mkdir d; ln -s ../script d/link; ln -s d/link . ; ln -s a b"
+        )
+        await box.run("ln -s b a; ln -s new dangling")
+        await boxes.write(box, "/workspace/link", "new\n")
+        await boxes.write(box, "dangling", b"made\n")
+        await boxes.write(box, "deep/in/it", b"made\n")
+        shown = await box.run("ls -l script | cut -c1-10; cat script new deep/in/it; readlink link d/link")
+        assert shown.stdout == "-rwxr-xr-x\nnew\nmade\nmade\nd/link\n../script\n"
+        with pytest.raises(OSError, match="Too many levels"):
+            await boxes.write(box, "a", b"")
+    finally:
+        await boxes.closed(box)
+
+
 def test_a_wrong_option_leaves_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(UsageError, match="imag"):

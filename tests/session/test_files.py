@@ -98,6 +98,18 @@ async def test_any_path_of_the_sandbox_is_reached(files: Files, root: Path, tmp_
     assert [each.path for each in await files.list(str(tmp_path / "beside"))] == ["deep"]
 
 
+async def test_a_link_can_be_looked_at_itself(files: Files, root: Path) -> None:
+    (root / "loop").symlink_to("loop")
+    (root / "nowhere").symlink_to("no/such/place")
+    assert [(await files.stat(name, follow=False)).target for name in ("loop", "nowhere")] == ["loop", "no/such/place"]
+    assert (await files.stat(".", follow=False)).kind == (await files.stat("/", follow=False)).kind == "directory"
+    for name, error in (("missing", FileNotFoundError), ("nowhere/below", FileNotFoundError), ("loop/below", OSError)):
+        with pytest.raises(error):
+            await files.stat(name, follow=False)
+    with pytest.raises(FileNotFoundError):
+        await files.stat("nowhere")
+
+
 async def test_writing_makes_the_directory(files: Files, root: Path) -> None:
     await files.write("a/b/c", "1")
     await files.append("a/d/log", "2")

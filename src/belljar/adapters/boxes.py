@@ -10,8 +10,10 @@ A session without a workspace gets an empty directory, which `closed` removes wi
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import posixpath
 import shutil
 import tempfile
 import tomllib
@@ -26,6 +28,8 @@ import belljar
 from belljar.errors import UsageError
 from belljar.options import PUBLIC, known
 
+MOST_LINKS = 40
+"""As in the kernel: with more on the way it is a loop."""
 Workspace = str | os.PathLike[str] | None
 LIVE = ("approve", "audit", "engine")
 """What a session takes besides the fields of its options and its host."""
@@ -85,6 +89,38 @@ async def _remove_own(box: belljar.Session) -> None:
     if own_workspace(path):
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(lambda: shutil.rmtree(Path(path).parent, ignore_errors=True))
+
+
+async def link_target(box: belljar.Session, path: str) -> str | None:
+    """Where the link `path` leads, as it is written; None if it is no link."""
+    if not isinstance(box, belljar.Session):  # one far away cannot be asked about a link itself
+        done = await box.run(["readlink", "-n", "--", path])
+        return done.stdout if done.ok else None
+    try:
+        return (await box.files.stat(path, follow=False)).target
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+async def write(box: belljar.Session, path: str, data: bytes | str) -> None:
+    """Write a file as `open` would: through a link, and with the mode that the file has. `box.files.write` replaces."""
+    place = path
+    for _ in range(MOST_LINKS):
+        target = await link_target(box, place)
+        if target is None:
+            break
+        place = posixpath.join(posixpath.dirname(place), target)
+    else:
+        raise looping(path)
+    try:
+        mode = (await box.files.stat(place)).mode & 0o777
+    except FileNotFoundError:
+        mode = 0o644
+    await box.files.write(place, data, mode=mode)
+
+
+def looping(path: str) -> belljar.FileFailed:
+    return belljar.FileFailed(f"{path}: {os.strerror(errno.ELOOP)}", errno=errno.ELOOP)
 
 
 def own_workspace(path: str) -> bool:

@@ -133,9 +133,10 @@ class Files:
         listing = await self._text("list", path, str(depth))
         return await to_thread.run_sync(lambda: sorted(_records(listing), key=lambda info: info.path))
 
-    async def stat(self, path: str) -> FileInfo:
-        """Information about a path (links are followed): `size = (await box.files.stat("app.py")).size`."""
-        infos = [*_records(await self._text("stat", path, most=STAT_MAX))]
+    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """Information about a path: `size = (await box.files.stat("app.py")).size`. Unless `follow`, about a link
+        itself: its `target` is where it leads."""
+        infos = [*_records(await self._text("stat" if follow else "lstat", path, most=STAT_MAX))]
         if len(infos) != 1:
             raise FileFailed(_UNREADABLE)
         return infos[0]
