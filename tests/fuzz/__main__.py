@@ -5,6 +5,7 @@
     raw      any bytes get a verdict
     scripts  scripts made by a grammar get a verdict
     plain    plain commands get the same verdict without the parser
+    hostile  the host's other parsers of what a sandbox, an image, a workspace or a server sends
     frames   the host's frame decoder
     init     the init's frame parser, in C, with sanitizers
     link     the host's side of a link against a hostile init in another process; prints how much the host grew and
@@ -27,7 +28,7 @@ from tests.fuzz import host
 
 ROOT = Path(__file__).resolve().parents[2]
 INIT = ROOT / "sandbox-images" / "init"
-GUIDED = ("raw", "scripts", "plain", "frames")
+GUIDED = ("raw", "scripts", "plain", "hostile", "frames")
 LIMITS = [
     "-rss_limit_mb=1500",
     "-timeout=30",

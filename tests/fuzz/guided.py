@@ -19,6 +19,8 @@ with atheris.instrument_imports(include=["belljar"]):
     for module in pkgutil.iter_modules(belljar.policy.__path__, "belljar.policy."):
         importlib.import_module(module.name)
 
+    from . import hostile as hostile
+
 from .targets import TARGETS
 
 

@@ -22,6 +22,7 @@ from belljar.policy.canonical import plain_words
 from belljar.policy.knowledge import shipped
 from belljar.policy.verdict import DECISIONS
 
+from . import hostile
 from .grammar import Script
 from .parsers import PARSERS
 
@@ -142,4 +143,12 @@ def _refused_or_not(parse: Any, payload: bytes) -> None:
     assert time.process_time() - started < SECONDS
 
 
-TARGETS = {"raw": raw, "scripts": scripts, "plain": plain, "frames": frames}
+def any_parser(data: bytes) -> None:
+    """One of those that read what a sandbox, an image, a workspace or a server sends."""
+    given = atheris.FuzzedDataProvider(data)
+    names = sorted(hostile.PARSERS)
+    parser = hostile.PARSERS[names[given.ConsumeIntInRange(0, len(names) - 1)]]
+    hostile.feed(parser, hostile.bytes_of(parser, given))
+
+
+TARGETS = {"hostile": any_parser, "raw": raw, "scripts": scripts, "plain": plain, "frames": frames}

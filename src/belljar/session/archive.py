@@ -118,6 +118,8 @@ class Unpacker:
             return True
         if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
             raise FileFailed(f"the sandbox sent an archive with a name that leads elsewhere: {name!r}")
+        if "\0" in target:
+            raise FileFailed(f"the sandbox sent an archive with a link that cannot be: {name!r}")
         self._make(kind, name, mode, size, target)
         return True
 

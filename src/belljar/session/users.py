@@ -49,16 +49,16 @@ async def identity(user: str | int, own: tuple[str, int], files: Files) -> Ident
         )
     found = _entry(await _lines(files, "/etc/passwd"), wanted)
     if found is None:
-        if not wanted.isdecimal() or int(wanted) > ID_MAX:
-            raise UsageError(f"user: the sandbox has no user {wanted!r}")
-        return Identity(int(wanted), int(wanted))
+        if (number := _number(wanted)) is None:
+            raise UsageError(f"user: the sandbox has no user {wanted[:100]!r}")
+        return Identity(number, number)
     name, _, uid, gid, _, home, _ = found
     groups = [line.split(":") for line in await _lines(files, "/etc/group")]
-    member = [int(row[2]) for row in groups if len(row) == 4 and row[2].isdecimal() and name in row[3].split(",")]
+    member = [_number(row[2]) for row in groups if len(row) == 4 and name in row[3].split(",")]
     return Identity(
         _id(uid),
         _id(gid),
-        tuple(id for id in member if id <= ID_MAX)[:MOST_GROUPS],
+        tuple(id for id in member if id is not None)[:MOST_GROUPS],
         name,
         home or "/",
     )
@@ -74,6 +74,14 @@ def _entry(lines: list[str], wanted: str) -> list[str] | None:
 
 
 def _id(text: str) -> int:
-    if not text.isdecimal() or int(text) > ID_MAX:
-        raise UsageError(f"user: {text!r} is not an id of a user or group of this sandbox")
-    return int(text)
+    if (number := _number(text)) is None:
+        raise UsageError(f"user: {text[:100]!r} is not an id of a user or group of this sandbox")
+    return number
+
+
+def _number(text: str) -> int | None:
+    """An id; None if it is none. The text is the sandbox's."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(ID_MAX))):
+        return None
+    number = int(text)
+    return number if number <= ID_MAX else None

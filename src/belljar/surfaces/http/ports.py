@@ -331,7 +331,7 @@ async def _typed(socket: WebSocket, command: Command) -> None:
                 await command.write(message["bytes"], close=False)
             else:
                 await _control(command, json.loads(message["text"]))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             await socket.close(MALFORMED)
             return
         except (Problem, BelljarError):
