@@ -22,7 +22,7 @@ LAYERS = [
     {"__main__"},
     {"surfaces", "adapters"},
     {"sync", "doctor", "conformance"},
-    {"tools"},
+    {"tools", "remote"},
     {"session"},
     {"sandbox"},
     {"host"},

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from belljar.network.allow import Allow
     from belljar.options import SandboxOptions
     from belljar.policy import Policy, Verdict
+    from belljar.remote.host import connect
     from belljar.session.background_shell import Shell
     from belljar.session.pool import Pool
     from belljar.session.result import Ended, Output, Result, Started
@@ -29,6 +30,7 @@ _MODULES = {
     "network.allow": "Allow",
     "options": "SandboxOptions",
     "policy": "Policy Verdict",
+    "remote.host": "connect",
     "session.background_shell": "Shell",
     "session.pool": "Pool",
     "session.result": "Ended Output Result Started",
@@ -40,7 +42,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [
     "Allow", "BelljarError", "Change", "Conflict", "Ended", "FileFailed", "Host", "Limits", "Output", "Policy",
     "PolicyDenied", "Pool", "Result", "SandboxLost", "SandboxOptions", "Session", "Shell", "Started", "ToolRegistry",
-    "Unsupported", "Verdict", "errors", "run", "sync",
+    "Unsupported", "Verdict", "connect", "errors", "run", "sync",
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@
     ├── FileFailed                      1   a file of the sandbox could not be read or written; also an OSError
     ├── Conflict                        1   files with staged changes have changed on the host too; nothing was applied
     ├── AuditError                    125   the audit trail cannot be written, so nothing runs
+    ├── ServiceError                  125   a service refuses: the key, its scopes or quota, …; `problem` says what
     └── SandboxLost                   125   the sandbox went away under a command
 
 A program that fails is not an error: see `Result.cause`. Each class has a code for machines and the exit status of the
@@ -270,6 +271,26 @@ class Conflict(BelljarError):
 
 class AuditError(BelljarError):
     code = "audit_failed"
+
+
+class ServiceError(BelljarError):
+    """A service refuses what only a service can: the key, its scopes, its quota, an approval that was decided.
+
+    try:
+        await box.apply()
+    except belljar.errors.ServiceError as refused:
+        print(refused.problem["code"], refused.problem.get("scope"))
+    """
+
+    code = "service_refused"
+
+    def __init__(self, message: str, problem: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.problem = problem or {}
+        """What the service said (RFC 9457)."""
+
+    def as_dict(self) -> dict[str, object]:
+        return {**super().as_dict(), "problem": self.problem}
 
 
 class SandboxLost(BelljarError):

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from belljar import enforcement, engines, environment, resources
 from belljar.errors import UsageError
@@ -41,6 +41,19 @@ class WarmPool(Protocol):
     loop: Any
 
     async def claim(self) -> Any: ...
+
+
+@runtime_checkable
+class FarHost(Protocol):
+    """A service that has the sandboxes, as `belljar.connect` gives it. Its sessions are `Box`es too."""
+
+    url: str
+
+    def session(self, workspace: Any = None, **options: Any) -> Any: ...
+    def restored(self, options: Any, **live: Any) -> Any: ...
+    async def attach(self, id: str, **options: Any) -> Any: ...
+    async def list(self) -> Any: ...
+    def portal(self) -> BlockingPortal: ...
 
 
 class Host:
@@ -144,7 +157,7 @@ class Host:
         """The portal to the event loop that serves this host's blocking callers (belljar.sync)."""
         with self._lock:
             if self._portal is None:
-                self._portal = _start_loop()
+                self._portal = start_loop()
             return self._portal
 
     def close(self) -> None:
@@ -158,7 +171,7 @@ class Host:
             portal.call(portal.stop)
 
 
-def _start_loop() -> BlockingPortal:
+def start_loop() -> BlockingPortal:
     """Start an event loop in a daemon thread, which does not keep the process alive."""
     from concurrent.futures import Future
 
@@ -204,10 +217,17 @@ def default(engine: EngineName | None = None) -> Host:
         return _default_hosts[engine]
 
 
-def chosen(host: Host | None, engine: EngineName | None) -> Host:
+def either(host: Host | FarHost | None, engine: EngineName | None) -> Host | FarHost:
+    """The host that these options select, near or far."""
+    return host if isinstance(host, FarHost) else chosen(host, engine)
+
+
+def chosen(host: Host | FarHost | None, engine: EngineName | None) -> Host:
     """The host that the options `host=` and `engine=` of a public function select."""
     if host is None:
         return default(engine)
+    if isinstance(host, FarHost):
+        raise UsageError(f"this needs a host on this machine, and {host!r} is far away")
     if not isinstance(host, Host):
         raise UsageError(f"host: {host!r} is not a belljar.Host")
     if engine is not None and check_engine(engine) != host.engine_name:

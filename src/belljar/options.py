@@ -35,6 +35,14 @@ Changes = Literal["direct", "staged"]
 Checkpoints = Literal["off", "auto"]
 Pairs = tuple[tuple[str, str], ...]
 
+
+class Here(str):
+    """The current directory, where nobody named one. A far host is not sent it unasked."""
+
+    __slots__ = ()
+
+
+HERE = Here(".")
 SESSION_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 SESSION_ID = lazy_pattern(r"bj-[0-9a-f]{12}")
 MOST_METADATA = 4096

@@ -77,8 +77,8 @@ class Observer:
     none takes anything from another. After a reconnect a new one goes on at `position`.
     """
 
-    def __init__(self, shell: Shell, position: Position) -> None:
-        self._shell = shell
+    def __init__(self, shell: Any, position: Position) -> None:
+        self._shell = shell  # of this module, or a remote one
         self.position = position
         """Where the next chunk begins, for each stream."""
 
@@ -87,7 +87,7 @@ class Observer:
 
     async def __anext__(self) -> Chunk:
         while True:
-            chunk = await self._shell.read(offset=self.position, wait=WAIT_STEP)
+            chunk: Chunk = await self._shell.read(offset=self.position, wait=WAIT_STEP)
             self.position = chunk.next
             if chunk.stdout_bytes or chunk.stderr_bytes:
                 return chunk
@@ -152,7 +152,7 @@ class Shell:
 
         chunk = await shell.read(filter="error", wait=5)
         """
-        _check_reading(filter, offset, limit, wait)
+        check_reading(filter, offset, limit, wait)
         pattern = await to_thread.run_sync(compiled, filter) if filter is not None else None
         if offset is None:
             new, start = self._new, (self._new[0].start(filter), self._new[1].start(filter))
@@ -174,7 +174,7 @@ class Shell:
 
         async for chunk in shell.observe(): print(chunk.text, end="")
         """
-        _check_reading(None, offset, READ_LIMIT, 0.0)
+        check_reading(None, offset, READ_LIMIT, 0.0)
         return Observer(self, (offset, offset) if isinstance(offset, int) else offset)
 
     async def _fetch(self, start: Position, limit: int, wait: float) -> Chunk:
@@ -328,7 +328,7 @@ class Shell:
         return True
 
 
-def _check_reading(filter: Any, offset: Any, limit: Any, wait: Any) -> None:
+def check_reading(filter: Any, offset: Any, limit: Any, wait: Any) -> None:
     if filter is not None and not isinstance(filter, str):
         raise UsageError(f"filter: {filter!r} is not a regular expression")
     for position in (offset,) if not isinstance(offset, tuple) else offset:

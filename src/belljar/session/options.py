@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from belljar.audit.writer import Audit
-    from belljar.host import EngineName, Host
+    from belljar.host import EngineName, FarHost, Host
     from belljar.policy import Policy, Verdict
 
     Approver = Callable[[Verdict], bool | Awaitable[bool | None] | None]
@@ -76,7 +76,7 @@ class LiveParts(TypedDict, total=False):
 
     approve: Approver | None
     audit: Audit | None
-    host: Host | None
+    host: Host | FarHost | None
     engine: EngineName | None
 
 
@@ -102,7 +102,7 @@ class ClaimOptions(TypedDict, total=False):
 
 
 class AttachOptions(ClaimOptions, total=False):
-    host: Host | None
+    host: Host | FarHost | None
     engine: EngineName | None
     resume: bool
 

@@ -23,7 +23,7 @@ from belljar import host as hosts
 from belljar.engines.spec import Network
 from belljar.errors import BelljarError, Unsupported, UsageError
 from belljar.limits import Limits
-from belljar.options import PUBLIC, OwnOptions, SandboxOptions, callable_or_none, known
+from belljar.options import HERE, PUBLIC, Here, OwnOptions, SandboxOptions, callable_or_none, known
 from belljar.patience import stretched
 from belljar.policy import Policy
 from belljar.sandbox.cgroup import usage
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from belljar.audit.writer import Audit
-    from belljar.host import EngineName, Host
+    from belljar.host import EngineName, FarHost, Host
     from belljar.network.allow import Allow
     from belljar.policy.approvals import Approvals
     from belljar.policy.verdict import Verdict
@@ -71,13 +71,21 @@ class Session:
         result = await box.run("make -j2", timeout=300)
     """
 
+    def __new__(
+        cls, workspace: str | PathLike[str] = HERE, *, host: Host | FarHost | None = None, **options: Any
+    ) -> Any:
+        """With a far host, the session that it makes: the same names, over the service."""
+        if isinstance(host, hosts.FarHost):
+            return host.session(None if isinstance(workspace, Here) else workspace, **options)
+        return super().__new__(cls)
+
     def __init__(
         self,
-        workspace: str | PathLike[str] = ".",
+        workspace: str | PathLike[str] = HERE,
         *,
         approve: Approver | None = None,
         audit: Audit | None = None,
-        host: Host | None = None,
+        host: Host | FarHost | None = None,
         engine: EngineName | None = None,
         **options: Unpack[OwnOptions],
     ) -> None:
@@ -94,12 +102,14 @@ class Session:
         *,
         approve: Approver | None = None,
         audit: Audit | None = None,
-        host: Host | None = None,
+        host: Host | FarHost | None = None,
         runs: bool = False,
     ) -> Self:
         """A session with these options, not open yet: `belljar.Session.of(box.options)`. `runs`: for a sandbox that is
         there already."""
-        session = cls.__new__(cls)
+        if isinstance(host, hosts.FarHost):
+            return host.restored(options, approve=approve)  # type: ignore[no-any-return]
+        session: Self = cls.__new__(cls)
         session._set_up(options, approve, audit, hosts.chosen(host, None), runs=runs)
         return session
 
@@ -213,6 +223,8 @@ class Session:
         box = await belljar.Session.attach("bj-0123456789ab")
         """
         known(options, AttachOptions.__annotations__.keys(), "Session.attach")
+        if isinstance(far := options.get("host"), hosts.FarHost):
+            return await far.attach(id, **{**options, "host": None})  # type: ignore[no-any-return]
         host = hosts.chosen(options.get("host"), options.get("engine"))
         live: Any = {
             "approve": options.get("approve"),
@@ -341,12 +353,14 @@ class Session:
         self._inside.remember(keep=True, metadata=tuple({**self.metadata, **metadata}.items()))
 
     @staticmethod
-    async def list(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
+    async def list(*, host: Host | FarHost | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
         """The kept sessions of this host, oldest first.
 
         for kept in await belljar.Session.list():
             print(kept.id, kept.workspace, kept.metadata)
         """
+        if isinstance(host, hosts.FarHost):
+            return await host.list()  # type: ignore[no-any-return]
         return await to_thread.run_sync(kept.listed, hosts.chosen(host, engine))
 
     async def until_lost(self) -> None:
@@ -584,7 +598,7 @@ class Session:
         return await twin.open()
 
 
-async def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpack[RunOptions]) -> Result:
+async def run(command: Command, workspace: str | PathLike[str] = HERE, **options: Unpack[RunOptions]) -> Result:
     """Run one command in a throwaway sandbox: `result = await belljar.run("pytest -q", workspace=".", timeout=60)`."""
     known(options, RunOptions.__annotations__.keys(), "run")
     command_options: Any = {name: value for name, value in options.items() if name in Options.__annotations__}

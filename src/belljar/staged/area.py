@@ -51,6 +51,11 @@ class Point:
     when: float = 0.0
 
 
+def numbered(name: str) -> Iterator[str]:
+    """The name, and then with numbers: `a`, `a 2`, `a 3` …"""
+    return chain([name], (f"{name} {number}" for number in count(2)))
+
+
 def forget_layers(root: Path) -> None:
     """Remove the layers that no area names."""
     with resources.locked(root / ".layers.lock"):
@@ -260,8 +265,7 @@ class StagedArea:
     def unused(self, name: str) -> str:
         """This name for a checkpoint, or the first with a number that no checkpoint has."""
         taken = {point.name for point in self.points}
-        numbered = (f"{name} {number}" for number in count(2))
-        return next(each for each in chain([name], numbered) if each not in taken)
+        return next(each for each in numbered(name) if each not in taken)
 
     def taken(self, name: str, *, replace: bool = False) -> Point | None:
         """The checkpoint that has this name; UsageError unless it may be replaced."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from belljar import host as _hosts
+from belljar.options import HERE as _HERE
 from belljar.options import known as _known
 from belljar.session import session as _sessions
 from belljar.session.options import AttachOptions, Command, RunOptions
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["PersistentShell", "Pool", "Run", "Session", "Shell", "ToolRegistry", "attach", "run"]
 
 
-def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpack[RunOptions]) -> Result:
+def run(command: Command, workspace: str | PathLike[str] = _HERE, **options: Unpack[RunOptions]) -> Result:
     """Run one command in a throwaway sandbox.
 
     result = belljar.sync.run("pytest -q", workspace=".", timeout=60)
     """
     _known(options, RunOptions.__annotations__.keys(), "run")
-    host = _hosts.chosen(options.get("host"), options.get("engine"))
+    host = _hosts.either(options.get("host"), options.get("engine"))
     return _Loop(host).call(_sessions.run, command, workspace, **options)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from belljar.errors import UsageError
-from belljar.host import Host
+from belljar.host import FarHost, Host
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ FROM_WITHIN = "belljar.sync was called from one of its own callbacks (approve, o
 
 
 class Loop:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host | FarHost) -> None:
         self._portal = host.portal()
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:

@@ -9,10 +9,10 @@ from os import PathLike
 from typing import Any, Self, Unpack
 
 from belljar import host as hosts
-from belljar.host import EngineName, Host
+from belljar.host import EngineName, FarHost, Host
 from belljar.limits import Limits
 from belljar.network.allow import Allow
-from belljar.options import known
+from belljar.options import HERE, known
 from belljar.policy import Policy
 from belljar.policy.approvals import Approvals
 from belljar.session import background_shell, shells, staged
@@ -106,7 +106,7 @@ class Session(Facade[sessions.Session]):
         result = box.run("make -j2", timeout=300)
     """
 
-    def __init__(self, workspace: str | PathLike[str] = ".", **options: Unpack[OpenOptions]) -> None:
+    def __init__(self, workspace: str | PathLike[str] = HERE, **options: Unpack[OpenOptions]) -> None:
         self._wrap(sessions.Session(workspace, **options))
 
     def _wrap(self, session: sessions.Session) -> Self:
@@ -117,13 +117,13 @@ class Session(Facade[sessions.Session]):
     def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
         """Enter a session that another process keeps (`keep=True`): `belljar.sync.Session.attach("bj-…")`."""
         known(options, AttachOptions.__annotations__.keys(), "Session.attach")
-        host = hosts.chosen(options.get("host"), options.get("engine"))
+        host = hosts.either(options.get("host"), options.get("engine"))
         return cls.__new__(cls)._wrap(Loop(host).call(sessions.Session.attach, id, **options))
 
     @staticmethod
-    def list(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
+    def list(*, host: Host | FarHost | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
         """The kept sessions of this host, oldest first: `belljar.sync.Session.list()`."""
-        return Loop(hosts.chosen(host, engine)).call(sessions.Session.list, host=host, engine=engine)
+        return Loop(hosts.either(host, engine)).call(sessions.Session.list, host=host, engine=engine)
 
     def __enter__(self) -> Self:
         return self.open()

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from tests.surfaces.http.serving import Serving
 
-from belljar.surfaces.http import files
-
 
 @pytest.fixture
 def at(server: Serving, session: str) -> Any:
@@ -134,4 +132,3 @@ def test_links_are_kept_and_never_followed_out(at: Any) -> None:
     answer = at("PUT", "tar", "through", content=through)
     assert (answer.status_code, answer.json()["code"]) == (400, "usage")
     assert at("GET", "entries", "through").status_code == 404
-    assert files._wrong(_member("x"), {"y"}) == ""

@@ -12,7 +12,6 @@ ends as `sandbox_lost`. So no command runs twice.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import time
 from contextvars import ContextVar
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from anyio import to_thread
 
+from belljar import codec
 from belljar.errors import BelljarError, PolicyDenied, SandboxLost, UsageError
 from belljar.link.frames import EndedBody, Flag
 from belljar.session.held_command import HeldCommand
@@ -151,6 +151,7 @@ class Command:
         else:
             await self._service.store.run(sa.insert(storage.commands).values(**row), *self.first_statements, *more)
             self.is_stored = True
+        if self.state != "running":  # then its first client is told when it has really started
             self._settle(None)
         self.publish()
         self.changed.fire()
@@ -240,6 +241,7 @@ class Command:
             request = replace(request, flags=request.flags & ~Flag.STDIN)
         self._held = held = await self._begun(box, request)
         self.data["started"] = held.started
+        self._settle(None)
         self.changed.fire()
         feeding = asyncio.create_task(self._feed(held)) if self.body["stdin"] else None
         try:
@@ -389,13 +391,9 @@ class Command:
         self._service.recently.keep(self)
 
     def _shown(self, result: Result) -> dict[str, Any]:
-        shown = {**result.as_dict(), "verdict": self.data["verdict"]}
-        for name, data in (("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)):
-            try:
-                data.decode()
-            except UnicodeDecodeError:
-                shown[f"{name}_base64"] = base64.b64encode(data).decode()
-        return shown
+        kept = {"stdout": result.stdout_bytes, "stderr": result.stderr_bytes}
+        raw = codec.base64_of(**kept) if result.truncated else codec.raw_streams(**kept)
+        return {**result.as_dict(), "combined": result.combined, "verdict": self.data["verdict"], **raw}
 
     # Steering.
 

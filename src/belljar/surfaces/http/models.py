@@ -148,6 +148,12 @@ class WriteQuery(PathQuery):
     mode: Mode = "0644"
 
 
+class SearchQuery(Query):
+    path: Annotated[Text, Field(min_length=1, max_length=4096)] = "."
+    expression: Annotated[Text, Field(min_length=1, max_length=4096)]
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
+
+
 class DirectoryQuery(Query):
     path: Annotated[Text, Field(min_length=1, max_length=4096)] = "."
 
