@@ -9,9 +9,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,18 +65,54 @@ def _requirements(framework: Framework) -> list[str]:
 
 
 def _digest(framework: Framework, python: str) -> str:
-    return hashlib.sha256(repr((_requirements(framework), python)).encode()).hexdigest()[:12]
+    parts = (_requirements(framework), python, framework.sdist, framework.without)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 def _make(place: Path, framework: Framework, python: str) -> None:
     shutil.rmtree(place, ignore_errors=True)
     subprocess.run([python, "-m", "venv", place], check=True)
-    pip = [place / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
-    done = subprocess.run([*pip, *_requirements(framework)], capture_output=True, text=True)
-    if done.returncode:
+    try:
+        requirements = _requirements(framework)
+        if framework.without:
+            _pip(place, "install", "--only-binary", ":all:", "--no-deps", *framework.pins)
+            requirements = [*requirements[len(framework.pins) :], *_needs(place, framework)]
+        _pip(place, "install", "--only-binary", ":all:", *requirements)
+        if framework.sdist:
+            _unpack_sdist(place, framework)
+    except NotRun:
         shutil.rmtree(place, ignore_errors=True)
-        raise NotRun(f"{framework.pins[0]} cannot be installed: {done.stderr.strip().splitlines()[-1][:200]}")
+        raise
     (place / "complete").touch()
+
+
+def _pip(place: Path, verb: str, *arguments: str | Path) -> None:
+    pip = [place / "bin/python", "-m", "pip", verb, "-q", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(pip, capture_output=True, text=True)
+    if done.returncode:
+        raise NotRun(f"cannot be installed: {done.stderr.strip().splitlines()[-1][:200]}")
+
+
+def _needs(place: Path, framework: Framework) -> list[str]:
+    """What the installed pins ask for, but for what is in `without`."""
+    show = "import sys; from importlib.metadata import requires; print(*requires(sys.argv[1]) or (), sep='\\n')"
+    needs: list[str] = []
+    for name in (pin.split("==")[0] for pin in framework.pins):
+        found = subprocess.run([place / "bin/python", "-c", show, name], check=True, capture_output=True, text=True)
+        needs += [line for line in found.stdout.splitlines() if "extra ==" not in line]
+    own = {pin.split("==")[0] for pin in framework.pins}
+    return [line for line in needs if re.split(r"[^\w-]", line)[0] not in own | set(framework.without)]
+
+
+def _unpack_sdist(place: Path, framework: Framework) -> None:
+    """Its source distribution in sdist/. pip checks the hash before anything of it runs."""
+    with tempfile.TemporaryDirectory() as name:
+        wanted = Path(name, "wanted.txt")
+        wanted.write_text(f"{framework.pins[0]} --hash=sha256:{framework.sdist}\n")
+        _pip(place, "download", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", wanted, "-d", name)
+        (archive,) = Path(name).glob("*.tar.gz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(place / "sdist", filter="data")
 
 
 @contextmanager
