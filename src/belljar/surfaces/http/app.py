@@ -7,6 +7,7 @@ What a client may not even ask is refused before anything is read of its body.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from belljar.surfaces.http import calls, files, observing, openapi, ports, review, routes
+from belljar.surfaces.http import calls, files, observing, openapi, ports, review, routes, tracing
 from belljar.surfaces.http.calls import Route
 from belljar.surfaces.http.dashboard import routes as pages
 from belljar.surfaces.http.problems import Problem
@@ -28,6 +29,8 @@ from belljar.surfaces.http.replicas import FORWARDED
 from belljar.surfaces.http.routes import COOKIE, SECURE_COOKIE
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from belljar.surfaces.http.keys import Key
     from belljar.surfaces.http.service import Service
 
@@ -35,13 +38,15 @@ HEADERS = {
     "x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "x-frame-options": "DENY",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }  # fmt: skip
-_PORT, _LINK = "/v1/sessions/{sid}/ports/{port}/{path:path}", "/p/{token}/{path:path}"
+_PORT = "/v1/sessions/{sid}/ports/{port}/{path:path}"
 _ATTACH = "/v1/sessions/{sid}/commands/{cid}/attach"
 OPEN = ("/healthz", "/readyz")
 """Nobody needs a key or our name for these."""
 PROBLEM = "application/problem+json"
 SAFE = ("GET", "HEAD", "OPTIONS")
 _CODES = {404: "not_found", 405: "method_not_allowed"}
+
+_requests = logging.getLogger("belljar.requests")  # with the route, never the path: a link's path is its key
 
 ROUTES: list[Route] = [
     *routes.ROUTES,
@@ -56,19 +61,20 @@ def make(service: Service, *, hosts: Iterable[str], origins: Iterable[str], secu
     """The application. `hosts` and `origins`: by which names and from which pages it may be called."""
     app = FastAPI(title="Belljar", version="1", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.service, app.state.is_secure = service, secure
+    app.state.shows_links = True  # unless they have an address of their own
     app.state.hosts, app.state.origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
     for route in ROUTES:
         app.add_route(route.path, _endpoint(route), [route.method], include_in_schema=False)
-    for pattern, answer in ((_PORT, ports.by_key), (_LINK, ports.by_link)):
+    for pattern, answer in ((_PORT, ports.by_key), (ports.LINK, ports.by_link)):
         app.add_route(pattern, answer, [*ports.METHODS], include_in_schema=False)
-    for pattern, socket in ((_PORT, ports.socket_by_key), (_LINK, ports.socket_by_link), (_ATTACH, ports.attach)):
+    for pattern, socket in ((_PORT, ports.socket_by_key), (ports.LINK, ports.socket_by_link), (_ATTACH, ports.attach)):
         app.router.routes.append(WebSocketRoute(pattern, socket))
     app.add_route("/healthz", _alive, ["GET"], include_in_schema=False)
     app.add_route("/readyz", _ready, ["GET"], include_in_schema=False)
     pages.mount(app)
-    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, _on_error)
+    app.add_exception_handler(Exception, on_error)
     app.openapi = lambda: openapi.document(ROUTES)  # type: ignore[method-assign]
     app.add_middleware(Gate, app=app)
     return app
@@ -91,7 +97,7 @@ async def _ready(request: Request) -> Response:
     return JSONResponse({"status": status}, 200 if status == "ready" else 503)
 
 
-async def _on_problem(request: Request, error: Any) -> Response:
+async def on_problem(request: Request, error: Any) -> Response:
     return told(request, error)
 
 
@@ -108,7 +114,7 @@ async def _on_http(request: Request, error: Any) -> Response:
     return told(request, Problem(code, detail, status=error.status_code, headers=dict(error.headers or {})))
 
 
-async def _on_error(request: Request, error: Any) -> Response:
+async def on_error(request: Request, error: Any) -> Response:
     request.app.state.service.report(error)
     return told(request, Problem("failed", "the service failed to answer"))
 
@@ -127,19 +133,21 @@ class Gate:
         scope.setdefault("state", {})
         state = request.state
         state.request_id = _request_id(request.headers.get("x-request-id", ""))
-        state.key, state.cookie, state.route = None, None, ""
-        marked = _Marked(send, request, self._app.state)
-        try:
-            await self._admit(request)
-        except Problem as problem:
-            await _refuse(problem, request, receive, marked)
-            return
-        await self._inner(scope, receive, marked)
+        state.key, state.cookie, state.route, state.is_vouched = None, None, "", False
+        with tracing.request(request.scope.get("method", "WEBSOCKET"), request.headers) as span:
+            marked = _Marked(send, request, self._app.state, span)
+            try:
+                await self._admit(request)
+            except Problem as problem:
+                await refuse(problem, scope, receive, marked)
+                return
+            await self._inner(scope, receive, marked)
 
     async def _admit(self, request: Any) -> None:
         path = request.url.path
         vouched = request.headers.get(FORWARDED)
-        if vouched is None or not self._app.state.service.replicas.vouches(vouched):
+        request.state.is_vouched = vouched is not None and self._app.state.service.replicas.vouches(vouched)
+        if not request.state.is_vouched:
             if path not in OPEN:
                 self._check_host(request)
             self._check_origin(request)
@@ -208,9 +216,9 @@ def _request_id(given: str) -> str:
     return given if calls._ID.match(given) else secrets.token_hex(8)
 
 
-async def _refuse(problem: Problem, request: Any, receive: Receive, send: Any) -> None:
-    scope = dict(request.scope)
-    response = told(request, problem)
+async def refuse(problem: Problem, scope: Scope, receive: Receive, send: Any) -> None:
+    """The problem as the answer, also to who asked for a WebSocket."""
+    response = told(Request({**scope, "type": "http"}), problem)
     if scope["type"] == "websocket":
         await response({**scope, "type": "websocket", "extensions": {"websocket.http.response": {}}}, receive, send)
         return
@@ -220,10 +228,10 @@ async def _refuse(problem: Problem, request: Any, receive: Receive, send: Any) -
 class _Marked:
     """Sends the answer, with the headers that every answer has, and counts it."""
 
-    def __init__(self, send: Send, request: Any, state: Any) -> None:
-        self._send, self._request, self._is_secure = send, request, state.is_secure
+    def __init__(self, send: Send, request: Any, state: Any, span: Span) -> None:
+        self._send, self._request, self._is_secure, self._span = send, request, state.is_secure, span
         self._service: Service = state.service
-        self._began = time.monotonic()
+        self._began, self._method = time.monotonic(), request.scope.get("method", "WEBSOCKET")
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
@@ -238,10 +246,17 @@ class _Marked:
             more["x-request-id"] = self._request.state.request_id
             headers += [(n.encode(), v.encode()) for n, v in more.items() if n.encode() not in present]
             message = {**message, "headers": headers}
-            method = self._request.scope.get("method", "WEBSOCKET")
-            took = time.monotonic() - self._began
-            self._service.metrics.request(method, self._request.state.route, message["status"], took)
+            self._count(message["status"])
         await self._send(message)
+
+    def _count(self, status: int) -> None:
+        state, method, took = self._request.state, self._method, time.monotonic() - self._began
+        self._service.metrics.request(method, state.route, status, took)
+        tracing.answered(self._span, method, state.route, status, took, state.request_id)
+        if _requests.isEnabledFor(logging.INFO):
+            key = {"key": state.key.id, "tenant": state.key.tenant} if state.key is not None else {}
+            facts = {"request_id": state.request_id, "status": status, "seconds": round(took, 4), **key}
+            _requests.info("%s %s", method, state.route or "(no route)", extra=facts)
 
 
 def own_origins(url: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from belljar.errors import BelljarError, PolicyDenied, SandboxLost, UsageError
 from belljar.link.frames import EndedBody, Flag
 from belljar.session.held_command import HeldCommand
 from belljar.session.output import Capture
-from belljar.surfaces.http import audit, storage
+from belljar.surfaces.http import audit, storage, tracing
 from belljar.surfaces.http.events import Signal
 from belljar.surfaces.http.keys import new_id
 from belljar.surfaces.http.log import Log
@@ -76,6 +76,7 @@ class Command:
         self._skew = (0, 0)
         self._task: asyncio.Task[None] | None = None
         self._published = 0.0
+        self.trace = tracing.here()
 
     @classmethod
     def new(cls, service: Service, session: LiveSession, body: dict[str, Any], path: str) -> Command:
@@ -380,6 +381,8 @@ class Command:
         if result is not None:
             self.session.record_end(self, result)
             self._service.metrics.command_ended(result.cause, result.duration)
+            ids = {"belljar.session": self.session.id, "belljar.command": self.id}
+            tracing.command_ended(self.trace, ids, self.data["started"] or time.time(), result)
         await self.save(
             state="ended", ended=time.time(), exit_code=result.exit_code if result else None,
             result=self._shown(result) if result else None, error=error.as_dict() if error else None,

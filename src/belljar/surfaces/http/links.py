@@ -22,7 +22,7 @@ class Links:
         self._store = store
 
     async def make(self, session: str, port: int, key: str, expires: float) -> str:
-        token = secrets.token_urlsafe(24)
+        token = secrets.token_hex(24)  # it may be the name of a host
         await self._store.insert(
             storage.links, id=hashed(token), session=session, key=key, expires=expires, data={"port": port}
         )

@@ -1,7 +1,8 @@
 """Ports of a sandbox and terminals: HTTP and WebSockets to what listens inside, and a command's streams as frames.
 
 What a sandbox serves is hostile to whoever opens it in a browser, so the cookie never counts here, headers that would
-give its pages rights on our origin are taken away, and they run as if from an origin of their own.
+give its pages rights on our origin are taken away, and they run as if from an origin of their own. Only behind a link
+that really has its own (preview.py) a web app keeps its cookies and its own rules.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,7 @@ _RIGHTS = frozenset(("set-cookie", "clear-site-data", "service-worker-allowed", 
 CONNECT_SECONDS = 10.0
 PIECE = 64 << 10
 REVOKED, MALFORMED = 4401, 4400
+LINK = "/p/{token}/{path:path}"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -63,15 +66,19 @@ async def by_key(request: Request) -> Response:
 async def by_link(request: Request) -> Response:
     """`/p/{token}/{path}`, without a key."""
     try:
-        session, port = await linked(request.app.state.service, request.path_params["token"])
+        session, port = await linked(request)
     except Elsewhere as elsewhere:
         answer: Response = await request.app.state.service.replicas.passed(request, elsewhere.owner)
         return answer
-    return await _passed(request, session, port)
+    return await _passed(request, session, port, is_own=request.app.state.previews.is_own)
 
 
-async def linked(service: Service, token: str) -> tuple[LiveSession, int]:
-    found = await service.links.find(token)
+async def linked(request: Request | WebSocket) -> tuple[LiveSession, int]:
+    """Session and port of a link, at the address where links are served."""
+    service: Service = request.app.state.service
+    if not request.app.state.shows_links and not request.state.is_vouched:
+        raise Problem("not_found", "there is no such link here")
+    found = await service.links.find(request.path_params["token"])
     session = service.live(found[0]) if found is not None else None
     key = service.keys.get(found[2]) if found is not None else None
     if found is not None and session is None and (owner := await service.owner_elsewhere(found[0])):
@@ -95,10 +102,10 @@ async def _base(session: LiveSession, port: int) -> str:
         raise problem_of(error) from error
 
 
-def _sent(headers: Any) -> list[tuple[str, str]]:
-    """The headers that go on into the sandbox."""
+def _sent(headers: Any, is_own: bool) -> list[tuple[str, str]]:
+    """The headers that go on into the sandbox. Cookies do where they are the sandbox's own."""
     named = {name.strip().lower() for name in headers.get("connection", "").split(",")}
-    dropped = _HOP_BY_HOP | _OURS | named
+    dropped = (_HOP_BY_HOP | _OURS | named) - ({"cookie"} if is_own else set())
     return [
         (name, value)
         for name, value in headers.items()
@@ -117,13 +124,28 @@ def _received(headers: httpx.Headers) -> list[tuple[bytes, bytes]]:
     return [*kept, (b"content-security-policy", SANDBOXED.encode())]
 
 
-async def _passed(request: Request, session: LiveSession, port: int) -> Response:
+def _received_as_own(headers: httpx.Headers, port: int) -> list[tuple[bytes, bytes]]:
+    """The headers that come back to an origin of its own: a redirect stays there, a cookie is for this host alone."""
+    found = []
+    for name, value in headers.raw:
+        key = name.decode("latin-1").lower()
+        if key == "location":
+            value = re.sub(rb"\Ahttps?://(127\.0\.0\.1|localhost):%d(?=/|\Z)" % port, b"", value) or b"/"
+        elif key == "set-cookie":
+            value = re.sub(rb"(?i);\s*domain=[^;]*", b"", value)
+        if key not in _HOP_BY_HOP:
+            found.append((name.lower(), value))
+    return found
+
+
+async def _passed(request: Request, session: LiveSession, port: int, *, is_own: bool = False) -> Response:
     base = await _base(session, port)
     path = request.scope["raw_path"].decode("latin-1").split("/", 6 if request.url.path.startswith("/v1") else 3)[-1]
     query = request.scope["query_string"].decode("latin-1")
     url = httpx.URL(f"{base}/{path.split('?')[0]}{'?' + query if query else ''}")
-    client = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_SECONDS), trust_env=False)
-    headers = [("host", f"127.0.0.1:{port}"), *_sent(request.headers)]
+    # `base` is plain HTTP on this machine; reading the machine's certificates would cost more than the request.
+    client = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_SECONDS), trust_env=False, verify=False)
+    headers = [("host", f"127.0.0.1:{port}"), *_sent(request.headers, is_own)]
     if (length := request.headers.get("content-length")) is not None:
         headers.append(("content-length", length))
     has_body = length is not None or "transfer-encoding" in request.headers
@@ -134,15 +156,15 @@ async def _passed(request: Request, session: LiveSession, port: int) -> Response
     except (httpx.TransportError, httpx.InvalidURL):
         await client.aclose()
         raise Problem("port_closed", f"nothing answers on port {port}") from None
-    return _Proxied(answer, client)
+    return _Proxied(answer, client, _received_as_own(answer.headers, port) if is_own else _received(answer.headers))
 
 
 class _Proxied(StreamingResponse):
-    """An answer from inside, with its own headers but those that would give it rights here."""
+    """An answer from inside, with these headers of its own."""
 
-    def __init__(self, answer: httpx.Response, client: httpx.AsyncClient) -> None:
+    def __init__(self, answer: httpx.Response, client: httpx.AsyncClient, headers: list[tuple[bytes, bytes]]) -> None:
         super().__init__(self._body(answer, client), answer.status_code)
-        self.raw_headers = _received(answer.headers)
+        self.raw_headers = headers
 
     @staticmethod
     async def _body(answer: httpx.Response, client: httpx.AsyncClient) -> AsyncIterator[bytes]:
@@ -166,7 +188,7 @@ async def make_link(call: Call) -> Any:
     if call.key.expires is not None:
         expires = min(expires, call.key.expires)
     token = await call.service.links.make(session.id, body.port, call.key.id, expires)
-    return {"url": f"{call.request.app.state.url}/p/{token}/", "expires": expires}
+    return {"url": call.request.app.state.previews.url(token), "expires": expires}
 
 
 # WebSockets.
@@ -192,12 +214,12 @@ async def socket_by_key(socket: WebSocket) -> None:
     except Problem as problem:
         await refuse(socket, problem)
         return
-    await _bridge(socket, base, 6)
+    await _bridge(socket, base, 6, [])
 
 
 async def socket_by_link(socket: WebSocket) -> None:
     try:
-        session, port = await linked(socket.app.state.service, socket.path_params["token"])
+        session, port = await linked(socket)
         base = await _base(session, port)
     except Elsewhere as elsewhere:
         await _elsewhere(socket, elsewhere.owner)
@@ -205,13 +227,14 @@ async def socket_by_link(socket: WebSocket) -> None:
     except Problem as problem:
         await refuse(socket, problem)
         return
-    await _bridge(socket, base, 3)
+    cookie = socket.headers.get("cookie") if socket.app.state.previews.is_own else None
+    await _bridge(socket, base, 3, [("cookie", cookie)] if cookie else [])
 
 
-async def _bridge(socket: WebSocket, base: str, parts: int) -> None:
+async def _bridge(socket: WebSocket, base: str, parts: int, headers: list[tuple[str, str]]) -> None:
     path = socket.scope["raw_path"].decode("latin-1").split("/", parts)[-1].split("?")[0]
     query = socket.scope["query_string"].decode("latin-1")
-    await _joined(socket, f"{base.replace('http', 'ws', 1)}/{path}{'?' + query if query else ''}", [])
+    await _joined(socket, f"{base.replace('http', 'ws', 1)}/{path}{'?' + query if query else ''}", headers)
 
 
 async def _elsewhere(socket: WebSocket, owner: str) -> None:

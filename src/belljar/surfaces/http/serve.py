@@ -22,6 +22,7 @@ from belljar.errors import UsageError
 from belljar.limits import parse_size
 
 BOOTSTRAP = "BELLJAR_BOOTSTRAP_KEY"
+DATABASE = "BELLJAR_DATABASE"  # instead of --database: its password is not for `ps`
 _KEY = re.compile(r"bj_[A-Za-z0-9_-]{32,}\Z")
 STOP_SECONDS = 5
 NOTICE_SECONDS = 1.0  # how long `/readyz` says that we stop before connections are refused
@@ -32,19 +33,42 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 def command(args: Namespace) -> int:
     """`belljar serve`."""
     bootstrap = _bootstrap_key()
+    args.database = args.database or os.environ.pop(DATABASE, None)
     host, port = parse_address(args.listen)
     _check_exposure(args, host)
+    if args.preview_url and not args.preview_listen:
+        raise UsageError("--preview-url needs --preview-listen HOST:PORT")
+    if args.preview_listen and args.behind_proxy and not args.preview_url:
+        raise UsageError(
+            "--preview-listen behind a proxy needs --preview-url https://*.…: the addresses that browsers use"
+        )
+    if args.check or args.print_unit:
+        return _only_told(args, host, port)
     state = resources.state_dir() / "serve"
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     with contextlib.ExitStack() as held:
         held.enter_context(_only_server(state, args.database))
         listener = held.enter_context(_listening(host, port))
-        e2b = held.enter_context(_e2b_listener(args)) if args.e2b else None
-        return asyncio.run(_serve(args, state, listener, bootstrap, e2b))
+        more = {
+            name: held.enter_context(_also_at(args, name)) for name in ("e2b", "preview_listen") if vars(args)[name]
+        }
+        return asyncio.run(_serve(args, state, listener, bootstrap, more))
 
 
-def _e2b_listener(args: Namespace) -> socket.socket:
-    host, port = parse_address(args.e2b, "--e2b")
+def _only_told(args: Namespace, host: str, port: int) -> int:
+    """`--check` and `--print-unit` start nothing."""
+    from belljar.surfaces.http import operating
+
+    if args.print_unit:
+        sys.stdout.write(operating.unit(args))
+        return 0
+    checks = operating.check(args, lambda: _listening(host, port).close())
+    sys.stdout.write("".join(f"{line}\n" for line in operating.lines(checks)))
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def _also_at(args: Namespace, name: str) -> socket.socket:
+    host, port = parse_address(vars(args)[name], f"--{name.replace('_', '-')}")
     _check_exposure(args, host)
     return _listening(host, port)
 
@@ -125,9 +149,10 @@ def _names(args: Namespace, listener: socket.socket) -> tuple[str, set[str], set
 
 
 async def _serve(
-    args: Namespace, state: Path, listener: socket.socket, bootstrap: str | None, e2b: socket.socket | None
+    args: Namespace, state: Path, listener: socket.socket, bootstrap: str | None, more: dict[str, socket.socket]
 ) -> int:
     from belljar.surfaces.http import app as application
+    from belljar.surfaces.http import preview
     from belljar.surfaces.http.service import Service
 
     kept = _size(args.output_kept)
@@ -135,19 +160,25 @@ async def _serve(
     service = Service(state, database=args.database, output_kept=kept)
     first = await service.open(bootstrap, url)
     app = application.make(service, hosts=hosts, origins=origins, secure=bool(args.tls_cert or args.behind_proxy))
-    app.state.url = args.public_url or url
+    app.state.previews = preview.Previews.at(None, (args.public_url or url).rstrip("/"))
     servers = [(_server(args, app), listener)]
-    told = {"url": url, "pid": os.getpid(), **({"key": first} if first else {})}
+    told: dict[str, Any] = {"url": url, "pid": os.getpid(), **({"key": first} if first else {})}
     sandboxes = None
-    if e2b is not None:
+    if (e2b := more.get("e2b")) is not None:
         sandboxes, wire = await _e2b(service)
         servers.append((_server(args, wire), e2b))
         told["e2b"] = _names(args, e2b)[0]
+    if (second := more.get("preview_listen")) is not None:
+        told["previews"], names, _ = _names(args, second)
+        app.state.previews = preview.Previews.at(args.preview_url, told["previews"])
+        app.state.shows_links = False
+        servers.append((_server(args, preview.make(service, app.state.previews, names)), second))
     serving = [asyncio.create_task(server._serve([socket])) for server, socket in servers]
     _stop_on_signals(service, [server for server, _ in servers])
     await _connected(url)
     sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
+    _notify("READY=1")
     await asyncio.gather(*serving)
     if sandboxes is not None:
         sandboxes.close()
@@ -186,10 +217,22 @@ async def _connected(url: str) -> None:
     writer.close()
 
 
+def _notify(said: str) -> None:
+    """Tell systemd (sd_notify), if it started us."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address.startswith(("/", "@")):
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told,
+            contextlib.suppress(OSError),
+        ):
+            told.sendto(said.encode(), address.replace("@", "\0", 1))
+
+
 def _stop_on_signals(service: Any, servers: list[Any]) -> None:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
+        _notify("STOPPING=1")
         service.stop()
         loop.call_later(NOTICE_SECONDS, leave)
 

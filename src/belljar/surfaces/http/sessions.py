@@ -25,7 +25,7 @@ from belljar.session.judging import judged, load
 from belljar.session.ledger import CommandRecord
 from belljar.session.result import Surroundings
 from belljar.session.session import Session
-from belljar.surfaces.http import audit, storage
+from belljar.surfaces.http import audit, storage, tracing
 from belljar.surfaces.http.approvals import remembered, restored
 from belljar.surfaces.http.commands import Command
 from belljar.surfaces.http.events import Signal
@@ -73,6 +73,7 @@ class LiveSession:
         self.remembered: dict[str, Any] = row["remembered"]
         """Approvals for the session."""
         self.cause = audit.Cause(*row["cause"])
+        self.trace = tracing.here()
         self.commands: dict[str, Command] = {}
         """Those that have not ended."""
         self.changed = Signal()
@@ -177,8 +178,10 @@ class LiveSession:
             return
         self.box = box
         restored(box.approvals, self.remembered)
-        self._service.metrics.session_created("ready", time.time() - self.data["created"])
-        await self.save(state="ready", started=time.time())
+        began, now = self.data["created"], time.time()
+        self._service.metrics.session_created("ready", now - began)
+        tracing.session_started(self.trace, self.id, began, now)
+        await self.save(state="ready", started=now)
         self.touch()
 
     async def _made(self) -> Session:

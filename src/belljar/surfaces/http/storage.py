@@ -83,14 +83,18 @@ class Store:
         return cls(f"{drivers[scheme]}://{rest}")
 
     async def open(self) -> None:
-        options: dict[str, Any] = {} if self.is_shared else {"connect_args": {"timeout": 30}}
-        self._engine = create_async_engine(self.url, pool_size=8, max_overflow=8, **options)
-        if not self.is_shared:
-            sa.event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
+        """Connect, and bring the tables to the newest step."""
+        self.connect()
         from belljar.surfaces.http.migrations import upgrade
 
         async with self.engine.begin() as connection:
             await connection.run_sync(upgrade)
+
+    def connect(self) -> None:
+        options: dict[str, Any] = {} if self.is_shared else {"connect_args": {"timeout": 30}}
+        self._engine = create_async_engine(self.url, pool_size=8, max_overflow=8, **options)
+        if not self.is_shared:
+            sa.event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
 
     async def close(self) -> None:
         if self._writing is not None:
