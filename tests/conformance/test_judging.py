@@ -53,6 +53,9 @@ class Mutant(httpx.BaseTransport):
         content = json.dumps(body).encode() if is_json else answer.content
         return httpx.Response(answer.status_code, headers=headers, content=content, request=request)
 
+    def close(self) -> None:
+        self._inner.close()
+
 
 def without(name: str) -> Change:
     return lambda answer, _: answer.headers.pop(name, None)

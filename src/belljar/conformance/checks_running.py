@@ -313,6 +313,6 @@ def _(probe: Probe) -> None:
 
 @check("streams", "a slow reader holds up nobody")
 def _(probe: Probe) -> None:
-    begun = probe.start("head -c 3000000 /dev/zero")
+    begun = ok(probe.command("head -c 3000000 /dev/zero", wait=0), 202)
     with probe.http.stream("GET", probe.path("commands", begun["id"]), headers={"Accept": "text/event-stream"}):
         same(probe.until(begun["id"], "ended")["bytes_produced"], 3_000_000)

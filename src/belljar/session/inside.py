@@ -57,7 +57,8 @@ class Inside:
         self._aftermath = Aftermath(sandbox, run_files)
 
     def leave(self) -> None:
-        self._sandbox = None
+        """With the aftermath its descriptors go, and the kernel's watches."""
+        self._sandbox = self._aftermath = None
 
     @property
     def sandbox(self) -> Sandbox:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.owners import give
-from tests.surfaces.cli.test_staged_commands import areas, run_staged
+from tests.surfaces.cli.test_staged_commands import CHANGE, areas, run_staged
 from tests.surfaces.cli.test_staged_commands import place as place
 from tests.surfaces.invoking import belljar
 from tests.surfaces.real_terminal import Terminal
 
 
 def test_with_several_staged_sessions_one_must_be_named(place: Path) -> None:
-    ids = {run_staged(place), run_staged(place)}
+    ids = {run_staged(place), run_staged(place, CHANGE, "--new")}
     complaint = belljar("diff", cwd=place).complaint
     assert all(id in complaint for id in ids)
 
@@ -68,7 +68,8 @@ def test_changes_of_a_replaced_directory_do_not_block_the_new_one(place: Path) -
 
 
 def test_of_a_deleted_workspace_only_unapplied_changes_are_kept(place: Path) -> None:
-    done, waiting = run_staged(place, "echo 1 > 1; mkdir d; echo 2 > d/2; rm c.txt"), run_staged(place, "echo 3 > 3")
+    done = run_staged(place, "echo 1 > 1; mkdir d; echo 2 > d/2; rm c.txt")
+    waiting = run_staged(place, "echo 3 > 3", "--new")
     assert belljar("apply", done).status == 0
     place.rename(place.with_name("moved"))
     listed = belljar("session", "list").stdout

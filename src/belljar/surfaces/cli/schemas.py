@@ -79,6 +79,7 @@ def _entries() -> dict[str, Entry]:
         "kubernetes-manifests": ("belljar kubernetes manifests: the objects, as Kubernetes' API takes them",
                                  list[dict[str, Any]]),
         "kubernetes-image": ("belljar kubernetes image", shape("an image", image=str, file=str)),
+        "conformance": ("belljar conformance", listed("a check", {"group": str, "check": str, "state": str, "why": str})),
         "images": ("belljar images list", listed("an image", {"name": str, "reference": str, "size": int})),
         "image": ("belljar images build", shape("an image", name=str, reference=str)),
         "images-import": ("belljar images import", listed("an image", {"id": str, "names": Texts, "size": int})),
