@@ -15,7 +15,7 @@ from .parser import TooComplex
 from .pycalls import LOOP_LIMIT, PythonState, Ref, evaluate_call, formatted, items_of, join_path, text_of, unknown_part
 from .toml_files import tables
 
-MAX_STEPS, MAX_ITEMS, MAX_DEPTH = 20_000, 10_000, 8
+MAX_STEPS, MAX_ITEMS, MAX_DEPTH = 50_000, 10_000, 8
 _FILE_TESTS = {"is_file", "is_dir", "exists", "isfile", "isdir", "isdigit"}
 _TEXT_ATTRIBUTES = ("text", "content", "stdout", "parent", "data")
 
