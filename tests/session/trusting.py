@@ -1,4 +1,4 @@
-"""Lets a session run any command without judging it, for tests of what comes after the policy."""
+"""Lets a session run any command without judging it, for tests of what comes after the policy; answers approvals."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +8,15 @@ from typing import Any
 import pytest
 
 from belljar import Session, Verdict
+
+
+class Answers:
+    """An approver that can be exchanged. Until then it says no."""
+
+    now: Any = None
+
+    async def __call__(self, verdict: Verdict) -> bool:
+        return self.now is not None and bool(await self.now(verdict))
 
 
 @contextmanager
@@ -20,4 +29,13 @@ def trusting(box: Session) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(box._judge, "admit", admit)
+        yield
+
+
+@contextmanager
+def approving(box: Any, approve: Any) -> Iterator[None]:
+    """Within the block `approve` is asked; the approver of a session at a service is an `Answers`."""
+    place, name = (box._judge, "approver") if isinstance(box, Session) else (box._approve, "now")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, name, approve)
         yield

@@ -7,6 +7,7 @@ machine is copied up when it opens, and its changes come back staged. Without a 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -27,13 +28,13 @@ from belljar.remote.command import RemoteCommands, RemoteRun, Spoken
 from belljar.remote.files import RemoteFiles
 from belljar.remote.shells import SHELL_ID, RemotePersistentShell, RemoteShells
 from belljar.remote.staged import AtService, CopiedUp
-from belljar.remote.wire import LONGEST_WAIT, Service, Wire, error_from
+from belljar.remote.wire import APPROVAL_SECONDS, LONGEST_WAIT, Service, Wire, error_from
 from belljar.session import options as checks
 from belljar.session.commands import Request, flags_of
 from belljar.session.flat import flat
 from belljar.session.judging import judged
 from belljar.tasks import see_through
-from belljar.workspace.cwd import in_sandbox
+from belljar.workspace.cwd import in_sandbox, inside
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -133,7 +134,7 @@ class RemoteSession:
         return self
 
     async def _made(self) -> dict[str, Any]:
-        body, key = body_of(self.options, self._workspace, self._service), secrets.token_hex(16)
+        body, key = body_of(self.options, self._workspace, self._approval_seconds), secrets.token_hex(16)
         while True:
             try:
                 told: dict[str, Any] = await self.wire.post("/v1/sessions", body, wait=LONGEST_WAIT, key=key)
@@ -145,6 +146,11 @@ class RemoteSession:
             self._told = told
             if told["state"] in ("ready", "ended"):
                 return told
+
+    @property
+    def _approval_seconds(self) -> float:
+        """Whoever asks an approver here needs some time for the answer."""
+        return self._service.approval_seconds or (APPROVAL_SECONDS if self._approve is not None else 0.0)
 
     async def enter(self, id: str) -> Self:
         """Take part in a session that is there already."""
@@ -339,7 +345,7 @@ class RemoteSession:
 
     async def run(self, command: Command | Request, **options: Unpack[Options]) -> Result:
         """Run a command to its end: `result = await box.run("pytest -q", timeout=60)`."""
-        return await self.commands.run(self._spoken(command, checks.check(options, "run", ("stdin_open",))))
+        return await self.commands.run(await self._spoken(command, checks.check(options, "run", ("stdin_open",))))
 
     @asynccontextmanager
     async def stream(self, command: Command | Request, **options: Unpack[Options]) -> AsyncIterator[RemoteRun]:
@@ -348,18 +354,20 @@ class RemoteSession:
         async with box.stream("npm test") as events:
             async for event in events: ...
         """
-        spoken = self._spoken(command, checks.check(options, "stream"))
+        spoken = await self._spoken(command, checks.check(options, "stream"))
         async with RemoteRun.begun(self.commands, spoken) as run:
             yield run
 
-    def _spoken(self, command: Command | Request, options: Options) -> Spoken:
+    async def _spoken(self, command: Command | Request, options: Options) -> Spoken:
         if isinstance(command, Request):
             if command.admitted_by is not self or options:
                 raise UsageError("a Request takes no more options and runs only in the session that admitted it")
             return Spoken(command, command.options)
         checks.check_command(command)
-        if is_copied(self._workspace) and (place := options.get("cwd")) is not None:
-            options = {**options, "cwd": in_sandbox(str(self._workspace), str(place))}
+        if isinstance(command, str) and "\0" in command:  # JSON for a service has none: the policy says why not
+            raise PolicyDenied(await judged(self.policy, command))
+        if (place := options.get("cwd")) is not None:
+            options = {**options, "cwd": self.resolve_cwd(place, anywhere=True)}
         return Spoken(command, options)
 
     async def admit(
@@ -405,10 +413,11 @@ class RemoteSession:
         if answer is not True:
             raise PolicyDenied(question, declined=answer is False)
 
-    def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
-        """The path of a working directory in the sandbox."""
+    def resolve_cwd(self, cwd: str | PathLike[str] | None, *, anywhere: bool = False) -> str:
+        """The path of a working directory in the sandbox. Outside the workspace it is refused, unless `anywhere`."""
         near = str(self._workspace) if is_copied(self._workspace) else WORKSPACE_AT_SERVICE
-        return in_sandbox(near, None if cwd is None else str(cwd))
+        resolve = in_sandbox if anywhere else inside
+        return resolve(near, None if cwd is None else os.fspath(cwd))
 
     start = flat("shells", RemoteShells.start)
     yielding = flat("shells", RemoteShells.yielding)
@@ -447,7 +456,7 @@ def is_copied(workspace: str | None) -> bool:
     return workspace is not None and not isinstance(workspace, AtServiceWorkspace)
 
 
-def body_of(options: SandboxOptions, workspace: str | None, service: Service) -> dict[str, Any]:
+def body_of(options: SandboxOptions, workspace: str | None, approval_seconds: float) -> dict[str, Any]:
     """What a service is asked for: all that is not the default, so that its own defaults hold."""
     for name in _NOT_SENT:
         if getattr(options, name) != FIELDS[name].default:
@@ -467,7 +476,7 @@ def body_of(options: SandboxOptions, workspace: str | None, service: Service) ->
             raise Unsupported("a service takes no headers for hosts: the secrets would leave this machine")
         hosts, presets = list(options.network.hosts), list(options.network.presets)
         body["network"] = {"allow": hosts, "presets": presets, "ask_hosts": options.network.ask_hosts}
-    body |= {"env": dict(options.env), "metadata": dict(options.metadata), "approval_seconds": service.approval_seconds}
+    body |= {"env": dict(options.env), "metadata": dict(options.metadata), "approval_seconds": approval_seconds}
     if is_copied(workspace):
         body.pop("changes", None)  # kept aside here
         body.pop("checkpoints", None)

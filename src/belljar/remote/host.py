@@ -18,13 +18,14 @@ from belljar.errors import UsageError, WorkspaceError
 from belljar.limits import Limits
 from belljar.options import PUBLIC, SESSION_ID, SandboxOptions, known, seconds
 from belljar.remote.box import AtServiceWorkspace, RemoteSession
-from belljar.remote.wire import Service, Wire, checked_url
+from belljar.remote.pool import RemotePool, of_host
+from belljar.remote.wire import APPROVAL_SECONDS, Service, Wire, checked_url
 from belljar.session.kept import Kept
+from belljar.session.pool import NOT_POOLED
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-APPROVAL_SECONDS = 300.0
 _LIVE = ("approve", "audit", "engine", "host")
 
 
@@ -75,6 +76,11 @@ class RemoteHost:
         """A session there with these options: `belljar.Session.of(options, host=far)`."""
         own = options.workspace == "/workspace"
         return RemoteSession(self, self._service, options, None if own else options.workspace, live.get("approve"))
+
+    def pool(self, workspace: Any = None, *, size: int = 4, **options: Any) -> RemotePool:
+        """Sessions there that are opened ahead: `belljar.Pool(size=4, host=far)`."""
+        known(options, (PUBLIC - NOT_POOLED) | {*_LIVE}, "Pool")
+        return of_host(self, workspace, size, options)
 
     def workspace(self, name: str) -> AtServiceWorkspace:
         """A workspace that the service keeps for its tenant: `belljar.Session(far.workspace("project"), host=far)`."""

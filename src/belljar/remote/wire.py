@@ -22,6 +22,7 @@ from belljar import codec, errors
 from belljar.errors import BelljarError, EngineUnavailable, SandboxLost, ServiceError, UsageError
 from belljar.records import record
 
+APPROVAL_SECONDS = 300.0
 RECONNECT_SECONDS = 60.0  # how long a service may be away: it restarts in less
 FIRST_SECONDS = 3.0  # … before it has ever answered: the address may be wrong
 LONGEST_WAIT = 50.0  # of one request; proxies cut connections that are silent for a minute

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 import anyio
 
 from belljar.errors import EngineError, SandboxLost, UsageError, WorkspaceError
+from belljar.host import FarHost
 from belljar.limits import parse_size, size_text
-from belljar.options import PUBLIC, known, seconds, whole
+from belljar.options import HERE, PUBLIC, Here, known, seconds, whole
 from belljar.patience import stretched
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session.judging import judged
@@ -55,9 +56,18 @@ class Pool:
             result = await box.run("make test")
     """
 
+    def __new__(
+        cls, workspace: str | PathLike[str] = HERE, *, size: int = 4, memory: object = None, idle: float = 300.0,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        """With a far host, the pool that it makes."""
+        if isinstance(host := options.get("host"), FarHost):
+            return host.pool(None if isinstance(workspace, Here) else workspace, size=size, **options)
+        return super().__new__(cls)
+
     def __init__(
         self,
-        workspace: str | PathLike[str] = ".",
+        workspace: str | PathLike[str] = HERE,
         *,
         size: int = 4,
         memory: int | str | None = None,

@@ -263,7 +263,7 @@ class Pool(Facade[pools.Pool]):
 
     def __init__(
         self,
-        workspace: str | PathLike[str] = ".",
+        workspace: str | PathLike[str] = HERE,
         *,
         size: int = 4,
         memory: int | str | None = None,

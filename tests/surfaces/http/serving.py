@@ -65,6 +65,11 @@ class Serving:
         self.client.close()
         return status
 
+    def workspace(self, name: str, tenant: str = "default") -> Path:
+        """The directory of a workspace that the service keeps."""
+        (found,) = self.state.glob(f"**/tenants/{tenant}/workspaces/{name}")
+        return found
+
     # Short words for what tests do all the time.
 
     def session(self, **body: Any) -> str:
