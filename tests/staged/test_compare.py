@@ -35,6 +35,7 @@ def test_only_differences_between_two_sessions_are_shown(stage: Stage, tmp_path:
     finally:
         unmount(merged)
     assert "-mine\n+yours\n" in found
+    assert "--- a/bar\n+++ b/bar\n" in found
     assert "Binary files /dev/null and b/bits differ" in found
     assert "Binary files a/large and b/large differ" in found
     assert "-10%\r20%\n+10%\r30%\n" in found

@@ -15,6 +15,7 @@ from belljar.staged.ignored import Ignored
 from belljar.staged.review import Review
 from belljar.workspace.beneath import Folder
 
+ANCHORED = {".gitignore": "/build\nws/dist\n/ws/*.tmp\n", ".git/info/exclude": "/private\n/ws/private\n"}
 RULES = {
     ".gitignore": "*.log\n!keep.log\n/build\ncache/\ndocs/*.html\n**/deep/x\n\\#odd\ntrailing \n",
     "sub/.gitignore": "!*.log\nown.txt\n",
@@ -45,6 +46,22 @@ def test_the_same_files_are_ignored_as_by_git(tmp_path: Path) -> None:
         found = [path for path in PATHS if ignored.covers(path, is_directory=(tmp_path / path).is_dir(), exists=True)]
     assert found == wanted
     assert "tracked.log" not in found
+
+
+@pytest.mark.parametrize("place", ["", "ws"])
+def test_patterns_above_a_workspace_are_anchored_where_they_are(tmp_path: Path, place: str) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "ws").mkdir()
+    for path, text in ANCHORED.items():
+        (tmp_path / path).write_text(text)
+    paths = ["build", "dist", "a.tmp", "private", "ws/build", "ws/dist", "ws/a.tmp", "ws/private"]
+    asked = ["git", "-C", str(tmp_path / place), "check-ignore", *paths]
+    wanted = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.splitlines()
+    with Folder.at(tmp_path / place) as lower:
+        rules = {".gitignore": ANCHORED[".gitignore"].encode()} if not place else {}
+        ignored = Ignored(lower, str(tmp_path / place), rules.get)
+        assert [path for path in paths if ignored.covers(path, is_directory=False, exists=True)] == wanted
+    assert len(wanted) == (5 if not place else 3)
 
 
 def test_ignored_changes_are_one_line_and_are_applied_only_when_asked_for(stage: Stage) -> None:

@@ -143,3 +143,27 @@ def _same_lines(one: bytes, other: bytes) -> bool:
 def _edited(lines: list[bytes], chance: random.Random) -> list[bytes]:
     at = chance.randrange(len(lines))
     return [*lines[:at], b"new %d\n" % chance.randrange(9), *lines[at + chance.randrange(3) :]]
+
+
+def test_a_merge_that_was_refused_loses_nothing_of_the_sandbox(text: Stage) -> None:
+    """Another file's overlapping changes refuse it; the next merge begins from the same base."""
+    (text.host / "b.txt").write_text("b\n")
+    text.area._note(since=text.area.since + 10**9)
+    (text.merged / "b.txt").write_text("sandbox b\n")
+    assert text.kinds() == {"a.txt": "modified", "b.txt": "modified"}
+    text.area._note(since=text.area.since - 10**9)
+    (text.host / "b.txt").write_text("host b\n")
+    _host(text, "9\n", "host\n")
+    with pytest.raises(Conflict, match=r"b\.txt"):
+        apply(text.area, merge=True)
+    assert list(apply(text.area, ["a.txt"], merge=True).merged) == ["a.txt"]
+    assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "sandbox\n").replace("9\n", "host\n")
+
+
+def test_what_was_merged_is_the_base_of_the_next_merge(text: Stage) -> None:
+    """So the sandbox may change its own lines again."""
+    _host(text, "9\n", "host\n")
+    apply(text.area, merge=True)
+    (text.merged / "a.txt").write_text(BASE.replace("0\n", "other\n"))
+    apply(text.area, merge=True)
+    assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "other\n").replace("9\n", "host\n")

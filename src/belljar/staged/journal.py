@@ -23,7 +23,7 @@ from belljar.staged.area import StagedArea
 from belljar.staged.change import Change
 from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tree, replacing
 from belljar.staged.layers import Layers
-from belljar.staged.merge import forget_bases, is_as_it_was, keep_applied
+from belljar.staged.merge import forget_bases, is_as_it_was, keep_applied, take_next_bases
 from belljar.staged.saved import bring_back, every, make_writable, push, read_only_parents, restore_modes, save
 from belljar.staged.settled import DELETED, LARGEST, large, settled
 from belljar.workspace.beneath import Folder, Owner
@@ -170,6 +170,7 @@ class Journal:
         merged = self._facts["merged"]
         times = {path: when for path, when in times.items() if path not in merged}
         forget_bases(self._own, times)
+        take_next_bases(self._own, merged)
         keep_applied(self._own, self._lower, [path for path in whole if path not in merged])
         self._area.note_applied(times, {**self._settled(), **merged})
 

@@ -24,6 +24,7 @@ from belljar.staged.matching import Matcher
 from belljar.workspace.beneath import Folder
 
 FOLDER = "base"
+NEXT = ".next"  # a base of a merge that is not applied yet
 MOST_FILES = 2000
 _DIGEST = 32
 Lines = Sequence[bytes]
@@ -127,6 +128,13 @@ def is_as_it_was(area: Began, layers: Layers, path: str) -> bool:
     return False
 
 
+def take_next_bases(own: Folder, paths: Iterable[str]) -> None:
+    """These merges were applied: what the sandbox had then is the base of the next ones."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            own.rename(f"{FOLDER}/{_name(path)}{NEXT}", f"{FOLDER}/{_name(path)}.merged")
+
+
 def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", ".merged")) -> None:
     for path in paths:
         for end in ends:
@@ -156,7 +164,7 @@ def merge_conflicts(
     area: Began, layers: Layers, changes: Iterable[Change]
 ) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
     """Merges text files. Returns the merged contents, the digests of the sandbox's files, and the paths with
-    overlapping changes."""
+    overlapping changes. Until it is applied a merge changes no base."""
     contents, digests, overlapping = {}, {}, {}
     with Folder.at(area.path) as own:
         for change in changes:
@@ -173,5 +181,5 @@ def merge_conflicts(
             else:
                 contents[change.path] = b"".join(result)
                 digests[change.path] = fingerprint(holder, change.path, b"".join(sandbox))
-                _put(own, f"{_name(change.path)}.merged", b"".join(sandbox))
+                _put(own, f"{_name(change.path)}{NEXT}", b"".join(sandbox))
     return contents, digests, overlapping
