@@ -1,5 +1,6 @@
 """The frame codec alone: it reads what it writes, and refuses everything that is not a frame."""
 
+import os
 import struct
 import time
 
@@ -20,6 +21,38 @@ def test_an_ended_frame_is_parsed() -> None:
 def test_an_impossible_ended_frame_is_refused(fields: tuple[int, int, int]) -> None:
     with pytest.raises(FrameError):
         frames.parse_ended(struct.pack("<4I6Q2I", *fields, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("fields", [(1, 255, 0), (2, 0, 127), (1, 0, 0)])
+def test_the_ends_of_what_is_possible_are_accepted(fields: tuple[int, int, int]) -> None:
+    body = frames.parse_ended(struct.pack("<4I6Q2I", *fields, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    assert (body.cause, body.exit_code, body.signal) == fields
+
+
+@pytest.mark.parametrize(("cwd", "told"), [("/a/é\udcff", "/a/é\udcff"), ("a", None), ("", None)])
+def test_a_state_has_the_directory_if_it_is_one(cwd: str, told: str | None) -> None:
+    payload = struct.pack("<QQII", 7, 8, 0, frames.Doing.WAITS) + os.fsencode(cwd)
+    assert frames.parse_state(payload) == frames.CommandState(7, 8, told, True, False)
+
+
+def reported(*files: tuple[str, bytes], there: bytes = b"\1\0") -> bytes:
+    rows = ((name.encode(), content) for name, content in [*files, ("", there)])
+    return b"".join(struct.pack("<II", len(name), len(content)) + name + content for name, content in rows)
+
+
+def test_a_testimony_has_each_file_once_and_so_many_at_most() -> None:
+    most = [(f"/{number}", b"x") for number in range(frames.TESTIMONY_FILES)]
+    parsed = frames.parse_testimony(reported(*most))
+    assert (len(parsed.files), parsed.there) == (frames.TESTIMONY_FILES, (True, False))
+    for wrong in (
+        reported(*most, ("/more", b"x")),
+        reported(("/a", b"x"), ("/a", b"y")),
+        reported(there=b"\2"),
+        reported() + b"x",
+        reported(("/a", b"x"))[:-1],
+    ):
+        with pytest.raises(FrameError):
+            frames.parse_testimony(wrong)
 
 
 def reply(out: bytes, err: bytes, *, total: int, out_len: int | None = None, state: int = 0) -> bytes:

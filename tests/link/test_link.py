@@ -315,3 +315,32 @@ async def test_a_bridged_link_sends_heartbeats_while_the_event_loop_is_blocked(m
     beat = frames.frame(frames.To.HEARTBEAT)
     assert theirs.recv(4096).startswith(beat * 3)
     theirs.close()
+
+
+async def test_a_heartbeat_that_found_no_room_is_sent_when_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    filled = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filled += ours.send(bytes(4096))
+    monkeypatch.setattr(link, "HEARTBEAT", 0.01)
+    transport = SocketTransport(ours)
+    transport.bridged = True  # type: ignore[misc]
+    bridged = Link(transport)
+    while not bridged._outbox:  # noqa: ASYNC110
+        await anyio.sleep(0.01)
+    monkeypatch.setattr(link, "HEARTBEAT", 3600)
+    await anyio.sleep(0.05)  # the last of the quick ones
+    while filled:
+        filled -= len(theirs.recv(filled))
+    received = b""
+    with anyio.fail_after(60):
+        while len(received) < frames.HEADER.size:
+            with contextlib.suppress(BlockingIOError):
+                received += theirs.recv(4096)
+            await anyio.sleep(0.01)
+    assert received.startswith(frames.frame(frames.To.HEARTBEAT))
+    bridged.close()
+    theirs.close()
