@@ -43,12 +43,14 @@ def apply(
     area: StagedArea, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False,
     runs_later: bool = False, ignored: bool = False, if_match: str | None = None,
     contents: Mapping[str, bytes] = MappingProxyType({}),
-    digests: Mapping[str, str] = MappingProxyType({}), seen: Collection[Change] = (), step: Step = lambda name: None,
+    digests: Mapping[str, str] = MappingProxyType({}), seen: Collection[Change] = (),
+    over: Collection[str] = (), both: Collection[str] = (), step: Step = lambda name: None,
 ) -> Applied:  # fmt: skip
     """`contents`: the text of files of which only some hunks are applied. `seen` and `digests`: the changes that a
     person approved, and the contents of their files; Conflict if they are not the same any more. `merge`: of a text
     file that the host changed as well, take both sides' changes if they do not overlap. `ignored`: also what git
-    ignores, which else only its own name applies. `if_match`: Conflict if the changes are not those of this `etag`."""
+    ignores, which else only its own name applies. `over` and `both`: `force` and `merge` for these paths. `if_match`:
+    Conflict if the changes are not those of this `etag`."""
     with area.locked():
         recover(area, step)
         with area.layers() as layers:
@@ -70,7 +72,9 @@ def apply(
             flat = flattened([c for c in chosen if c.path not in result.held])
             result.refused = [c.path for c in flat if not c.can_be_applied]
             todo = [c for c in flat if c.path not in result.refused]
-            taken = {} if force else _merged(area, layers, todo, result, merge=merge)
+            over = [c.path for c in todo] if force else over
+            both = [c.path for c in todo] if merge else both
+            taken = _merged(area, layers, todo, result, over, both)
             result.paths = [c.path for c in todo]
             if todo:
                 step("read")
@@ -99,14 +103,16 @@ def _without_ignored(chosen: Sequence[Change], paths: Iterable[str] | None) -> t
 
 
 def _merged(
-    area: StagedArea, layers: Layers, todo: Sequence[Change], result: Applied, *, merge: bool
-) -> dict[str, bytes]:
-    """The text of files that both sides changed; `Conflict` if there are others."""
-    possible = conflicts(area, layers, todo)
+    area: StagedArea, layers: Layers, todo: Sequence[Change], result: Applied, over: Collection[str],
+    both: Collection[str],
+) -> dict[str, bytes]:  # fmt: skip
+    """The text of files that both sides changed and that shall have both; `Conflict` if there are others that may not
+    be overwritten."""
+    possible = conflicts(area, layers, [c for c in todo if c.path not in over])
     real = {path: why for path, why in possible.items() if not is_as_it_was(area, layers, path)}
     contents: dict[str, bytes] = {}
-    if real and merge:
-        contents, result.merged, overlapping = merge_conflicts(area, layers, [c for c in todo if c.path in real])
+    if wanted := [c for c in todo if c.path in real and c.path in both]:
+        contents, result.merged, overlapping = merge_conflicts(area, layers, wanted)
         real |= overlapping
     if left := {path: why for path, why in real.items() if path not in contents}:
         raise Conflict(left)

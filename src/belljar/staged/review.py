@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import chain
@@ -21,7 +21,7 @@ from belljar.staged.compare import compared
 from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import OPAQUE, copy_file, digest, make_whiteout, remove_tree
 from belljar.staged.layers import Layers, flattened
-from belljar.staged.merge import base_of, is_as_it_was, keep_bases
+from belljar.staged.merge import base_of, is_as_it_was, keep_bases, merged
 from belljar.workspace.beneath import Folder, parents
 
 MOST_COUNTED = 1000  # changes whose lines are counted
@@ -126,10 +126,17 @@ class Review:
             return Shown("".join(diffs.of_sides(change, sides)), {} if sides is not None else _digests(layers, change))
 
     def apply_chosen(
-        self, seen: Mapping[Change, Shown], contents: Mapping[str, bytes], held: Iterable[str] = ()
+        self,
+        seen: Mapping[Change, Shown],
+        contents: Mapping[str, bytes],
+        held: Iterable[str] = (),
+        *,
+        over: Collection[str] = (),
+        both: Collection[str] = (),
     ) -> Applied:
         """Changes that somebody saw and said yes to, whole or (`contents`) in part; all at once. What is read here and
-        is as it was shown is what is applied: a sandbox may still run. `held`: what the caller left out."""
+        is as it was shown is what is applied: a sandbox may still run. `held`: what the caller left out. `over`: they
+        know that these replace a change of the host's; `both`: of these both sides' changes are kept."""
         texts: dict[str, bytes] = {}
         digests: dict[str, str] = {}
         with self.area.layers() as layers:
@@ -137,16 +144,20 @@ class Review:
                 sides = diffs.text_sides(layers, change)
                 if "".join(diffs.of_sides(change, sides)) != shown.text:
                     raise Conflict({change.path: "changed in the sandbox since it was shown"})
-                if sides is not None and change.after is not None and change.after.kind == "file":
+                is_text = sides is not None and change.after is not None and change.after.kind == "file"
+                if sides is not None and is_text and change.path not in both:
                     texts[change.path] = b"".join(sides.new)
                 digests |= shown.digests
         done, paths, contents = Applied(), [each.path for each in seen], {**texts, **contents}
         if seen:
-            done = apply(self.area, paths, contents=contents, digests=digests, runs_later=True, ignored=True, seen=seen)
+            done = apply(
+                self.area, paths, contents=contents, digests=digests, runs_later=True, ignored=True, seen=seen,
+                over=over, both=both,
+            )  # fmt: skip
         done.held += held
         return self._applied(done)
 
-    def with_hunks(self, path: str, chosen: list[int]) -> bytes:
+    def with_hunks(self, path: str | Change, chosen: list[int]) -> bytes:
         """The host's text with only these hunks applied, numbered from 0."""
         with self.area.layers() as layers:
             sides = self._sides(layers, path)
@@ -154,7 +165,8 @@ class Review:
             try:
                 return diffs.with_hunks(sides, [found[number] for number in chosen])
             except IndexError:
-                raise UsageError(f"{path} has {len(found)} hunks") from None
+                name = path if isinstance(path, str) else path.path
+                raise UsageError(f"{name} has {len(found)} hunks") from None
 
     def sides(self, path: str) -> dict[str, bytes | None]:
         """A changed text file: before the session, on the host's side, in the session. None: not known."""
@@ -162,23 +174,55 @@ class Review:
             sides = self._sides(layers, path)
         return {"before": base_of(self.area, path), "yours": b"".join(sides.old), "theirs": b"".join(sides.new)}
 
-    def text(self, path: str) -> bytes:
+    def both(self, path: str) -> bytes | None:
+        """A text file with both sides' changes; None if these are in the same lines, or whose is whose is not known."""
+        texts = self.sides(path)
+        if None in texts.values():
+            return None
+        result = merged(*(diffs.split_lines(texts[side] or b"") for side in ("before", "yours", "theirs")))
+        return None if result is None else b"".join(result)
+
+    def three(self, path: str) -> str:
+        """What each side did to a text file that both changed, as two diffs from how it was."""
+        texts = self.sides(path)
+        before, yours, theirs = (texts[side] for side in ("before", "yours", "theirs"))
+        if before is None:
+            return "# how it was before is not known: there is only your text and the sandbox's\n"
+        found = []
+        for what, new in (("you changed", yours), ("the sandbox changed", theirs)):
+            both = diffs.Sides(diffs.split_lines(before), diffs.split_lines(new or b""))
+            found += [f"# what {what}\n", *diffs.named_hunks("before", what.partition(" changed")[0], both)]
+        return "".join(found)
+
+    def as_edited(self, change: Change, text: bytes) -> str:
+        """The diff from the host's text to one that somebody has edited."""
+        with self.area.layers() as layers:
+            sides = self._sides(layers, change)
+        edited = diffs.Sides(sides.old, diffs.split_lines(text))
+        return "".join(diffs.named_hunks(*diffs.names(change.path, change.before, change.after), edited))
+
+    def text(self, path: str | Change) -> bytes:
         """A text file as the sandbox has it."""
         with self.area.layers() as layers:
             return b"".join(self._sides(layers, path).new)
 
-    def hunks(self, path: str) -> list[str]:
+    def hunks(self, path: str | Change) -> list[str]:
         """The hunks of a text file, as text."""
         with self.area.layers() as layers:
             sides = self._sides(layers, path)
             return [diffs.hunk_text(sides, group) for group in diffs.hunks(sides)]
 
     @staticmethod
-    def _sides(layers: Layers, path: str) -> diffs.Sides:
-        change = next((each for each in select(layers.changes(), [path]) if each.path == path), None)
+    def _sides(layers: Layers, path: str | Change) -> diffs.Sides:
+        """A change is looked at by itself; to find that of a path needs the whole list."""
+        if isinstance(path, Change):
+            change: Change | None = path
+        else:
+            change = next((each for each in select(layers.changes(), [path]) if each.path == path), None)
         sides = diffs.text_sides(layers, change) if change is not None else None
         if sides is None:
-            raise UsageError(f"{path} is not a text file that changed: it is taken as a whole")
+            name = path if isinstance(path, str) else path.path
+            raise UsageError(f"{name} is not a text file that changed: it is taken as a whole")
         return sides
 
     def undo(self, *, force: bool = False) -> list[str]:

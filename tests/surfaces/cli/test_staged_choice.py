@@ -81,3 +81,24 @@ def test_what_the_host_would_run_is_asked_about_by_itself(stage: Stage, monkeypa
     names = [item.change.path for item in items_of(Review(stage.area).listed())]
     assert names == ["a.txt", "b.txt", "dir/c.txt", "dir/e.txt", "new", "new/.envrc", "pic"]
     assert "new/.envrc" not in choose(stage, monkeypatch, "a")
+
+
+def test_a_change_of_both_sides_is_asked_about_by_itself_and_can_keep_both(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Review(stage.area).listed()  # remembers how it was
+    (stage.host / "b.txt").write_text("host\n")
+    (stage.host / "dir" / "c.txt").write_text("c\nhost\n")
+    (stage.merged / "dir" / "c.txt").write_text("sandbox\nc\n")
+    assert choose(stage, monkeypatch, "n", "y", "t", "m", "n", "n", "n") == ["b.txt", "dir/c.txt"]
+    shown = capsys.readouterr().out
+    assert "# changed on the host, changed in the sandbox" in shown
+    assert "# what you changed\n--- before\n+++ you\n@@ -1 +1,2 @@\n c\n+host\n# what the sandbox changed\n" in shown
+    assert (stage.host / "b.txt").read_text() == "changed\n"
+    assert (stage.host / "dir" / "c.txt").read_text() == "sandbox\nc\nhost\n"
+
+
+def test_all_of_a_directory_leaves_out_what_the_host_changed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    (stage.host / "dir" / "d.txt").write_text("host\n")
+    (stage.merged / "dir" / "d.txt").write_text("sandbox\n")
+    assert choose(stage, monkeypatch, "n", "n", "a", "n", "n") == ["dir/c.txt", "dir/e.txt"]

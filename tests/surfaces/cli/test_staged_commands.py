@@ -251,7 +251,7 @@ def test_a_merge_that_fails_says_that_the_same_lines_changed(place: Path) -> Non
     run_staged(place, "echo sandbox > a.txt")
     (place / "a.txt").write_text("host\n")
     said = belljar("apply", "--merge", cwd=place).complaint
-    assert "a.txt: the host and the sandbox changed the same lines; --force takes" in said
+    assert "a.txt: the host and the sandbox changed the same lines; -p shows both sides" in said
 
 
 def test_safe_mode_has_the_verbs_and_undoes_a_risky_command(place: Path) -> None:

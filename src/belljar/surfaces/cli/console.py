@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,11 +17,12 @@ NEWS_SECONDS = 10.0
 """How often a build reports its progress if stderr is not a terminal. Silence looks like a hang to a program."""
 
 
-def say(text: str) -> None:
-    """Print a line. We use no colours, so control characters come from elsewhere (a diff, for example): escape them."""
+def say(text: str, coloured: Callable[[str], str] = str) -> None:
+    """Print a line. Control characters in it come from elsewhere (a diff, for example): escape them. On a terminal
+    `coloured` adds our own."""
     from belljar.surfaces.terminal import render
 
-    sys.stdout.write(f"{render.exact(text) if sys.stdout.isatty() else text}\n")
+    sys.stdout.write(f"{coloured(render.exact(text)) if sys.stdout.isatty() else text}\n")
 
 
 def document(data: Any) -> None:

@@ -235,6 +235,7 @@ def _changes(commands: Commands) -> None:
     changes = commands.add("changes", "cli.staged_commands:changes", "list what a staged session changed")
     diff = commands.add("diff", "cli.staged_commands:diff", "show staged changes as a diff")
     apply = commands.add("apply", "cli.staged_commands:apply", "write staged changes to the workspace")
+    review = commands.add("review", "cli.staged_commands:review", "choose among staged changes on a full screen")
     discard = commands.add("discard", "cli.staged_commands:discard", "drop staged changes")
     checkpoint = commands.add("checkpoint", "cli.staged_commands:checkpoint",
                               "save the state of a staged session's files, or list what was saved")  # fmt: skip
@@ -245,16 +246,16 @@ def _changes(commands: Commands) -> None:
     checkpoint.flag("--replace", "replace the checkpoint of that name")
     checkpoint.takes("--forget", "NAME", "forget this one; the files stay as they are")
     rollback.takes("name", "NAME", "name of the checkpoint (default: the last)", nargs="?")
-    for command in (changes, diff, apply, discard, checkpoint, rollback):
+    for command in (changes, diff, review, apply, discard, checkpoint, rollback):
         command.takes(
             "--session",
             "ID",
             "an id or its beginning, a name, `last`, or a number of the list; seldom needed",
             type=named,
         )
-    for command in (changes, diff, apply, discard):
+    for command in (changes, diff, review, apply, discard):
         command.takes("paths", "PATH", "only these (default: all)", nargs="*")
-    for command in (changes, diff, apply):
+    for command in (changes, diff, review, apply):
         command.flag("--ignored", "also what the project's .gitignore ignores")
     changes.flag("--all", "also list what is in new directories, which are one line each")
     diff.flag("--stat", "only show how many lines were added and removed in each file")
@@ -389,7 +390,7 @@ GROUPS = (
     Group("run commands", ("run", "shell", "check"), _work),
     Group("sessions and background shells",
           ("session", "ps", "stats", "start", "shells", "logs", "attach", "wait", "kill", "cp", "forward"), _sessions),
-    Group("staged changes", ("changes", "diff", "apply", "discard", "checkpoint", "rollback"),
+    Group("staged changes", ("changes", "diff", "review", "apply", "discard", "checkpoint", "rollback"),
           _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
     Group("for others", ("serve", "conformance"), _serving),

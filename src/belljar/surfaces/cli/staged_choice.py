@@ -17,6 +17,7 @@ from belljar.staged.diff import quoted
 from belljar.staged.review import Review, Shown
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.signals import answering
+from belljar.surfaces.terminal import colours
 
 LETTERS = {
     "y": "apply it",
@@ -25,6 +26,8 @@ LETTERS = {
     "d": "leave it and all that follow in this directory staged",
     "s": "decide hunk by hunk",
     "e": "edit it: what is in the editor when it ends is applied",
+    "m": "apply both sides' changes: yours and the sandbox's",
+    "t": "show what you changed and what the sandbox changed",
     "j": "leave it undecided, go to the next",
     "k": "go back to the one before",
     "/": "go to the next that holds a text",
@@ -62,6 +65,8 @@ class Item:
     """Of these only, if only some were chosen."""
     text: bytes | None = None
     """As it was edited."""
+    both: bool = False
+    """The host's change is kept as well."""
 
     @property
     def change(self) -> Change:
@@ -70,6 +75,18 @@ class Item:
     @property
     def above(self) -> str:
         return posixpath.dirname(self.change.path)
+
+    @property
+    def needs_own_yes(self) -> bool:
+        """Whether a yes to all is no yes to this: the host would run it, or it replaces the host's own change."""
+        return any(change.runs_later or change.conflict for change in self.changes)
+
+    @property
+    def can_be_applied(self) -> bool:
+        return all(change.can_be_applied for change in self.changes)
+
+    def decide(self, answer: str, *, hunks: Sequence[int] = (), text: bytes | None = None, both: bool = False) -> None:
+        self.answer, self.hunks, self.text, self.both = answer, [*hunks], text, both
 
 
 def choose(review: Review, paths: list[str] | None, *, ignored: bool = False) -> Applied:
@@ -107,21 +124,30 @@ class Choice:
         at = 0
         while 0 <= at < len(self._items):
             at = self._ask(at)
+        return self.applied()
+
+    def applied(self) -> Applied:
+        """Apply what was chosen, all at once."""
         chosen: dict[Change, Shown] = {}
         contents: dict[str, bytes] = {}
         for item in self._items:
             if item.answer != "y":
                 continue
             for change in item.changes:
-                chosen[change] = self._show(change)
+                chosen[change.plain] = self.show(change)
             if item.text is not None:
                 contents[item.change.path] = item.text
             elif item.hunks:
-                contents[item.change.path] = self._review.with_hunks(item.change.path, item.hunks)
-        plain = {change.plain: shown for change, shown in chosen.items()}
-        return self._review.apply_chosen(plain, contents)
+                contents[item.change.path] = self._review.with_hunks(item.change, item.hunks)
+        single = [item for item in self._items if not item.directory and item.change.conflict]
+        return self._review.apply_chosen(
+            chosen,
+            contents,
+            over=[item.change.path for item in single if not item.both],
+            both=[item.change.path for item in single if item.both],
+        )
 
-    def _show(self, change: Change) -> Shown:
+    def show(self, change: Change) -> Shown:
         if change.path not in self._shown:
             self._shown[change.path] = self._review.show(change)
         return self._shown[change.path]
@@ -145,24 +171,30 @@ class Choice:
         if answer == "s" and item.directory:
             self._unfold(at)
             return at
+        if answer == "t":
+            console.say(self._review.three(item.change.path).rstrip("\n"))
+            return at
         if answer == "e":
-            item.answer, item.text = "y", self._edited(item)
+            item.decide("y", text=self.edited(item))
         elif answer == "s":
-            item.hunks, over = self._chosen_hunks(hunks)
-            item.answer = "y" if item.hunks else "n"
+            chosen, over = self._chosen_hunks(hunks)
+            item.decide("y" if chosen else "n", hunks=chosen)
             return len(self._items) if over else at + 1
+        elif answer == "m":
+            item.decide("y", both=True)
         elif answer in "yn":
-            item.answer, item.hunks, item.text = answer, [], None
+            item.decide(answer)
         return at + 1
 
     def _print(self, item: Item) -> None:
         change = item.change
         if not item.directory:
-            console.say(self._show(change).text.rstrip("\n"))
+            for text in self.show(change).text.rstrip("\n").split("\n"):
+                console.say(text, colours.coloured)
             if change.binary and not change.members:
                 console.say(f"# binary, {in_bytes(change.size)}")
             if change.conflict:
-                console.say(f"# {change.conflict}; the diff is against your file as it is now")
+                console.say(f"# {change.conflict}; the diff is against your file as it is now: yes undoes your change")
             return
         files = [each for each in item.changes if not each.is_directory]
         console.say(f"+ {quoted(change.path)}/  {len(files)} new, {in_bytes(sum(each.size for each in files))}")
@@ -175,8 +207,9 @@ class Choice:
         """Ask until the answer is one that there is. Any other answer explains them."""
         several = len(self._items) > 1
         letters = [*"yn", *("ad" if several else ""), *("s" if len(hunks) > 1 or len(item.changes) > 1 else "")]
-        letters += [*("e" if hunks else ""), *("jk/" if several else ""), "q"]
+        letters += [*("e" if hunks else ""), *self._letters_of_conflict(item), *("jk/" if several else ""), "q"]
         warning = " The host would run it by itself." if item.change.runs_later else ""
+        warning += " It replaces your own change." if item.change.conflict else ""
         name = quoted(item.change.path) + ("/" if item.directory else "")
         decided = {"y": " (chosen)", "n": " (left)", "": ""}[item.answer]
         while True:
@@ -185,6 +218,14 @@ class Choice:
                 return answer
             for letter in (*letters, "?"):
                 console.say(f"{letter} - {LETTERS[letter]}")
+
+    def _letters_of_conflict(self, item: Item) -> str:
+        if not item.change.conflict or item.directory:
+            return ""
+        try:
+            return "mt" if self._review.both(item.change.path) is not None else "t"
+        except UsageError:  # no text
+            return ""
 
     def _unfold(self, at: int) -> None:
         """Ask about each file of a new directory, which is made with the first of them."""
@@ -195,8 +236,9 @@ class Choice:
         """Decide this and all that follow in the same directory."""
         above = self._items[at].above
         while at < len(self._items) and self._is_in(self._items[at], above):
-            if self._items[at].change.can_be_applied and not (answer == "y" and self._items[at].change.runs_later):
-                self._items[at].answer = answer
+            item = self._items[at]
+            if item.change.can_be_applied and not (answer == "y" and item.needs_own_yes):
+                item.decide(answer)
             at += 1
         return at
 
@@ -207,7 +249,7 @@ class Choice:
     def _found(self, at: int, text: str) -> int:
         for step in range(1, len(self._items) + 1):
             item = self._items[(at + step) % len(self._items)]
-            if any(text in each.path or text in self._show(each).text for each in item.changes):
+            if any(text in each.path or text in self.show(each).text for each in item.changes):
                 return (at + step) % len(self._items)
         console.note(f"{text!r} is in none of them")
         return at
@@ -217,7 +259,8 @@ class Choice:
         chosen: set[int] = set()
         at = 0
         while at < len(hunks):
-            console.say(hunks[at].rstrip("\n"))
+            for each in hunks[at].rstrip("\n").split("\n"):
+                console.say(each, colours.coloured)
             answer = ""
             while answer not in ("y", "n", "a", "d", "k", "q"):
                 answer = ask(f"Apply hunk {at + 1} of {len(hunks)}? [y,n,a,d,k,q,?] ")[:1]
@@ -241,12 +284,13 @@ class Choice:
         if item.directory or change.kind not in ("modified", "added") or change.binary or change.members:
             return []
         try:
-            return self._review.hunks(change.path)
+            return self._review.hunks(change)
         except UsageError:
             return []
 
-    def _edited(self, item: Item) -> bytes:
-        """The sandbox's text, as the user's editor leaves it."""
+    def edited(self, item: Item) -> bytes:
+        """The sandbox's text, or what was made of it before, as the user's editor leaves it."""
         from belljar.surfaces.cli.editing import edited
 
-        return edited(self._review.text(item.change.path), posixpath.basename(item.change.path))
+        text = self._review.both(item.change.path) if item.both else item.text
+        return edited(self._review.text(item.change) if text is None else text, posixpath.basename(item.change.path))

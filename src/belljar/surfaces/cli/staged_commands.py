@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from typing import TypeVar
 
 import anyio
@@ -24,6 +26,7 @@ from belljar.surfaces.cli import console, names, pending
 from belljar.surfaces.cli.session_commands import sessions
 from belljar.surfaces.cli.staged_choice import choose
 from belljar.surfaces.cli.staged_offer import line, lines, report, reviewed
+from belljar.surfaces.terminal import colours
 
 T = TypeVar("T")
 
@@ -54,7 +57,15 @@ def diff(args: Namespace) -> int:
             console.note(f"{quoted(change.path)}: {change.conflict}; the diff is against your file as it is now")
     if (hidden := ignored_in_words(change for change in selected if change not in shown)) and not args.json:
         console.note(f"{hidden}; --ignored shows them")
-    return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
+    return _answer_diff(args, text)
+
+
+def _answer_diff(args: Namespace, text: str) -> int:
+    if args.json or not sys.stdout.isatty():
+        return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
+    for each in text.rstrip("\n").split("\n") if text else ():
+        console.say(each, colours.coloured)
+    return 0
 
 
 def _diff_between(args: Namespace, review: Review) -> int:
@@ -62,7 +73,7 @@ def _diff_between(args: Namespace, review: Review) -> int:
         raise UsageError("--stat does not go together with --since")
     text = review.between(args.since, args.until, args.paths or None)
     _note_if_none(args, text)
-    return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
+    return _answer_diff(args, text)
 
 
 def _shown(args: Namespace, selected: list[Change]) -> list[Change]:
@@ -109,8 +120,39 @@ def apply(args: Namespace) -> int:
         )
     except Conflict as conflict:
         both = "" if args.merge else "--merge keeps both sides' changes where they do not meet, "
-        raise _advised(conflict, f"{both}--force takes the sandbox's side, paths choose what to apply") from None
+        raise _advised(conflict, f"{both}-p shows both sides and asks, --force takes the sandbox's side, "
+                                 "paths choose what to apply") from None  # fmt: skip
     return _answer(args, result, "applied")
+
+
+def review(args: Namespace) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("`belljar review` needs a terminal; `belljar apply PATH` takes paths")
+    if os.environ.get("TERM", "dumb") == "dumb" or find_spec("prompt_toolkit") is None:
+        args.patch, args.undo = True, False
+        return apply(args)
+    return _on_screen(args, reviewed(_review(args).area))
+
+
+def _on_screen(args: Namespace, review: Review) -> int:
+    from belljar.surfaces.cli import review_screen  # imports prompt_toolkit
+
+    every = review.listed(ignored=args.ignored or bool(args.paths))
+    changes = select(every, args.paths or None, parents=False)
+    if not changes:
+        _note_if_none(args, changes)
+        return 0
+    screen, end = review_screen.reviewed(review, changes, review.area.name or review.area.id)
+    if end == "leave":
+        console.note("nothing was applied")
+        return 0
+    done = screen.choice.applied()
+    status = _answer(args, done, "applied")
+    if end == "drop":
+        seen = {change.path for change in changes}
+        if left := [change.path for change in review.changes() if change.path in seen]:
+            return _drop(args, review, left)
+    return status
 
 
 def _undo(args: Namespace, review: Review) -> int:
@@ -147,10 +189,13 @@ def _answer(args: Namespace, result: Applied, done: str) -> int:
 
 
 def discard(args: Namespace) -> int:
-    review = reviewed(_review(args).area)
-    id, paths = review.area.id, args.paths or None
-    discarded = anyio.run(_attached, id, lambda box: box.discard(paths)) if _runs(id) else review.discard(paths)
-    return _answer(args, Applied(discarded), "discarded")
+    return _drop(args, reviewed(_review(args).area), args.paths or None)
+
+
+def _drop(args: Namespace, review: Review, paths: list[str] | None) -> int:
+    id = review.area.id
+    gone = anyio.run(_attached, id, lambda box: box.discard(paths)) if _runs(id) else review.discard(paths)
+    return _answer(args, Applied(gone), "discarded")
 
 
 async def _attached(id: str, call: Callable[[Session], Awaitable[T]]) -> T:
