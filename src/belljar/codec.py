@@ -184,12 +184,12 @@ def error_from(data: Any) -> BelljarError:
         from belljar.policy import Verdict
 
         return errors.PolicyDenied(decode(Verdict, told.get("verdict")), declined=bool(told.get("declined")))
+    if kind is errors.FileFailed:
+        return errors.FileFailed(message, errno=_read(int, told.get("errno", 0), "error.errno"))
     error = kind.__new__(kind)
     Exception.__init__(error, message)
     if kind is errors.Conflict:
         vars(error)["paths"] = _read(dict[str, str], told.get("paths", {}), "error.paths")
-    if kind is errors.FileFailed:
-        vars(error)["errno"] = _read(int, told.get("errno", 0), "error.errno")
     return error
 
 

@@ -219,6 +219,9 @@ class FileFailed(BelljarError, OSError):
     def __reduce__(self) -> tuple[Any, ...]:
         return _file_failed, (str(self), self.errno)
 
+    def as_dict(self) -> dict[str, object]:
+        return {**super().as_dict(), "errno": self.errno}
+
 
 def _file_failed(message: str, errno: int) -> FileFailed:
     return FileFailed(message, errno=errno)

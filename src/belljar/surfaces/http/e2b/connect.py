@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 Message = dict[str, Any]
 Call = Callable[[Request, Message], Awaitable[Message]]
@@ -103,9 +104,17 @@ def upload(answer: Upload) -> Callable[[Request], Awaitable[Response]]:
         async def one() -> AsyncIterator[Message]:
             yield await answer(request, _messages(request))
 
-        return StreamingResponse(_answered(one()), media_type="application/connect+json")
+        return _BothWays(_answered(one()), media_type="application/connect+json")
 
     return route
+
+
+class _BothWays(StreamingResponse):
+    """An answer that begins while the request still comes. Starlette's own would listen for the client's end
+    meanwhile, and so take the pieces of the request."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.stream_response(send)
 
 
 def refusal(error: ConnectError) -> Response:
