@@ -62,7 +62,7 @@ def _entries() -> dict[str, Entry]:
         "check": ("belljar check: a verdict",
                   shape("a verdict", (Verdict, _VERDICT), **judged, optional={"effects": Texts})),
         "error": ("any command: why it failed",
-                  shape("an error", error=str, message=str, 
+                  shape("an error", error=str, message=str,
                         optional={"declined": bool, "verdict": verdict, "errno": int, "paths": dict[str, str]})),
         "session-start": ("belljar session start", shape("a session", session=str, workspace=str, lease=float,
                                                          optional={"name": str | None})),
