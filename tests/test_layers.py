@@ -105,23 +105,13 @@ def test_imports_point_downwards(edge: tuple[str, str]) -> None:
     assert LEVEL[importer] > LEVEL[imported], f"{importer} must not import {imported}: {_edges()[edge]}"
 
 
-ENTANGLED = re.compile(r"(belljar\.surfaces\.http)(\.\w+)+")
-"""Modules that still import each other: the service's live objects. They count as one here; no other modules may."""
-
-
 def test_no_modules_import_each_other() -> None:
     names = {_module(path): path for path in ROOT.rglob("*.py")}
     needs: dict[str, set[str]] = {}
     for name, path in names.items():
         if name != "belljar":  # lists all public names
-            below = {_part(each) for each in _needs(path, names.keys())}
-            needs.setdefault(_part(name), set()).update(below - {_part(name), "belljar"})
+            needs[name] = set(_needs(path, names.keys())) - {name, "belljar"}
     graphlib.TopologicalSorter(needs).prepare()
-
-
-def _part(name: str) -> str:
-    entangled = ENTANGLED.fullmatch(name)
-    return entangled[1] if entangled else name
 
 
 def _module(path: Path) -> str:

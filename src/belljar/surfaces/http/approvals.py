@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import sqlalchemy as sa
 
 from belljar.errors import SandboxLost
 from belljar.policy.approvals import Approvals as Remembered
 from belljar.surfaces.http import storage
-from belljar.surfaces.http.commands import asking
 from belljar.surfaces.http.events import Signal
 from belljar.surfaces.http.keys import new_id
 from belljar.surfaces.http.problems import Problem
@@ -25,29 +26,59 @@ from belljar.surfaces.words import sentences, words_at_risk
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
+    from belljar.surfaces.http.audit import Cause, TenantAudit
+    from belljar.surfaces.http.events import Events
     from belljar.surfaces.http.keys import Key
-    from belljar.surfaces.http.service import Service
-    from belljar.surfaces.http.sessions import LiveSession
+    from belljar.surfaces.http.metrics import Metrics
+    from belljar.surfaces.http.storage import Store
 
 LOOK_EVERY = 1.0  # seconds until a decision at another server is noticed
+
+
+class Asking(Protocol):
+    """What asks: a command, or a session for itself."""
+
+    data: dict[str, Any]
+    path: str
+    cause: Cause
+
+    @property
+    def id(self) -> str: ...
+
+
+class AskingCommand(Asking, Protocol):
+    body: dict[str, Any]
+
+    async def save(self, *more: storage.Statement, **changes: Any) -> None: ...
+
+
+class AskingSession(Asking, Protocol):
+    @property
+    def tenant(self) -> str: ...
+    def let_through(self) -> None: ...
+    async def remember(self, verdict: Verdict) -> None: ...
+
+
+asking: ContextVar[AskingCommand | None] = ContextVar("belljar_asking", default=None)
+"""The command that is judged in this task."""
 
 
 class Approvals:
     """The approvals of this server's sessions."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, store: Store, events: Events, metrics: Metrics, trail: Callable[[str], TenantAudit]) -> None:
+        self._store, self._events, self._metrics, self._trail = store, events, metrics, trail
         self._changed = Signal()
 
     # Asking.
 
-    async def ask(self, session: LiveSession, verdict: Verdict) -> bool | None:
+    async def ask(self, session: AskingSession, verdict: Verdict) -> bool | None:
         """True: allowed. False: a person said no. None: nobody answered in time."""
         command = asking.get()
         bypass = session.data["bypass_until"]
         if bypass is not None and time.time() < bypass:
             session.let_through()
-            self._service.trail(session.tenant).note(
+            self._trail(session.tenant).note(
                 "approval", session=session.id, digest=verdict.digest, approved=True, by="bypass"
             )
             return True
@@ -69,7 +100,7 @@ class Approvals:
         return False if decided["state"] == "denied" else None
 
     async def _new(
-        self, session: LiveSession, verdict: Verdict, token: str, cwd: str | None, seconds: float
+        self, session: AskingSession, verdict: Verdict, token: str, cwd: str | None, seconds: float
     ) -> dict[str, Any]:
         command, now = asking.get(), time.time()
         by = command.cause if command is not None else session.cause
@@ -89,8 +120,8 @@ class Approvals:
         if command is not None:
             await command.save(insert, state="waiting", approval=approval["id"], verdict=verdict.as_dict())
         else:
-            await self._service.store.run(insert)
-        self._service.events.put("approvals", approval, session.tenant, path)
+            await self._store.run(insert)
+        self._events.put("approvals", approval, session.tenant, path)
         return approval
 
     async def _decision(self, id: str, expires: float) -> dict[str, Any]:
@@ -105,7 +136,7 @@ class Approvals:
             if left <= 0:
                 await self._change(approval, "expired", None)
             else:
-                await self._changed.wait(min(left, LOOK_EVERY) if self._service.store.is_shared else left)
+                await self._changed.wait(min(left, LOOK_EVERY) if self._store.is_shared else left)
 
     # Deciding.
 
@@ -125,7 +156,7 @@ class Approvals:
         changed = await self._change(approval, state, decided)
         if changed is None:
             raise Problem("approval_decided", "somebody decided first", approval=await self.find(approval["id"]))
-        self._service.trail(approval["tenant"]).note(
+        self._trail(approval["tenant"]).note(
             "approval", session=approval["session"], approval=approval["id"], command=approval["text"],
             approved=state == "allowed", scope=wanted["scope"], reason=wanted["reason"] or None, by="person",
         )  # fmt: skip
@@ -137,16 +168,16 @@ class Approvals:
         """The approval in its new state; None: it did not wait any more."""
         changed = {**approval, "state": state, "decided": decided}
         table = storage.approvals
-        count = await self._service.store.run(
+        count = await self._store.run(
             sa.update(table)
             .where(table.c.id == approval["id"], table.c.state == "waiting")
             .values(state=state, data=changed)
         )
         if not count[0]:
             return None
-        self._service.metrics.approvals.labels(state).inc()
-        row = await self._service.store.get(table, approval["id"])
-        self._service.events.put("approvals", changed, approval["tenant"], row["path"] if row else "")
+        self._metrics.approvals.labels(state).inc()
+        row = await self._store.get(table, approval["id"])
+        self._events.put("approvals", changed, approval["tenant"], row["path"] if row else "")
         self._changed.fire()
         return changed
 
@@ -157,20 +188,18 @@ class Approvals:
 
     async def cancel_of(self, session: str) -> None:
         table = storage.approvals
-        rows = await self._service.store.all(
-            sa.select(table).where(table.c.session == session, table.c.state == "waiting")
-        )
+        rows = await self._store.all(sa.select(table).where(table.c.session == session, table.c.state == "waiting"))
         for row in rows:
             await self._change(dict(row["data"]), "cancelled", None)
 
     async def find(self, id: str) -> dict[str, Any] | None:
-        row = await self._service.store.get(storage.approvals, id) if id else None
+        row = await self._store.get(storage.approvals, id) if id else None
         return dict(row["data"]) if row is not None else None
 
     async def expire(self) -> None:
         """Deny what nobody waits for in this process, such as questions of a session that is being adopted."""
         table = storage.approvals
-        for row in await self._service.store.all(sa.select(table).where(table.c.state == "waiting")):
+        for row in await self._store.all(sa.select(table).where(table.c.state == "waiting")):
             if time.time() >= row["data"]["expires"]:
                 await self._change(dict(row["data"]), "expired", None)
 

@@ -13,19 +13,19 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from belljar.errors import BelljarError
 from belljar.surfaces.http import audit, storage
 from belljar.surfaces.http.models import Body, NoQuery, Query
-from belljar.surfaces.http.problems import Elsewhere, Problem, problem_of
+from belljar.surfaces.http.problems import Elsewhere, Problem, body_of, problem_of
 
 if TYPE_CHECKING:
     from belljar.surfaces.http.commands import Command
@@ -232,15 +232,6 @@ async def _small_body(request: Request) -> bytes:
     return bytes(data)
 
 
-async def body_of(request: Request) -> AsyncIterator[bytes]:
-    try:
-        async for part in request.stream():
-            if part:
-                yield part
-    except ClientDisconnect:
-        raise Problem("usage", "the client went away") from None
-
-
 # Idempotency.
 
 
@@ -293,11 +284,7 @@ async def _claimed(call: Call, id: str) -> Response:
             raise Problem("idempotency_mismatch", "this Idempotency-Key was used with another request")
         claim.made = row["data"]["made"]
         if (stored := row["data"]["answer"]) is not None:
-            response: Response = (
-                JSONResponse(stored["body"], stored["status"])
-                if stored["body"] is not None
-                else Response(status_code=stored["status"])
-            )
+            response = _again(stored)
         else:
             response = await _handled(call)
         response.headers["Idempotency-Replayed"] = "true"

@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import sqlalchemy as sa
 from anyio import to_thread
@@ -27,32 +26,72 @@ from belljar.link.frames import EndedBody, Flag
 from belljar.session.held_command import HeldCommand
 from belljar.session.output import Capture
 from belljar.surfaces.http import audit, storage, tracing
+from belljar.surfaces.http.approvals import asking
 from belljar.surfaces.http.events import Signal
 from belljar.surfaces.http.keys import new_id
 from belljar.surfaces.http.log import Log
 from belljar.surfaces.http.problems import Problem, problem_of
 
 if TYPE_CHECKING:
+    from belljar.limits import Limits
     from belljar.session.commands import Request
+    from belljar.session.ledger import CommandRecord
+    from belljar.session.named_shell import NamedShell
     from belljar.session.result import Cause, Result
     from belljar.session.session import Session
-    from belljar.surfaces.http.service import Service
-    from belljar.surfaces.http.sessions import LiveSession, SharedShell
+    from belljar.surfaces.http.server import Server
+    from belljar.surfaces.http.vitals import Vitals
 
 TAKE_SECONDS = 20.0  # of one waiting look for output
 TAKEN_AT_ONCE = 512 << 10
 KILL_PATIENCE = 60.0  # how long a kill may take until it counts as not shown
 PUBLISHED_EVERY = 0.25  # seconds between news of a command that prints
 
-asking: ContextVar[Command | None] = ContextVar("belljar_asking", default=None)
-"""The command that is judged in this task."""
+
+class SharedShell:
+    """A named shell, which its commands take in turn."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.turn = asyncio.Lock()
+        """Held by the command that runs; the others queue."""
+        self._named: NamedShell | None = None
+
+    def named(self, box: Session) -> NamedShell:
+        self._named = self._named or box.named_shell(self._name)
+        return self._named
+
+
+class Around(Protocol):
+    """What a command needs of its session."""
+
+    commands: dict[str, Command]
+    vitals: Vitals
+    is_ending: bool
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def is_over(self) -> bool: ...
+    @property
+    def limits(self) -> Limits: ...
+    def shell(self, name: str) -> SharedShell: ...
+    def publish(self) -> None: ...
+    async def when_ready(self) -> Session: ...
+    def denied(self) -> None: ...
+    def refuse_if_paused(self) -> None: ...
+    def lost_record(self, started: float) -> CommandRecord: ...
+    def record_end(self, command: Command, result: Result) -> None: ...
+    def forget_command(self, command: Command) -> None: ...
 
 
 class Command:
     """One command, as a client sees it (`data`) and as it was asked for (`body`)."""
 
-    def __init__(self, service: Service, session: LiveSession, row: dict[str, Any]) -> None:
-        self._service, self.session = service, session
+    def __init__(self, server: Server, session: Around, row: dict[str, Any]) -> None:
+        self.server, self.session = server, session
         self.data: dict[str, Any] = row["command"]
         self.body: dict[str, Any] = row["body"]
         self.path: str = row["path"]
@@ -64,7 +103,7 @@ class Command:
         """What is written together with it."""
         self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once it is stored, or will never be."""
-        self.log = Log(service.output_of(session.id, self.id), service.output_kept)
+        self.log = Log(server.output_of(session.id, self.id), server.output_kept)
         self.changed = Signal()
         self.ended = asyncio.Event()
         self.readers = 0
@@ -79,7 +118,7 @@ class Command:
         self.trace = tracing.here()
 
     @classmethod
-    def new(cls, service: Service, session: LiveSession, body: dict[str, Any], path: str) -> Command:
+    def new(cls, server: Server, session: Around, body: dict[str, Any], path: str) -> Command:
         terminal = bool(body["pty"])
         data = {
             "id": new_id("c"), "session": session.id, "command": body["command"], "state": "queued",
@@ -92,7 +131,7 @@ class Command:
             "command": data, "body": body, "path": path, "launched": False, "digest": "", "stored": False,
             "cause": [by.key, by.name, by.request_id],
         }  # fmt: skip
-        return cls(service, session, row)
+        return cls(server, session, row)
 
     @property
     def id(self) -> str:
@@ -148,9 +187,9 @@ class Command:
             statement: storage.Statement = (
                 sa.update(storage.commands).where(storage.commands.c.id == row.pop("id")).values(**row)
             )
-            await self._service.store.run(statement, *more)
+            await self.server.store.run(statement, *more)
         else:
-            await self._service.store.run(sa.insert(storage.commands).values(**row), *self.first_statements, *more)
+            await self.server.store.run(sa.insert(storage.commands).values(**row), *self.first_statements, *more)
             self.is_stored = True
         if self.state != "running":  # then its first client is told when it has really started
             self._settle(None)
@@ -167,7 +206,7 @@ class Command:
 
     def publish(self) -> None:
         self._published = time.monotonic()
-        self._service.events.put("commands", self.as_item(), self.session.tenant, self.path)
+        self.server.events.put("commands", self.as_item(), self.session.tenant, self.path)
         self.session.publish()
 
     # Its life.
@@ -192,7 +231,7 @@ class Command:
         except BelljarError as error:
             await self._fail(problem_of(error))
         except Exception as error:
-            self._service.report(error)
+            self.server.report(error)
             await self._fail(Problem("failed", "the service failed to run this command"))
 
     async def _in_turn(self) -> None:
@@ -218,7 +257,7 @@ class Command:
         problem = problem_of(denied)
         self.session.denied()
         self.data["verdict"] = denied.verdict.as_dict()
-        approval = await self._service.approvals.find(self.data["approval"] or "")
+        approval = await self.server.approvals.find(self.data["approval"] or "")
         decided = approval["decided"] if approval else None
         if decided and decided["reason"]:
             problem.detail = decided["reason"]
@@ -297,7 +336,7 @@ class Command:
         except SandboxLost as lost:
             await self._lost(lost)
         except Exception as error:
-            self._service.report(error)
+            self.server.report(error)
             await self._end(error=Problem("failed", "the service lost this command"))
 
     # Its output.
@@ -380,7 +419,7 @@ class Command:
         self.log.close()
         if result is not None:
             self.session.record_end(self, result)
-            self._service.metrics.command_ended(result.cause, result.duration)
+            self.server.metrics.command_ended(result.cause, result.duration)
             ids = {"belljar.session": self.session.id, "belljar.command": self.id}
             tracing.command_ended(self.trace, ids, self.data["started"] or time.time(), result)
         await self.save(
@@ -390,8 +429,8 @@ class Command:
         self.ended.set()
         self.session.forget_command(self)
         if self.data["approval"]:
-            await self._service.approvals.cancel(self.data["approval"])
-        self._service.recently.keep(self)
+            await self.server.approvals.cancel(self.data["approval"])
+        self.server.recently.keep(self.id, self)
 
     def _shown(self, result: Result) -> dict[str, Any]:
         kept = {"stdout": result.stdout_bytes, "stderr": result.stderr_bytes}
@@ -460,7 +499,7 @@ class Command:
         self.log.close()
 
 
-def _captures(session: LiveSession) -> tuple[Capture, Capture]:
+def _captures(session: Around) -> tuple[Capture, Capture]:
     cap = int(session.limits.output)
     return Capture("stdout", cap), Capture("stderr", cap)
 

@@ -21,8 +21,8 @@ from belljar.session.archive import CHUNK
 from belljar.session.files import FileInfo
 from belljar.session.session import Session
 from belljar.surfaces.http import models as m
-from belljar.surfaces.http.calls import Call, Route, body_of
-from belljar.surfaces.http.problems import Problem
+from belljar.surfaces.http.calls import Call, Route
+from belljar.surfaces.http.problems import Problem, body_of
 from belljar.surfaces.http.routes import CONTENTS_HEADERS, LARGEST_INPUT
 from belljar.surfaces.http.streams import Open
 

@@ -23,8 +23,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from belljar.errors import BelljarError
 from belljar.surfaces.http import models as m
-from belljar.surfaces.http.calls import Call, Route, body_of
-from belljar.surfaces.http.problems import Elsewhere, Problem, problem_of
+from belljar.surfaces.http.calls import Call, Route
+from belljar.surfaces.http.problems import Elsewhere, Problem, body_of, problem_of
 from belljar.surfaces.http.replicas import FORWARDED
 
 if TYPE_CHECKING:

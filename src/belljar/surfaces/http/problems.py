@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import AsyncIterator
 from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
 
 from belljar.errors import BelljarError, Conflict, FileFailed, PolicyDenied
 
@@ -93,3 +96,12 @@ def problem_of(error: BelljarError) -> Problem:
         return Problem("file_failed", detail, status=FILE_STATUS.get(name, 422), errno=name)
     code = error.code if error.code in STATUS else "failed"
     return Problem(code, detail)
+
+
+async def body_of(request: Request) -> AsyncIterator[bytes]:
+    try:
+        async for part in request.stream():
+            if part:
+                yield part
+    except ClientDisconnect:
+        raise Problem("usage", "the client went away") from None

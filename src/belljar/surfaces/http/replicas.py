@@ -26,8 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from belljar.surfaces.http import storage
-from belljar.surfaces.http.calls import body_of
-from belljar.surfaces.http.problems import Problem
+from belljar.surfaces.http.problems import Problem, body_of
 
 if TYPE_CHECKING:
     from belljar.surfaces.http.events import Change, Events

@@ -23,7 +23,7 @@ from belljar.surfaces.http.calls import Call, Route
 from belljar.surfaces.http.commands import Command
 from belljar.surfaces.http.keys import Key, new_id
 from belljar.surfaces.http.pages import page
-from belljar.surfaces.http.problems import Problem, without_paths
+from belljar.surfaces.http.problems import Problem, body_of, without_paths
 from belljar.surfaces.http.sessions import LIVING, LiveSession, ended_problem
 from belljar.surfaces.http.storage import IntegrityError
 
@@ -455,7 +455,6 @@ CONTENTS_HEADERS = {
 
 async def write_stdin(call: Call) -> Any:
     """Write to stdin."""
-    from belljar.surfaces.http.calls import body_of
 
     size = 0
     parts: list[bytes] = []

@@ -20,126 +20,49 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import os
 import secrets
 import shutil
 import time
-import traceback
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from anyio import to_thread
 
-from belljar import enforcement
 from belljar.audit import reader
 from belljar.errors import BelljarError
-from belljar.host import Host
-from belljar.sandbox import rundir
 from belljar.session import kept
 from belljar.surfaces.http import audit, storage
-from belljar.surfaces.http.approvals import Approvals
-from belljar.surfaces.http.audit import TenantAudit
 from belljar.surfaces.http.commands import Command
-from belljar.surfaces.http.events import Events
-from belljar.surfaces.http.keys import Key, Keys
-from belljar.surfaces.http.links import Links
+from belljar.surfaces.http.keys import Key
 from belljar.surfaces.http.log import KEPT
-from belljar.surfaces.http.metrics import Metrics
 from belljar.surfaces.http.problems import Elsewhere, Problem, hide
 from belljar.surfaces.http.replicas import BEAT_SECONDS, Replicas
+from belljar.surfaces.http.server import Server
 from belljar.surfaces.http.sessions import LIVING, LiveSession
-from belljar.surfaces.http.storage import Row, Store
+from belljar.surfaces.http.storage import Row
 
-if TYPE_CHECKING:
-    from belljar.engines.base import Engine
-
-_log = logging.getLogger("belljar.serve")
 TICK_SECONDS = 0.5
 SWEEP_SECONDS = 30.0
 SHOWN_AFTER_END = 3600.0  # how long an ended session is shown
 ANSWERS_KEPT = 24 * 3600.0
 NEWEST_RECORDS = 200  # that are looked through for new ones
-RECENT = 256  # ended commands that stay in memory, for readers that come right after the end
 
 
-class Recently:
-    """The commands that ended last."""
-
-    def __init__(self) -> None:
-        self._commands: OrderedDict[str, Command] = OrderedDict()
-
-    def keep(self, command: Command) -> None:
-        self._commands[command.id] = command
-        while len(self._commands) > RECENT:
-            self._commands.popitem(last=False)
-
-    def get(self, id: str) -> Command | None:
-        return self._commands.get(id)
-
-
-class Service:
+class Service(Server):
     def __init__(self, state: Path, *, database: str | None = None, output_kept: int = KEPT) -> None:
-        self.id = f"i-{secrets.token_hex(6)}"
-        self.state = state
-        self.output_kept = output_kept
-        self.store = Store.at(database, state)
-        self.keys = Keys(self.store)
-        self.events = Events()
-        self.metrics = Metrics()
-        self.approvals = Approvals(self)
-        self.links = Links(self.store)
+        super().__init__(state, database=database, output_kept=output_kept)
         self.replicas = Replicas(self.id, self.store, self.events)
-        self.recently = Recently()
-        self.database_id = ""
         self.status = "starting"
         """What `/readyz` says: starting, ready or stopping."""
         self.stopping = asyncio.Event()
         """Set when the server goes: streams end."""
         self._live: dict[str, LiveSession] = {}
-        self._hosts: dict[str, Host] = {}
-        self._trails: dict[str, TenantAudit] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._admission = asyncio.Lock()
-        self._unread: set[str] = set()
-        """Tenants with new records in their trails."""
         self._told: dict[str, int] = {}
         """Of each trail, the last record that followers were told of."""
-
-    # Places. Nothing of a tenant is above its own directory.
-
-    def tenant_directory(self, tenant: str) -> Path:
-        return self.state / "tenants" / tenant
-
-    def workspace_of(self, tenant: str, session: str, name: str | None) -> Path:
-        kind, last = ("scratch", session) if name is None else ("workspaces", name)
-        return self.tenant_directory(tenant) / kind / last
-
-    def output_of(self, session: str, command: str) -> Path:
-        return self.state / "output" / session / command
-
-    def trail(self, tenant: str) -> TenantAudit:
-        if tenant not in self._trails:
-            required = enforcement.trail(os.environ.get("BELLJAR_AUDIT", "").lower()) == "required"
-            trail = TenantAudit(self.tenant_directory(tenant) / "audit", tenant, required=required)
-            trail.when_recorded = lambda kind, fields: self._recorded(tenant, kind, fields)
-            self._trails[tenant] = trail
-        return self._trails[tenant]
-
-    def _recorded(self, tenant: str, kind: str, fields: dict[str, Any]) -> None:
-        self._unread.add(tenant)
-        if kind == "verdict" and fields["verdict"].decision == "deny":
-            self.metrics.denied.inc()
-
-    def host_of(self, tenant: str) -> Host:
-        if tenant not in self._hosts:
-            where = self.tenant_directory(tenant) / "state"
-            where.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._hosts[tenant] = Host(state=where, audit=self.trail(tenant))
-        return self._hosts[tenant]
 
     # Life.
 
@@ -211,10 +134,6 @@ class Service:
                 raise
             except Exception as error:
                 self.report(error)
-
-    def report(self, error: BaseException) -> None:
-        """An error that is no client's fault, for the operator."""
-        _log.error("unexpected: %s", "".join(traceback.format_exception(error)))
 
     async def _read_on(self, tenant: str) -> None:
         """Tell followers of the trail's new records, as they are stored."""
@@ -299,20 +218,6 @@ class Service:
                     duration=result.get("duration"),
                 )  # fmt: skip
 
-    async def remove_sandbox(self, tenant: str, id: str) -> None:
-        """Remove whatever is left of a sandbox, attached or not."""
-        await to_thread.run_sync(self._remove_sandbox, self.host_of(tenant), id)
-
-    def _remove_sandbox(self, host: Host, id: str) -> None:
-        engine: Engine = host.connect()
-        path = host.run_root / id
-        facts = rundir.read_session(path) or {}
-        for name in {str(facts.get("container") or ""), f"belljar-{id}"} - {""}:
-            with contextlib.suppress(BelljarError):
-                engine.destroy(name)
-        if path.exists():
-            rundir.remove_run_dir(path)
-
     # Every moment.
 
     async def _tick(self) -> None:
@@ -396,7 +301,7 @@ class Service:
         return session
 
     async def command_for(self, key: Key, session: LiveSession, id: str) -> Command:
-        command = session.commands.get(id) or self.recently.get(id)
+        command: Command | None = session.commands.get(id) or self.recently.get(id)
         if command is None:
             row = await self.store.get(storage.commands, id)
             if row is None:
@@ -404,7 +309,7 @@ class Service:
             command = Command(self, session, dict(row["data"]))
             if command.is_over:
                 command.ended.set()
-                self.recently.keep(command)
+                self.recently.keep(id, command)
         if command.session.id != session.id:
             raise Problem("not_found", "there is no such command")
         return command

@@ -27,16 +27,15 @@ from belljar.session.result import Surroundings
 from belljar.session.session import Session
 from belljar.surfaces.http import audit, storage, tracing
 from belljar.surfaces.http.approvals import remembered, restored
-from belljar.surfaces.http.commands import Command
+from belljar.surfaces.http.commands import Command, SharedShell
 from belljar.surfaces.http.events import Signal
 from belljar.surfaces.http.problems import Problem, problem_of
 from belljar.surfaces.http.vitals import Vitals, verified
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
-    from belljar.session.named_shell import NamedShell
     from belljar.session.result import Result
-    from belljar.surfaces.http.service import Service
+    from belljar.surfaces.http.server import Server
 
 READY_PATIENCE = 30.0  # how long a request waits for a session that is starting
 RESTART_LEASE = 3600.0  # the least that a sandbox outlives a server
@@ -47,25 +46,11 @@ RETRY = {"Retry-After": "1"}
 LIVING = ("queued", "pulling", "starting", "verifying", "ready", "paused")
 
 
-class SharedShell:
-    """A named shell, which its commands take in turn."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.turn = asyncio.Lock()
-        """Held by the command that runs; the others queue."""
-        self._named: NamedShell | None = None
-
-    def named(self, box: Session) -> NamedShell:
-        self._named = self._named or box.named_shell(self._name)
-        return self._named
-
-
 class LiveSession:
     """One session of this server."""
 
-    def __init__(self, service: Service, row: dict[str, Any]) -> None:
-        self._service = service
+    def __init__(self, server: Server, row: dict[str, Any]) -> None:
+        self.server = server
         self.data: dict[str, Any] = row["session"]
         self.path: str = row["path"]
         self.ends_at: float | None = row["ends_at"]
@@ -138,20 +123,20 @@ class LiveSession:
         }  # fmt: skip
 
     async def insert(self, *more: storage.Statement) -> None:
-        row = {**self.row, "owner": self._service.id}
-        await self._service.store.run(sa.insert(storage.sessions).values(**row), *more)
+        row = {**self.row, "owner": self.server.id}
+        await self.server.store.run(sa.insert(storage.sessions).values(**row), *more)
         self.publish()
 
     async def save(self, **changes: Any) -> None:
         self.data.update(changes)
         self._saved = time.monotonic()
         row = self.row
-        await self._service.store.update(storage.sessions, row.pop("id"), **row)
+        await self.server.store.update(storage.sessions, row.pop("id"), **row)
         self.publish()
         self.changed.fire()
 
     def publish(self) -> None:
-        self._service.events.put("sessions", self.as_dict(), self.tenant, self.path)
+        self.server.events.put("sessions", self.as_dict(), self.tenant, self.path)
 
     # Starting.
 
@@ -167,10 +152,10 @@ class LiveSession:
             raise
         except BelljarError as error:
             await self._ended("failed", problem_of(error))
-            self._service.metrics.session_created("failed")
+            self.server.metrics.session_created("failed")
             return
         except Exception as error:
-            self._service.report(error)
+            self.server.report(error)
             await self._ended("failed", Problem("failed", "the service failed to start this session"))
             return
         if self.is_ending:
@@ -179,7 +164,7 @@ class LiveSession:
         self.box = box
         restored(box.approvals, self.remembered)
         began, now = self.data["created"], time.time()
-        self._service.metrics.session_created("ready", now - began)
+        self.server.metrics.session_created("ready", now - began)
         tracing.session_started(self.trace, self.id, began, now)
         await self.save(state="ready", started=now)
         self.touch()
@@ -191,7 +176,7 @@ class LiveSession:
 
     @property
     def workspace(self) -> Path:
-        return self._service.workspace_of(self.tenant, self.id, self.data["workspace"])
+        return self.server.workspace_of(self.tenant, self.id, self.data["workspace"])
 
     def _make_workspace(self) -> None:
         self.workspace.mkdir(parents=True, exist_ok=True)
@@ -206,26 +191,26 @@ class LiveSession:
         names = ("image", "policy", "changes", "checkpoints", "env", "root", "debug", "account")
         return {
             **{name: data[name] for name in names}, "limits": self.limits, "network": network_of(data["network"]),
-            "approve": self._approve, "host": self._service.host_of(self.tenant),
-            "metadata": {"service": self._service.database_id},
+            "approve": self._approve, "host": self.server.host_of(self.tenant),
+            "metadata": {"service": self.server.database_id},
         }  # fmt: skip
 
     async def _approve(self, verdict: Verdict) -> bool | None:
-        return await self._service.approvals.ask(self, verdict)
+        return await self.server.approvals.ask(self, verdict)
 
     # After a restart.
 
     async def adopt(self) -> None:
         """Take over the session from the server that had it: attach its sandbox, go on with its commands."""
-        rows = await self._service.store.all(
+        rows = await self.server.store.all(
             sa.select(storage.commands).where(
                 storage.commands.c.session == self.id, storage.commands.c.state != "ended"
             )
         )
         for row in sorted(rows, key=lambda row: float(row["created"])):
-            self.commands[row["id"]] = Command(self._service, self, dict(row["data"]))
+            self.commands[row["id"]] = Command(self.server, self, dict(row["data"]))
         if self.state not in ("ready", "paused"):
-            await self._service.remove_sandbox(self.tenant, self.id)
+            await self.server.remove_sandbox(self.tenant, self.id)
             self.begin()
             held = {}
         else:
@@ -246,7 +231,7 @@ class LiveSession:
     async def _attached(self) -> Session:
         box = await Session.attach(
             self.id, policy=self.data["policy"], approve=self._approve, env=self.data["env"],
-            host=self._service.host_of(self.tenant), resume=True,
+            host=self.server.host_of(self.tenant), resume=True,
         )  # fmt: skip
         restored(box.approvals, self.remembered)
         return box
@@ -325,7 +310,7 @@ class LiveSession:
         env = {**self.data["env"], **body["env"]}
         verdict = await judged(policy, body["command"], env=env, staged=self.data["changes"] == "staged")
         if verdict.decision == "deny":
-            self._service.trail(self.tenant).note("verdict", session=self.id, verdict=verdict)
+            self.server.trail(self.tenant).note("verdict", session=self.id, verdict=verdict)
             self.denied()
             raise PolicyDenied(verdict)
 
@@ -339,7 +324,7 @@ class LiveSession:
     def record_end(self, command: Command, result: Result) -> None:
         """The `end` in the audit trail; the `start` was written by the command itself."""
         with audit.caused_by(command.cause):
-            self._service.trail(self.tenant).note(
+            self.server.trail(self.tenant).note(
                 "end", session=self.id, run=command.id, digest=command.digest, cause=result.cause,
                 exit_code=result.exit_code, duration=result.duration,
             )  # fmt: skip
@@ -407,7 +392,7 @@ class LiveSession:
                 if await self.vitals.look(box, self.data["limits"]):
                     self.publish()
         except Exception as error:
-            self._service.report(error)
+            self.server.report(error)
 
     @property
     def engine(self) -> str | None:
@@ -447,14 +432,14 @@ class LiveSession:
                 with contextlib.suppress(BelljarError):
                     await box.stop()
             else:
-                await self._service.remove_sandbox(self.tenant, self.id)
+                await self.server.remove_sandbox(self.tenant, self.id)
             await self._ended(reason)
 
     async def kill_commands(self) -> None:
         ending = [command.kill(0.0) for command in self.commands.values()]
         for outcome in await asyncio.gather(*ending, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, Problem | BelljarError):
-                self._service.report(outcome)
+                self.server.report(outcome)
 
     async def _lose(self, why: str) -> None:
         async with self._ending:
@@ -464,7 +449,7 @@ class LiveSession:
             if box is not None:
                 with contextlib.suppress(BelljarError):
                     await box.stop()
-            await self._service.remove_sandbox(self.tenant, self.id)
+            await self.server.remove_sandbox(self.tenant, self.id)
             await self._ended("lost", Problem("sandbox_lost", why))
 
     async def _ended(self, reason: str, error: Problem | None = None) -> None:
@@ -473,12 +458,12 @@ class LiveSession:
         for command in list(self.commands.values()):
             command.abandon()
             await command._lost(SandboxLost("the session ended"))
-        await self._service.approvals.cancel_of(self.id)
+        await self.server.approvals.cancel_of(self.id)
         await self.save(
             state="ended", reason=reason, error=told, ended=time.time(), paused=False, listening=[],
         )  # fmt: skip
         self.box = None
-        await self._service.links.end_of(self.id)
+        await self.server.links.end_of(self.id)
         if self.data["workspace"] is None:
             await to_thread.run_sync(lambda: shutil.rmtree(self.workspace, ignore_errors=True))
 

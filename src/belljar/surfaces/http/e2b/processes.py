@@ -72,7 +72,7 @@ async def start(request: Request, message: Message) -> AsyncIterator[Message]:
         checked = m.CommandBody.model_validate(body)
     except ValidationError as error:
         raise ConnectError("invalid_argument", str(error.errors(include_url=False)[0]["msg"])) from None
-    command = Command.new(session._service, session, {**checked.model_dump(), "closed": False}, session.path)
+    command = Command.new(session.server, session, {**checked.model_dump(), "closed": False}, session.path)
     command.tag = field(message, "tag", str)  # type: ignore[attr-defined]
     try:
         session.touch()
@@ -280,7 +280,7 @@ async def _killed(command: Command) -> None:
     try:
         await command.kill(0.0)
     except (Problem, BelljarError) as error:
-        command.session._service.report(error)
+        command.server.report(error)
 
 
 async def close_stdin(request: Request, message: Message) -> Message:
