@@ -23,7 +23,8 @@ ODD: dict[str, Any] = {
     "mounts": (("/data", "/srv/data"),),
     "cache": (("pip", ".cache/pip"),), "metadata": (("job", "17"),), "limits": Limits(memory="300m"), "lease": 77.0,
     "env": (("A", "1"),), "checkpoints": "auto", "keep": True, "id": "bj-0123456789ab", "keepable": True,
-    "longest": 5.0, "base": "bj-0123456789ac", "account": "user", "reserved": ("/srv/trail",),
+    "longest": 5.0, "base": "bj-0123456789ac", "continues": "bj-0123456789ad",
+    "account": "user", "reserved": ("/srv/trail",), "snapshot": "ready",
 }  # fmt: skip
 """A value for each field that is not its default. A new option needs one here, and nothing else in this file."""
 

@@ -131,6 +131,11 @@ class Host:
         return self.state_root / "staged"
 
     @property
+    def snapshots_root(self) -> Path:
+        """Where the snapshots of sandboxes are."""
+        return self.state_root / "snapshots"
+
+    @property
     def caches_root(self) -> Path:
         """Where the caches are that sessions share: a directory for each owner."""
         return self.state_root / "caches"

@@ -358,6 +358,10 @@ class SandboxOptions:
         of_session=True,
     )  # fmt: skip
     allow_home: bool = option(False, flag, "allow a home directory as the workspace")
+    snapshot: str | None = option(
+        None, _name, "begin with what this snapshot holds (`belljar snapshots list`)", metavar="NAME", of_session=True,
+    )  # fmt: skip
+    """With `Session(snapshot=…)` each option that is not given is that of the session it was made of."""
     limits: Limits = option(None, _limits, restore=lambda saved: Limits(**saved))
     env: Pairs = option((), variables, of_session=True, secret=True)
     """Variables of every command."""
@@ -462,6 +466,7 @@ class PublicOptions(TypedDict, total=False):
     cache: Mapping[str, str] | None
     metadata: Mapping[str, str] | None
     allow_home: bool
+    snapshot: str | None
     limits: Limits | None
     env: Mapping[str, str] | None
     checkpoints: Checkpoints

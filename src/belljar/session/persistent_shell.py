@@ -221,9 +221,14 @@ class PersistentShell:
         if self._bash is not None:
             self._bash_state = self._bash.state or self._bash_state
 
-    async def _save_state(self) -> None:
+    @property
+    def state(self) -> SavedState:
+        """Its directory and exported variables after the last call."""
         state = self._bash_state or BashState()
-        if self._save is not None and self._saved != (now := {"cwd": state.cwd, "exports": state.exports}):
+        return {"cwd": state.cwd, "exports": state.exports}
+
+    async def _save_state(self) -> None:
+        if self._save is not None and self._saved != (now := self.state):
             self._saved = now
             await self._save(now)
 

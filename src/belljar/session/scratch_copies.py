@@ -33,17 +33,21 @@ def roots(options: SandboxOptions) -> list[str]:
 async def keep(files: Files, options: SandboxOptions, place: Path) -> None:
     """Pack each directory into a file of its own; `place` is how the names of these files begin."""
     for root in roots(options):
-        with suppress(FileFailed):  # too large or unreadable: then there is no copy
-            await _pack(files, root, _copy(place, root))
+        await keep_one(files, root, place, MOST)
 
 
-async def _pack(files: Files, root: str, target: Path) -> None:
+async def keep_one(files: Files, root: str, place: Path, most: int) -> None:
+    with suppress(FileFailed):  # too large or unreadable: then there is no copy
+        await _pack(files, root, copy_of(place, root), most)
+
+
+async def _pack(files: Files, root: str, target: Path, most: int = MOST) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with closing(await to_thread.run_sync(os.open, target, flags, 0o600)) as descriptor:
         try:
             await files.pack(
                 root,
-                up_to(MOST, f"{root} holds more than {MOST} bytes", partial(write_all, descriptor)),
+                up_to(most, f"{root} holds more than {most} bytes", partial(write_all, descriptor)),
             )
         except BaseException:
             os.unlink(target)
@@ -53,20 +57,24 @@ async def _pack(files: Files, root: str, target: Path) -> None:
 async def bring_back(files: Files, options: SandboxOptions, place: Path) -> None:
     """Restore the directories that have a copy; the others stay as they are."""
     for root in roots(options):
-        copy = _copy(place, root)
-        if await to_thread.run_sync(copy.is_file):
+        if await to_thread.run_sync(copy_of(place, root).is_file):
             for info in await files.list(root):
                 if f"{root}/{info.path}" not in OURS:
                     await files.remove(f"{root}/{info.path}")
-            await files.unpack(_pieces(copy), root)
+            await unpack_one(files, root, place)
+
+
+async def unpack_one(files: Files, root: str, place: Path) -> None:
+    await files.unpack(_pieces(copy_of(place, root)), root)
 
 
 def left_out(options: SandboxOptions, place: Path) -> list[str]:
     """The directories that a checkpoint does not hold."""
-    return [root for root in ("/tmp", options.home) if root not in roots(options) or not _copy(place, root).is_file()]
+    return [root for root in ("/tmp", options.home) if root not in roots(options) or not copy_of(place, root).is_file()]
 
 
-def _copy(place: Path, root: str) -> Path:
+def copy_of(place: Path, root: str) -> Path:
+    """Where the copy of a directory is."""
     return place.with_name(f"{place.name}.{root.strip('/').replace('/', '-')}")
 
 

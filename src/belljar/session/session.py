@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from belljar.session.named_shell import NamedShell
     from belljar.session.options import Approver
     from belljar.session.persistent_shell import PersistentShell
+    from belljar.session.snapshot import Snapshot
     from belljar.staged.area import Point
 
 LAST_REFRESH_SECONDS = 1.0  # how long a closing session waits for the init to say how its shells ended
@@ -92,8 +93,13 @@ class Session:
         """`options` are the fields of `SandboxOptions`. `approve` is called for commands that need an approval; only
         True approves."""
         known(options, PUBLIC, "Session")
+        chosen = hosts.chosen(host, engine)
+        if options.get("snapshot"):
+            from belljar.session import snapshot  # few sessions begin with one
+
+            workspace, options = snapshot.completed(options, workspace, chosen)  # type: ignore[assignment]
         given = SandboxOptions(workspace, **enforcement.filled(options))
-        self._set_up(given, approve, audit, hosts.chosen(host, engine))
+        self._set_up(given, approve, audit, chosen)
 
     @classmethod
     def of(
@@ -177,6 +183,10 @@ class Session:
             self._opening = False
 
     async def _open(self) -> Self:
+        if self.options.snapshot is not None:
+            from belljar.session.snapshot import SnapshotFiles
+
+            await to_thread.run_sync(SnapshotFiles.find, self.host, self.options.snapshot)  # before anything is made
         return await self._adopt(await self._claim() or await Sandbox.launch(self.options, self.host))
 
     async def _claim(self) -> Sandbox | None:
@@ -208,6 +218,10 @@ class Session:
             self.staged.enter(sandbox)
             self._inside.remember()
             await self.staged.copy_in()
+            if self.options.snapshot is not None:
+                from belljar.session import snapshot
+
+                await snapshot.restore(self._inside, self.staged, self.shells, self.host, self.options.snapshot)
             await self.door.open()
         except BaseException:
             self._inside.leave()
@@ -587,13 +601,44 @@ class Session:
     left_out = flat("staged", Staged.left_out)
     forget_checkpoint = flat("staged", Staged.forget_checkpoint)
 
+    # Snapshots.
+
+    async def snapshot(self, name: str, *, workspace: bool = False, replace: bool = False) -> Snapshot:
+        """Keep what the sandbox holds under a name, for sessions on the same engine: staged changes, home, /tmp, and
+        the directories and variables of its shells. Processes are not kept: see `Snapshot.left_out`. `workspace`: also
+        all files of a workspace that is not staged; such a snapshot begins in an empty one.
+
+        await box.snapshot("ready"); twin = await belljar.Session(snapshot="ready").open()
+        """
+        from belljar.session import snapshot
+
+        made = await snapshot.take(
+            self._inside, self.staged, self.shells, self.host, name, whole=workspace, replace=replace
+        )
+        self._ledger.record("snapshot", name=name)
+        return made
+
+    @staticmethod
+    async def snapshots(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Snapshot, ...]:
+        """The snapshots of this host, oldest first: `await belljar.Session.snapshots()`."""
+        from belljar.session import snapshot
+
+        return await to_thread.run_sync(snapshot.listed, hosts.chosen(host, engine))
+
+    @staticmethod
+    async def remove_snapshot(name: str, *, host: Host | None = None, engine: EngineName | None = None) -> None:
+        """Sessions that began with it go on: `await belljar.Session.remove_snapshot("ready")`."""
+        from belljar.session import snapshot
+
+        await to_thread.run_sync(snapshot.remove, hosts.chosen(host, engine), name)
+
     async def fork(self, **options: Any) -> Session:
         """A new session that begins with a copy of these files: `twin = await box.fork()`."""
         await self.staged.checkpoint(self.staged.area.unused("fork"))
         live: Any = {"approve": self._judge.approver, "host": self.host}
         live |= {name: options.pop(name) for name in ("approve", "audit", "host") if name in options}
         ours: Any = {"network": self.allow or self.network, "env": self.env}
-        own = {"keep": False, "keepable": False, "id": None, "base": self.id}
+        own = {"keep": False, "keepable": False, "id": None, "base": self.id, "snapshot": None}
         twin = type(self).of(replace(self.options, **{**ours, **options, **own}), **live)
         return await twin.open()
 

@@ -81,6 +81,17 @@ class Shells:
             where = self._inside.sandbox.run_dir
             await to_thread.run_sync(rundir.write_session, where, dict(self._saved), SAVED)
 
+    def states(self) -> dict[str, SavedState]:
+        """The directory and variables of each persistent shell, by its name."""
+        return {**self._saved, **{name: shell.state for name, shell in self._persistent.items()}}
+
+    async def restore(self, states: dict[str, SavedState]) -> None:
+        """Begin with what `states` gave in another session: new shells, in these directories with these variables."""
+        self._saved = dict(states)
+        if self._inside.options.keep:
+            where = self._inside.sandbox.run_dir
+            await to_thread.run_sync(rundir.write_session, where, self._saved, SAVED)
+
     async def recall(self) -> None:
         """Read what another process has written down."""
         saved = await to_thread.run_sync(rundir.read_session, self._inside.sandbox.run_dir, SAVED)

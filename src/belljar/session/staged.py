@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from belljar.staged.apply import Applied
     from belljar.staged.area import Point, StagedArea
     from belljar.staged.change import Change
+    from belljar.staged.layers import Layers
     from belljar.staged.review import Review, Shown
 
 
@@ -230,12 +231,14 @@ class Staged:
 
     async def _put(self, area: StagedArea, point: Point) -> None:
         """Restore the changes of a checkpoint in a sandbox whose files are the host's."""
+        async with AsyncExitStack() as opened:
+            await self.put(await to_thread.run_sync(opened.enter_context, area.layers(at=point)))
+
+    async def put(self, layers: Layers) -> None:
+        """Make the changes of these layers in a sandbox whose files are the host's."""
         from belljar.session.staged_inside import put
 
-        async with AsyncExitStack() as opened:
-            layers = await to_thread.run_sync(opened.enter_context, area.layers(at=point))
-            upper = self.area.path / "upper"
-            await put(self._inside.files, layers, await to_thread.run_sync(layers.changes), upper)
+        await put(self._inside.files, layers, await to_thread.run_sync(layers.changes), self.area.path / "upper")
         await self.copy_out()
 
     def checkpoints(self) -> list[Point]:

@@ -52,7 +52,7 @@ class Standstill:
     async def quiet(self, what: str) -> AsyncIterator[None]:
         """A block in which nothing runs and nothing starts; UsageError if something runs now."""
         async with self._gate:
-            if running := await self._running():
+            if running := await self.running():
                 raise UsageError(f"{what} waits until nothing runs ({', '.join(running)}): end it first")
             yield
 
@@ -70,7 +70,8 @@ class Standstill:
     async def _alive(self) -> list[frames.Listed]:
         return [listed for listed in await self._link.list() if listed.ended is None]
 
-    async def _running(self) -> list[str]:
+    async def running(self) -> list[str]:
+        """What runs now, by names for people."""
         running = [_named(listed) for listed in await self._alive() if not await self._waits(listed)]
         return running or (["the persistent shell"] if self._shell_is_busy() else [])
 

@@ -200,6 +200,10 @@ class StagedArea:
     def note_command(self, text: str) -> None:
         self._note(command=" ".join(text.split())[:200])
 
+    def note_since(self, since: int) -> None:
+        """Whatever the host changed after this counts as changed on its side, too."""
+        self._note(since=min(since, self.since))
+
     def note_incomplete(self, why: str) -> None:
         self._note(incomplete=why)
 

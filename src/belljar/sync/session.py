@@ -23,6 +23,7 @@ from belljar.session.door import SessionDoor
 from belljar.session.kept import Kept
 from belljar.session.options import AttachOptions, ClaimOptions, Command, OpenOptions, Options, SessionOptions
 from belljar.session.result import Result
+from belljar.session.snapshot import Snapshot
 from belljar.staged.area import Point
 from belljar.sync.facade import Facade, Same, blocking, in_loop, same
 from belljar.sync.files import Files
@@ -121,6 +122,16 @@ class Session(Facade[sessions.Session]):
         return cls.__new__(cls)._wrap(Loop(host).call(sessions.Session.attach, id, **options))
 
     @staticmethod
+    def snapshots(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Snapshot, ...]:
+        """The snapshots of this host, oldest first: `belljar.sync.Session.snapshots()`."""
+        return Loop(hosts.chosen(host, engine)).call(sessions.Session.snapshots, host=host, engine=engine)
+
+    @staticmethod
+    def remove_snapshot(name: str, *, host: Host | None = None, engine: EngineName | None = None) -> None:
+        """Sessions that began with it go on: `belljar.sync.Session.remove_snapshot("ready")`."""
+        Loop(hosts.chosen(host, engine)).call(sessions.Session.remove_snapshot, name, host=host, engine=engine)
+
+    @staticmethod
     def list(*, host: Host | FarHost | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
         """The kept sessions of this host, oldest first: `belljar.sync.Session.list()`."""
         return Loop(hosts.either(host, engine)).call(sessions.Session.list, host=host, engine=engine)
@@ -138,6 +149,7 @@ class Session(Facade[sessions.Session]):
 
     close = blocking(sessions.Session.close)
     stop = blocking(sessions.Session.stop)
+    snapshot = blocking(sessions.Session.snapshot)
     pause = blocking(sessions.Session.pause)
     resume = blocking(sessions.Session.resume)
     is_paused = Same[bool]("Whether its processes are frozen.")

@@ -69,6 +69,7 @@ class PersistentShell(Facade[persistent_shell.PersistentShell]):
     cwd = Same[str]()
     environment = Same[dict[str, str] | None]("The exported variables; None before the first report.")
     ended = Same[bool]("Whether no shell runs; the next call starts one.")
+    state = Same[dict[str, str]]("Its directory and exported variables after the last call.")
     run = blocking(persistent_shell.PersistentShell.run)
     interrupt = in_loop(persistent_shell.PersistentShell.interrupt)
     kill = in_loop(persistent_shell.PersistentShell.kill)

@@ -17,7 +17,7 @@ from belljar import enforcement, engines, host
 from belljar.errors import UsageError
 from belljar.host import Host
 from belljar.limits import Limits, LimitsError
-from belljar.options import FIELDS, SandboxOptions, parse_seconds
+from belljar.options import FIELDS, HERE, SandboxOptions, parse_seconds
 from belljar.records import record
 
 if TYPE_CHECKING:
@@ -139,8 +139,33 @@ def options_of(args: Namespace, **more: Any) -> SandboxOptions:
         from belljar.surfaces.cli import names
 
         names.refuse_taken(given["name"])
-    own = {"network": network_of(args), "limits": limits(args)}
-    return enforcement.bound(SandboxOptions(**{**given, **own, **more}))  # fmt: skip
+    given |= {"network": network_of(args), "limits": limits(args)}
+    if given["snapshot"] is not None:
+        given = _beginning_with_a_snapshot(args, given)
+    return enforcement.bound(SandboxOptions(**{**given, **more}))
+
+
+def begin_with(args: Namespace) -> None:
+    """What the rest of the command line asks of `args` is what the snapshot says, unless it was typed."""
+    from belljar.session.snapshot import SnapshotFiles
+
+    saved = SnapshotFiles.find(host.default(), args.snapshot).options
+    for name in {"workspace", "changes"} - args.explicit:
+        setattr(args, name, saved[name])
+
+
+def _beginning_with_a_snapshot(args: Namespace, given: dict[str, Any]) -> dict[str, Any]:
+    """Only what was typed goes before what the snapshot says."""
+    from belljar.session import snapshot
+
+    explicit = getattr(args, "explicit", set()) | {"snapshot"}
+    typed = {name: value for name, value in given.items() if name in explicit}
+    if not explicit.isdisjoint(one.name for one in _DOOR):
+        typed["network"] = given["network"]
+    if not explicit.isdisjoint(_HELP):
+        typed["limits"] = given["limits"]
+    workspace, options = snapshot.completed(typed, typed.pop("workspace", HERE), host.default())
+    return {**enforcement.filled(options), "workspace": workspace}
 
 
 def network_of(args: Namespace) -> Network | Allow:

@@ -92,6 +92,13 @@ def _sessions() -> Pairs:
         yield session["name"] or session["id"], f"{session['image']} on {session['workspace']}"
 
 
+def _snapshots() -> Pairs:
+    from belljar.host import default
+    from belljar.session import snapshot
+
+    return ((each.name, f"{each.image} on {each.workspace}") for each in snapshot.listed(default()))
+
+
 def _shells() -> Pairs:
     import anyio
 
@@ -115,6 +122,7 @@ def _schemas() -> Pairs:
 
 
 _KINDS: dict[str, Callable[[], Pairs]] = {
-    "image": _images, "policy": _policies, "session": _sessions, "sessions": _sessions, "id": _shells,
+    "image": _images, "policy": _policies, "session": _sessions, "sessions": _sessions, "snapshot": _snapshots,
+    "names": _snapshots, "id": _shells,
     "ids": _shells, "tool": _tools, "schema": _schemas, "topic": lambda: _values(build()._actions[-1]),
 }  # fmt: skip

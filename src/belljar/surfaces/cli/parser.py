@@ -14,6 +14,7 @@ from belljar.surfaces.cli import console, examples, habits, settings
 from belljar.surfaces.cli.arguments import (
     add_engine_option,
     add_sandbox_options,
+    begin_with,
     count,
     env_file,
     named,
@@ -25,7 +26,7 @@ from belljar.surfaces.cli.arguments import (
 DESCRIPTION = "Runs commands in containers: isolated from the host, visible to you."
 STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
 AUDITED = ("verdict", "approval", "start", "end", "network", "allow", "apply", "undo", "discard",
-           "session_open", "session_close", "pause", "resume", "torn", "head_lost")  # fmt: skip
+           "session_open", "session_close", "pause", "resume", "snapshot", "torn", "head_lost")  # fmt: skip
 COMMAND = "one argument: bash text; `-- CMD…`: argument vector"
 SESSION = "a session's id or name; `belljar ps` lists them"
 SHELL = "a background shell; `belljar shells` lists them"
@@ -196,6 +197,16 @@ def _sessions(commands: Commands) -> None:
                 type=seconds)  # fmt: skip
     resume = session.add("resume", "cli.session_commands:resume", "let paused sessions go on")
     resume.takes("sessions", "ID", SESSION, nargs="+")
+    snapshots = commands.family("snapshots", "keep what sessions hold, for others to begin with (--snapshot NAME)")
+    made = snapshots.add("make", "cli.snapshot_commands:make",
+                         "keep a session's staged changes, home, /tmp and shells under a name")  # fmt: skip
+    made.add_argument("session", metavar="ID", type=named, help=SESSION)
+    made.add_argument("name", metavar="NAME", help="the snapshot's name")
+    made.flag("--whole", "also all files of a workspace that is not staged; it begins in an empty one")
+    made.flag("--replace", "replace the snapshot of that name")
+    snapshots.add("list", "cli.snapshot_commands:listing", "list snapshots with their sizes")
+    removed = snapshots.add("remove", "cli.snapshot_commands:remove", "remove snapshots")
+    removed.takes("names", "NAME", "the snapshot's name", nargs="+")
     commands.add("ps", "cli.session_commands:listing", "list sessions, like `session list`")
     stats = commands.add("stats", "cli.stats:stats", "show the memory and processes of sessions; live on a terminal")
     stats.takes("sessions", "ID", "only these", nargs="*")
@@ -389,7 +400,8 @@ def _serving(commands: Commands) -> None:
 GROUPS = (
     Group("run commands", ("run", "shell", "check"), _work),
     Group("sessions and background shells",
-          ("session", "ps", "stats", "start", "shells", "logs", "attach", "wait", "kill", "cp", "forward"), _sessions),
+          ("session", "snapshots", "ps", "stats", "start", "shells", "logs", "attach", "wait", "kill", "cp", "forward"),
+          _sessions),
     Group("staged changes", ("changes", "diff", "review", "apply", "discard", "checkpoint", "rollback"),
           _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
@@ -425,6 +437,10 @@ def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
         explicit = set(vars(parser.parse_args(argv)))
         refuse_beside_session(explicit)
         args.policy_is_explicit = "policy" in explicit or ("policy" in values and values["policy"].enforced)
+    if getattr(args, "snapshot", None):
+        settings.remove_defaults(parser)
+        args.explicit = set(vars(parser.parse_args(argv)))
+        begin_with(args)
     return args
 
 

@@ -25,7 +25,7 @@ def continuing(args: Namespace) -> dict[str, Any]:
     still runs, or `--new` was given."""
     if args.new and args.changes != "staged":
         raise UsageError("--new is for --staged: it starts apart from this directory's pending changes")
-    if args.changes != "staged" or args.session or args.new:
+    if args.changes != "staged" or args.session or args.new or args.snapshot:
         return {}
     from belljar.staged.area import StagedArea
 

@@ -18,6 +18,7 @@ from belljar.policy import Verdict
 from belljar.policy.verdict import Finding
 from belljar.session.kept import Kept
 from belljar.session.result import SHOWN, Result, Status
+from belljar.session.snapshot import Snapshot
 from belljar.staged.apply import Applied
 from belljar.staged.area import Point
 from belljar.staged.change import Change
@@ -34,7 +35,8 @@ _VERDICT = ("reason", "canonical")
 _SHELL: dict[str, Any] = {
     "id": str, "session": str, "status": Status, "exit_code": int | None, "started": float, "command": str,
 }  # fmt: skip
-_SESSION = ("id", "image", "workspace", "started", "lease")
+_SESSION = ("id", "image", "workspace", "started", "lease", "paused")
+_SNAPSHOT = ("name", "image", "engine", "workspace", "created", "size", "left_out")
 _ANY: dict[str, Any] = {"type": "object"}
 
 
@@ -70,6 +72,11 @@ def _entries() -> dict[str, Entry]:
                          listed("a session", (Kept, _SESSION),
                                 optional={"name": str | None, "owner": int | None, "metadata": dict[str, str]})),
         "session-stop": ("belljar session stop", shape("ended", stopped=Texts)),
+        "snapshot": ("belljar snapshots make", shape("a snapshot", (Snapshot, _SNAPSHOT))),
+        "snapshots": ("belljar snapshots list", listed("a snapshot", (Snapshot, _SNAPSHOT))),
+        "snapshots-remove": ("belljar snapshots remove", shape("removed", removed=Texts)),
+        "session-pause": ("belljar session pause", shape("paused", paused=Texts)),
+        "session-resume": ("belljar session resume", shape("resumed", resumed=Texts)),
         "stats": ("belljar stats", listed("a session", {"id": str, "memory": int, "pids": int},
                   optional={"name": str | None, "memory_limit": int, "pids_limit": int})),
         "shells": ("belljar shells", listed("a background shell", _SHELL)),
