@@ -1,5 +1,7 @@
 """What a sandbox has besides its workspace: read-only mounts, shared caches and metadata."""
 
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,10 @@ import pytest
 from tests.surfaces.invoking import belljar
 
 from belljar import Host, Session, errors
+from belljar.engines.spec import Mount
 from belljar.options import caches_of, mounts_of
+from belljar.sandbox.extras import Extra, _mapped
+from belljar.workspace.pinned import Identity, Workspace
 
 
 @pytest.fixture
@@ -119,3 +124,52 @@ def test_the_command_line_takes_mounts_and_caches(place: Path, data: Path, tmp_p
     assert belljar("run", *options, "ls ~/.cache/pip", env=env).stdout == "x\n"
     assert belljar("run", "--mount", "nowhere", "true").status == 2
     assert "not a free place to mount at" in belljar("run", "--mount", "/srv:/etc", "true").complaint
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[Callable[[str], int]]:
+    """A process in a mount namespace of its own, in which these commands have run."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(commands: str) -> int:
+        script = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f"{commands}\necho; exec sleep 600"]
+        begun.append(subprocess.Popen(script, cwd=tmp_path, stdout=subprocess.PIPE, text=True))
+        assert begun[-1].stdout is not None
+        begun[-1].stdout.readline()
+        return begun[-1].pid
+
+    yield begin
+    for each in begun:
+        each.kill()
+        each.communicate()
+
+
+@pytest.mark.root
+def test_what_was_mounted_must_be_what_was_pinned_and_only_that(
+    tmp_path: Path, data: Path, inside: Callable[[str], int]
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "other").mkdir()
+    with Workspace.open(data) as pinned:
+        extra = Extra(Mount("bind", str(tmp_path / "there"), str(data), read_only=True), pinned)
+        extra.check(inside("mount --bind data there"))
+        for commands in ("true", "mount --bind other there", "mount --bind data there; mount --bind data there"):
+            with pytest.raises(errors.ProtectionMissing, match="something else"):
+                extra.check(inside(commands))
+
+
+def test_where_the_sandbox_cannot_be_looked_into_the_path_must_be_the_same(data: Path, place: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with Workspace.open(data) as pinned, Workspace.open(place) as workspace:
+        extra = Extra(Mount("bind", "/data", str(data), read_only=True), pinned)
+        workspace.identity = Identity(1000, 1000)
+        extra.check(gone.pid)
+        with _mapped(pinned, workspace, place, 0) as shown:
+            assert shown == str(data)
+        data.rename(data.with_name("moved"))
+        data.mkdir()
+        with pytest.raises(errors.WorkspaceError, match="replaced"):
+            extra.check(gone.pid)
+        with pytest.raises(errors.WorkspaceError, match="replaced"), _mapped(pinned, workspace, place, 0):
+            pass

@@ -1,9 +1,14 @@
 """Launching a verified sandbox, and removing it without a trace."""
 
+import gc
 import os
 from pathlib import Path
 
-from belljar import Session
+import pytest
+
+from belljar import Host, Session
+from belljar.errors import ProtectionMissing
+from belljar.sandbox import verification
 
 
 async def test_nothing_stays_mounted_on_the_host(root_workspace: Path) -> None:
@@ -21,3 +26,23 @@ async def test_a_closed_session_leaves_no_descriptor(workspace: Path) -> None:
         async with Session(workspace) as box:
             await box.run("seq 300000")
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+async def test_a_sandbox_that_lacks_a_protection_leaves_nothing(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*_: object) -> None:
+        raise ProtectionMissing("not in force, so nothing was run: a test")
+
+    host = Host(run=tmp_path / "run", state=tmp_path / "state")
+    async with Session(workspace, host=host):
+        pass
+    gc.collect()
+    before = sorted(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(verification, "verify", lacking)
+    for _ in range(3):
+        with pytest.raises(ProtectionMissing, match="a test"):
+            await Session(workspace, host=host).open()
+    assert not [path for path in (tmp_path / "run").rglob("*") if "bj-" in path.name]
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
+    host.close()
