@@ -30,6 +30,9 @@ class Stage:
         """As `Session.checkpoint` does it: the changes so far become a layer below a new upper directory."""
         unmount(self.merged)
         self.area.freeze(name)
+        self.mount()
+
+    def mount(self) -> None:
         upper, *below = self.area.uppers
         overlay.mount([*below, self.host], upper, self.area.work, self.merged)
 

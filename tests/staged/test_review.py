@@ -157,3 +157,31 @@ def test_an_apply_can_be_undone_after_the_rest_was_discarded(stage: Stage, check
     assert tree(stage.host) == before
     assert review.discard() == []
     assert not stage.area.path.exists()
+
+
+@pytest.mark.parametrize("replaced", ["link", "dir/inner"])
+def test_a_link_that_a_checkpoint_replaced_is_restored_by_a_discard(stage: Stage, replaced: str) -> None:
+    (stage.host / "dir" / "inner").symlink_to("c.txt")
+    before = tree(stage.host)
+    (stage.merged / replaced).unlink()
+    (stage.merged / replaced).write_text("no link")
+    stage.checkpoint()
+    unmount(stage.merged)
+    Review(stage.area).discard([replaced])
+    stage.mount()
+    assert tree(stage.merged) == before
+    assert stage.kinds() == {}
+
+
+def test_a_directory_with_links_that_a_checkpoint_deleted_is_restored_by_a_discard(stage: Stage) -> None:
+    (stage.host / "dir" / "inner").symlink_to("../nowhere")
+    (stage.host / "dir" / "deep").mkdir(mode=0o750)
+    (stage.host / "dir" / "deep" / "f").write_text("f")
+    before = tree(stage.host)
+    shutil.rmtree(stage.merged / "dir")
+    stage.checkpoint()
+    unmount(stage.merged)
+    Review(stage.area).discard(["dir"])
+    stage.mount()
+    assert tree(stage.merged) == before
+    assert stage.kinds() == {}

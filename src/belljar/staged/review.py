@@ -276,8 +276,9 @@ def _cover(layers: Layers, upper: Folder, change: Change) -> None:
     """Hide what the layers below have at this path behind a copy of the host's side."""
     for above in parents(change.path):
         if not upper.exists(above):
+            mode = (layers.holder(above) or layers.lower).stat(above).st_mode & 0o777
             upper.mkdir(above, 0o700)
-            upper.chmod(above, (layers.holder(above) or layers.lower).stat(above).st_mode & 0o777)
+            upper.chmod(above, mode)
     if change.before is None:
         make_whiteout(upper, change.path)
     else:
