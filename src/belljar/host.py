@@ -51,6 +51,7 @@ class FarHost(Protocol):
 
     def session(self, workspace: Any = None, **options: Any) -> Any: ...
     def restored(self, options: Any, **live: Any) -> Any: ...
+    async def items(self, what: str, **query: Any) -> Any: ...
     def pool(self, workspace: Any = None, *, size: int = 4, **options: Any) -> Any: ...
     async def attach(self, id: str, **options: Any) -> Any: ...
     async def list(self) -> Any: ...
@@ -200,6 +201,26 @@ def check_engine(name: Any) -> EngineName:
     return name  # type: ignore[no-any-return]
 
 
+_far: list[FarHost] = []
+
+
+@contextmanager
+def used_far(far: FarHost) -> Iterator[FarHost]:
+    """Within this block sessions without a host of their own are made and looked for there."""
+    _far.append(far)
+    try:
+        yield far
+    finally:
+        _far.remove(far)
+
+
+def far_of(host: object, engine: object = None) -> FarHost | None:
+    """The far host that these options mean, if they mean one."""
+    if isinstance(host, FarHost):
+        return host
+    return _far[-1] if _far and host is None and engine is None else None
+
+
 _default_hosts: dict[str | None, Host] = {}
 _default_lock = threading.Lock()
 
@@ -225,7 +246,7 @@ def default(engine: EngineName | None = None) -> Host:
 
 def either(host: Host | FarHost | None, engine: EngineName | None) -> Host | FarHost:
     """The host that these options select, near or far."""
-    return host if isinstance(host, FarHost) else chosen(host, engine)
+    return far_of(host, engine) or chosen(host, engine)
 
 
 def chosen(host: Host | FarHost | None, engine: EngineName | None) -> Host:

@@ -24,6 +24,7 @@ from belljar.errors import BelljarError, PolicyDenied, SandboxLost, Unsupported,
 from belljar.limits import Limits
 from belljar.options import FIELDS, SandboxOptions, callable_or_none
 from belljar.policy import Policy, Verdict
+from belljar.records import record
 from belljar.remote.command import RemoteCommands, RemoteRun, Spoken
 from belljar.remote.files import RemoteFiles
 from belljar.remote.shells import SHELL_ID, RemotePersistentShell, RemoteShells
@@ -48,13 +49,18 @@ WORKSPACE_AT_SERVICE = "/workspace"
 LOOK_SECONDS = 2.0  # between looks whether the session still lives
 _NOT_OPEN = "this session is not open, or was closed; write `async with belljar.Session(…) as box:`"
 _SENT = ("image", "name", "changes", "checkpoints", "root", "debug", "lease")
-_NOT_SENT = ("mounts", "cache", "allow_home", "account", "id")
+_NOT_SENT = ("mounts", "cache", "account", "id")
 
 
 class AtServiceWorkspace(str):
     """The name of a workspace that the service keeps for its tenant: `host.workspace("project")`."""
 
     __slots__ = ()
+
+
+@record
+class Place:
+    path: str
 
 
 class RemoteDoor:
@@ -158,6 +164,8 @@ class RemoteSession:
         self._wire = self._service.wire()
         try:
             await self._begin(await self.wire.get(f"/v1/sessions/{id}"))
+            if isinstance(self.staged, CopiedUp):
+                self.staged.found()
         except BaseException:
             await see_through(self._let_go(delete=False))
             raise
@@ -184,7 +192,7 @@ class RemoteSession:
         try:
             if not self._is_over:
                 with suppress(SandboxLost):
-                    await self.staged.leave()
+                    await self.staged.leave(keep=self.options.keep)
         finally:
             await see_through(self._let_go(delete=not self.options.keep))
 
@@ -222,6 +230,13 @@ class RemoteSession:
 
     async def _patch(self, **changes: Any) -> None:
         self._told = (await self.wire.ask("PATCH", self.at, json=changes)).json()
+
+    def stay(self, lease: float, **metadata: str) -> None:
+        """Let the session outlive this process by `lease` seconds."""
+        self.options = replace(self.options, keep=True)
+        self._told["lease"] = lease
+        notes = {"lease": lease, "metadata": {**self.metadata, **metadata}}
+        self.commands.later(lambda: self.wire.ask("PATCH", self.at, json=notes))
 
     def extend(self, lease: float) -> None:
         """Change the lease: `box.extend(3600)`."""
@@ -272,6 +287,11 @@ class RemoteSession:
     def limits(self) -> Limits:
         """As the service has set them."""
         return Limits(**self._told["limits"]) if self._told else self.options.limits
+
+    @cached_property
+    def workspace(self) -> Place:
+        """What is at /workspace: a directory of this machine that was copied, or `@NAME` at the service."""
+        return Place(self._workspace or WORKSPACE_AT_SERVICE)
 
     @cached_property
     def policy(self) -> Policy:
@@ -440,6 +460,8 @@ class RemoteSession:
     discard = flat("staged", CopiedUp.discard)
     checkpoint = flat("staged", CopiedUp.checkpoint)
     checkpoints = flat("staged", CopiedUp.checkpoints)
+    left_out = flat("staged", CopiedUp.left_out)
+    copy_out = flat("staged", CopiedUp.copy_out)
     forget_checkpoint = flat("staged", CopiedUp.forget_checkpoint)
     rollback = flat("staged", CopiedUp.rollback)
 
@@ -481,7 +503,7 @@ def body_of(options: SandboxOptions, workspace: str | None, approval_seconds: fl
         body.pop("changes", None)  # kept aside here
         body.pop("checkpoints", None)
     elif workspace is not None:
-        body["workspace"] = str(workspace)
+        body["workspace"] = workspace.removeprefix("@")
     return body
 
 

@@ -11,7 +11,11 @@ from __future__ import annotations
 import builtins
 import os
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.errors import UsageError, WorkspaceError
@@ -22,10 +26,13 @@ from belljar.remote.pool import RemotePool, of_host
 from belljar.remote.wire import APPROVAL_SECONDS, Service, Wire, checked_url
 from belljar.session.kept import Kept
 from belljar.session.pool import NOT_POOLED
+from belljar.staged.area import StagedArea
+from belljar.workspace.pinned import refuse_unsuitable
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
+EMPTY = "/workspace"
 _LIVE = ("approve", "audit", "engine", "host")
 
 
@@ -52,6 +59,10 @@ class RemoteHost:
         self._lock = threading.Lock()
         self._portal: BlockingPortal | None = None
 
+    @property
+    def key(self) -> str:
+        return self._service.key
+
     def __repr__(self) -> str:
         return f"<belljar.connect {self.url}>"
 
@@ -69,13 +80,14 @@ class RemoteHost:
         if options.get("audit") is not None or options.get("engine") is not None:
             raise UsageError("audit and engine are the service's: leave them out")
         given: Any = {name: value for name, value in options.items() if name not in _LIVE}
-        place = None if workspace is None else _place(workspace)
-        return RemoteSession(self, self._service, SandboxOptions(place or "/workspace", **given), place, approve)
+        record = SandboxOptions(EMPTY if workspace is None else workspace, **given)
+        place = None if workspace is None else _place(workspace, record.allow_home)
+        return RemoteSession(self, self._service, record, place, approve)
 
     def restored(self, options: Any, **live: Any) -> RemoteSession:
         """A session there with these options: `belljar.Session.of(options, host=far)`."""
-        own = options.workspace == "/workspace"
-        return RemoteSession(self, self._service, options, None if own else options.workspace, live.get("approve"))
+        place = None if options.workspace == EMPTY else _place(options.workspace, options.allow_home)
+        return RemoteSession(self, self._service, options, place, live.get("approve"))
 
     def pool(self, workspace: Any = None, *, size: int = 4, **options: Any) -> RemotePool:
         """Sessions there that are opened ahead: `belljar.Pool(size=4, host=far)`."""
@@ -84,11 +96,11 @@ class RemoteHost:
 
     def workspace(self, name: str) -> AtServiceWorkspace:
         """A workspace that the service keeps for its tenant: `belljar.Session(far.workspace("project"), host=far)`."""
-        return AtServiceWorkspace(name)
+        return AtServiceWorkspace(f"@{name}")
 
     async def attach(self, id: str, **options: Any) -> RemoteSession:
         """Take part in a session there: `await belljar.Session.attach("bj-…", host=far)`."""
-        known(options, ("policy", "approve", "env", "audit", "host", "engine"), "Session.attach")
+        known(options, ("policy", "approve", "env", "audit", "host", "engine", "resume"), "Session.attach")
         if not SESSION_ID.fullmatch(id):
             raise UsageError(f"{id!r} is not the id of a session")
         wire = self.wire()
@@ -97,12 +109,17 @@ class RemoteHost:
         finally:
             await wire.close()
         record = SandboxOptions(
-            "/workspace", image=told["image"], policy=told["policy"], changes=told["changes"], name=None, keep=True,
+            EMPTY, image=told["image"], policy=told["policy"], changes=told["changes"], name=None, keep=True,
             network="full" if told["network"] == "full" else "none", root=told["root"], debug=told["debug"],
             limits=Limits(**told["limits"]), env={**told["env"], **(options.get("env") or {})},
             metadata=told["metadata"], lease=told["lease"],
         )  # fmt: skip
-        return await RemoteSession(self, self._service, record, None, options.get("approve")).enter(id)
+        place = await to_thread.run_sync(copied_from, id)
+        box = await RemoteSession(self, self._service, record, place, options.get("approve")).enter(id)
+        if options.get("resume"):
+            await box.resume()
+        await box.refresh()
+        return box
 
     async def list(self) -> tuple[Kept, ...]:
         """The living sessions there that the key may see, oldest first."""
@@ -113,6 +130,39 @@ class RemoteHost:
             for item in found
         ]  # fmt: skip
         return tuple(reversed(kept))
+
+    # Approvals.
+
+    async def approvals(self, *, state: str = "waiting", session: str | None = None) -> builtins.list[dict[str, Any]]:
+        """What waits there for a person's answer: `for approval in await far.approvals(): ...`"""
+        return await self.items("approvals", state=state or None, session=session)
+
+    async def approval(self, id: str) -> dict[str, Any]:
+        """One of them: what is asked, why, and until when."""
+        return await self._asked("GET", f"/v1/approvals/{id}")
+
+    async def decide(
+        self, approval: dict[str, Any], decision: str, *, scope: str = "once", reason: str = ""
+    ) -> dict[str, Any]:
+        """Answer it: "allow" or "deny", `scope` "once" or "session". The approval's token says what was looked at:
+        ServiceError if it is not that any more, or somebody was faster.
+
+        await far.decide(approval, "allow")
+        """
+        body = {"decision": decision, "token": approval["token"], "scope": scope, "reason": reason}
+        return await self._asked("POST", f"/v1/approvals/{approval['id']}", body)
+
+    async def itself(self) -> dict[str, Any]:
+        """The key that asks: its name, tenant, scopes and quota."""
+        return await self._asked("GET", "/v1/keys/self")
+
+    async def _asked(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        wire = self.wire()
+        try:
+            answer: dict[str, Any] = (await wire.ask(method, path, json=body)).json()
+            return answer
+        finally:
+            await wire.close()
 
     async def items(self, what: str, **query: Any) -> builtins.list[dict[str, Any]]:
         """All items of a list of the service, newest first."""
@@ -135,10 +185,20 @@ class RemoteHost:
             return self._portal
 
 
-def _place(workspace: str | os.PathLike[str]) -> str:
-    if isinstance(workspace, AtServiceWorkspace):
-        return workspace
-    path = os.path.realpath(os.fspath(workspace))
-    if not os.path.isdir(path):
-        raise WorkspaceError(f"workspace: {workspace} is not a directory")
-    return path
+def _place(workspace: str | os.PathLike[str], allow_home: bool) -> str:
+    """A directory of this machine, or `@NAME`: a workspace that the service keeps."""
+    text = os.fspath(workspace)
+    if text.startswith("@"):
+        return AtServiceWorkspace(text)
+    real = os.path.realpath(text)
+    if not os.path.isdir(real):
+        raise WorkspaceError(f"workspace: {text} is not a directory")
+    refuse_unsuitable(Path(real), [hosts.default().state_root], allow_home)
+    return real
+
+
+def copied_from(id: str) -> str | None:
+    """The directory of this machine that a session's workspace was copied from."""
+    with suppress(UsageError):
+        return StagedArea.find(hosts.default().staged_root, id).workspace
+    return None

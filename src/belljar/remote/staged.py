@@ -142,8 +142,13 @@ class AtService:
             raise UsageError("these changes were not shown together; ask for them again")
         return await self.apply([change.path for change in seen], if_match=tags.pop())
 
+    def left_out(self, point: Point) -> list[str]:
+        """What a checkpoint does not contain; the service does not say."""
+        return []
+
+    async def copy_out(self) -> None: ...
     async def enter(self) -> None: ...
-    async def leave(self) -> None: ...
+    async def leave(self, *, keep: bool = False) -> None: ...
 
 
 def _point(told: Mapping[str, Any]) -> Point:
@@ -167,14 +172,26 @@ class CopiedUp:
         self._area = await to_thread.run_sync(self._made)
         await self._copied.copy_in()
 
+    def found(self) -> None:
+        """It was copied up before, by another process."""
+        self._area = self.area
+
     def _made(self) -> StagedArea:
         status = os.stat(self._workspace)
         inode = (status.st_dev, status.st_ino)
         root, who = hosts.default().staged_root, (status.st_uid, status.st_gid)
         return StagedArea.create(root, self._session, self._workspace, inode, *who, None, self._name)
 
-    async def leave(self) -> None:
-        """Copy the changes back, for a later `apply`; without any, nothing is kept."""
+    def left_out(self, point: Point) -> list[str]:
+        """What a checkpoint does not contain: it is about the workspace only."""
+        return ["/tmp", "the home directory"]
+
+    async def copy_out(self) -> None:
+        """Fetch the changes: `await box.copy_out()`."""
+        await self._copied.copy_out()
+
+    async def leave(self, *, keep: bool = False) -> None:
+        """Copy the changes back, for a later `apply`; without any, nothing is kept, unless the session goes on."""
         if self._area is None:
             return
         try:
@@ -184,15 +201,13 @@ class CopiedUp:
             raise
 
         def forget_if_unchanged() -> None:
-            if not self.area.changes() and not self.area.can_undo:
+            if not keep and not self.area.changes() and not self.area.can_undo:
                 self.area.remove()
 
         await to_thread.run_sync(forget_if_unchanged)
 
     @property
     def area(self) -> StagedArea:
-        if self._area is None:
-            raise UsageError("this session is not open")
         return StagedArea.find(hosts.default().staged_root, self._session)
 
     @property

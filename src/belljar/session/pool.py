@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import anyio
 
+from belljar import host as hosts
 from belljar.errors import EngineError, SandboxLost, UsageError, WorkspaceError
-from belljar.host import FarHost
 from belljar.limits import parse_size, size_text
 from belljar.options import HERE, PUBLIC, Here, known, seconds, whole
 from belljar.patience import stretched
@@ -61,8 +61,8 @@ class Pool:
         **options: Any,
     ) -> Any:  # fmt: skip
         """With a far host, the pool that it makes."""
-        if isinstance(host := options.get("host"), FarHost):
-            return host.pool(None if isinstance(workspace, Here) else workspace, size=size, **options)
+        if (far := hosts.far_of(options.get("host"), options.get("engine"))) is not None:
+            return far.pool(None if isinstance(workspace, Here) else workspace, size=size, **options)
         return super().__new__(cls)
 
     def __init__(

@@ -76,8 +76,8 @@ class Session:
         cls, workspace: str | PathLike[str] = HERE, *, host: Host | FarHost | None = None, **options: Any
     ) -> Any:
         """With a far host, the session that it makes: the same names, over the service."""
-        if isinstance(host, hosts.FarHost):
-            return host.session(None if isinstance(workspace, Here) else workspace, **options)
+        if (far := hosts.far_of(host, options.get("engine"))) is not None:
+            return far.session(None if isinstance(workspace, Here) else workspace, **options)
         return super().__new__(cls)
 
     def __init__(
@@ -113,9 +113,9 @@ class Session:
     ) -> Self:
         """A session with these options, not open yet: `belljar.Session.of(box.options)`. `runs`: for a sandbox that is
         there already."""
-        if isinstance(host, hosts.FarHost):
-            return host.restored(options, approve=approve)  # type: ignore[no-any-return]
-        session: Self = cls.__new__(cls)
+        if (far := hosts.far_of(host)) is not None:
+            return far.restored(options, approve=approve)  # type: ignore[no-any-return]
+        session: Self = super().__new__(cls)
         session._set_up(options, approve, audit, hosts.chosen(host, None), runs=runs)
         return session
 
@@ -237,7 +237,7 @@ class Session:
         box = await belljar.Session.attach("bj-0123456789ab")
         """
         known(options, AttachOptions.__annotations__.keys(), "Session.attach")
-        if isinstance(far := options.get("host"), hosts.FarHost):
+        if (far := hosts.far_of(options.get("host"), options.get("engine"))) is not None:
             return await far.attach(id, **{**options, "host": None})  # type: ignore[no-any-return]
         host = hosts.chosen(options.get("host"), options.get("engine"))
         live: Any = {
@@ -373,8 +373,8 @@ class Session:
         for kept in await belljar.Session.list():
             print(kept.id, kept.workspace, kept.metadata)
         """
-        if isinstance(host, hosts.FarHost):
-            return await host.list()  # type: ignore[no-any-return]
+        if (far := hosts.far_of(host, engine)) is not None:
+            return await far.list()  # type: ignore[no-any-return]
         return await to_thread.run_sync(kept.listed, hosts.chosen(host, engine))
 
     async def until_lost(self) -> None:

@@ -51,7 +51,7 @@ def run_and_show(
     log.configure(verbose=args.verbose)
     staged = early.id if early is not None and args.changes == "staged" else None
     try:
-        status, left = anyio.run(_run, args, report, early, gate, streams)
+        status, left, staged = anyio.run(_run, args, report, early, gate, streams)
     except Exception as raised:
         if staged:
             _conclude_staged(staged, ask=False)
@@ -73,13 +73,14 @@ def _conclude_staged(id: str, *, ask: bool) -> None:
 
 async def _run(
     args: Namespace, report: ci_report.Report, early: EarlyLaunch | None, gate: SignalGate, streams: Streams
-) -> tuple[int, bool]:
-    """The exit status, and whether the command was left running."""
-    status, left = 125, False
+) -> tuple[int, bool, str | None]:
+    """The exit status, whether the command was left running, and the id of a session whose changes wait here."""
+    status, left, staged = 125, False, None
     async with anyio.create_task_group() as tasks:
         signals = SignalHandler(tasks.cancel_scope)
         tasks.start_soon(signals.listen, gate)
         async with opened(args, early, approve=streams.approver(args)) as box:
+            staged = box.id if box.is_staged and not args.session else None
             ended = await _watch(box, args, signals, streams)
             if not isinstance(ended, Result):
                 box.stay(DETACHED_LEASE, detached="run")
@@ -92,7 +93,7 @@ async def _run(
                     _conclude(args, ended, {"session": box.id, **changed})
                 status = ended.exit_code
         tasks.cancel_scope.cancel()
-    return status if signals.status is None else signals.status, left
+    return status if signals.status is None else signals.status, left, staged
 
 
 async def _watch(box: Session, args: Namespace, signals: SignalHandler, streams: Streams) -> Result | Shell:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from belljar import host
 from belljar.errors import BelljarError, EngineError, EngineUnavailable, ImageMissing, PolicyDenied
-from belljar.surfaces.cli import afterwards, console
+from belljar.surfaces.cli import afterwards, console, far
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,7 +75,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         log.configure(verbose=args.verbose)
     handler = getattr(import_module(f"belljar.surfaces.{module}"), function)
     try:
-        with host.used(host_of(args)):
+        with host.used(host_of(args)), far.used(args):
             return _status_of(handler(args))
     except Exception as raised:
         cause = console.cause_of(raised)

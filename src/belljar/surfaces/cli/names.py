@@ -36,6 +36,8 @@ def session(id_or_name: str) -> str:
     """The id of a session that is named by its id or its name."""
     if is_id(id_or_name):
         return id_or_name
+    if (far := host.far_of(None)) is not None:
+        return _at_service(far, id_or_name)
     names = known()
     if id_or_name in names:
         return names[id_or_name]
@@ -46,6 +48,15 @@ def session(id_or_name: str) -> str:
     close = closest(id_or_name, names)
     hint = f"did you mean {close!r}?" if close else "`belljar session list` lists them"
     raise SessionNotFound(f"no session {id_or_name}; {hint}")
+
+
+def _at_service(far: host.FarHost, name: str) -> str:
+    """The newest living session there that has this name, or whose id begins so."""
+    living = [each for each in far.portal().call(far.items, "sessions") if each["state"] != "ended"]
+    found = [each["id"] for each in living if name in (each["name"], LAST) or each["id"].startswith(name)]
+    if not found:
+        raise SessionNotFound(f"no session {name} at {far.url}; `belljar session list` lists them")
+    return str(found[0])
 
 
 def _by_beginning(text: str) -> str:

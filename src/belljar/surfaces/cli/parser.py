@@ -395,6 +395,25 @@ def _serving(commands: Commands) -> None:
     judged.takes("--key", "KEY", "a key of it, best an operator's (default: $BELLJAR_KEY)")
     judged.takes("--only", "GROUP", "the checks of one group")
     judged.takes("--report-junit", "FILE", "write the outcomes as JUnit XML")
+    login = commands.add("login", "cli.far:login", "run commands at a service (`belljar serve`) from now on")
+    login.add_argument("url", metavar="URL", help="its address; the key is $BELLJAR_KEY, or asked for")
+    commands.add("logout", "cli.far:logout", "run commands on this machine again")
+    approvals = commands.family("approvals", "what waits at the service for a person's answer", required=False)
+    approvals.parser.set_defaults(
+        handler="cli.approval_commands:listing", json=False, verbose=False, session=None, all=False
+    )
+    approvals.parser.flag("--json", "print one JSON document on stdout")
+    listed = approvals.add("list", "cli.approval_commands:listing", "list what waits")
+    listed.takes("--session", "ID", "only of this session")
+    listed.flag("--all", "also what was decided")
+    shown = approvals.add("show", "cli.approval_commands:show", "show the whole command, and what it would do")
+    shown.add_argument("id", metavar="ID", help="an approval's id, or its beginning")
+    allow = approvals.add("allow", "cli.approval_commands:allow", "let commands run")
+    deny = approvals.add("deny", "cli.approval_commands:deny", "do not let commands run")
+    allow.flag("--for-session", "also later ones of its kind in its session")
+    for decided in (allow, deny):
+        decided.takes("--reason", "TEXT", "why; it is recorded, and told to whoever asked")
+        decided.takes("ids", "ID", "approvals' ids, or their beginnings", nargs="+")
 
 
 GROUPS = (
@@ -405,7 +424,7 @@ GROUPS = (
     Group("staged changes", ("changes", "diff", "review", "apply", "discard", "checkpoint", "rollback"),
           _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
-    Group("for others", ("serve", "conformance"), _serving),
+    Group("for others", ("serve", "login", "logout", "approvals", "conformance"), _serving),
     Group("upkeep", ("images", "doctor", "prune", "kubernetes", "audit", "network", "policy"), _upkeep),
     Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from belljar import host
 from belljar.surfaces.cli import ci_report
 from belljar.surfaces.cli.arguments import options_of
 from belljar.surfaces.cli.early_launch import EarlyLaunch
@@ -22,7 +23,9 @@ def run(args: Namespace) -> int:
     gate = SignalGate()
     streams = Streams.of(args)
     keepable = streams.pty and streams.terminal is not None  # the user may detach
-    early = None if args.session else EarlyLaunch(options_of(args, keepable=keepable, **continuing(args)), args.cwd)
+    early = None
+    if not args.session and host.far_of(None) is None:
+        early = EarlyLaunch(options_of(args, keepable=keepable, **continuing(args)), args.cwd)
     try:
         with interrupts_delayed():
             if early is not None:

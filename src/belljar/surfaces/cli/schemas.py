@@ -37,6 +37,10 @@ _SHELL: dict[str, Any] = {
 }  # fmt: skip
 _SESSION = ("id", "image", "workspace", "started", "lease", "paused")
 _SNAPSHOT = ("name", "image", "engine", "workspace", "created", "size", "left_out")
+_APPROVAL: dict[str, Any] = {
+    "id": str, "session": str, "state": Literal["waiting", "allowed", "denied", "expired", "cancelled"], "text": str,
+    "risk": str, "reason": str, "effects": Texts, "expires": float, "token": str,
+}  # fmt: skip
 _ANY: dict[str, Any] = {"type": "object"}
 
 
@@ -89,6 +93,11 @@ def _entries() -> dict[str, Entry]:
         "kubernetes-image": ("belljar kubernetes image", shape("an image", image=str, file=str)),
         "conformance": ("belljar conformance",
                         listed("a check", {"group": str, "check": str, "state": str, "why": str})),
+        "login": ("belljar login, belljar logout: where commands run", shape("a service", url=str | None, optional={
+            "name": str, "tenant": str, "scopes": Texts, "expires": float | None})),
+        "approvals": ("belljar approvals list, belljar approvals allow, belljar approvals deny",
+                      listed("an approval", _APPROVAL)),
+        "approval": ("belljar approvals show", shape("an approval", **_APPROVAL)),
         "images": ("belljar images list", listed("an image", {"name": str, "reference": str, "size": int})),
         "image": ("belljar images build", shape("an image", name=str, reference=str)),
         "images-import": ("belljar images import", listed("an image", {"id": str, "names": Texts, "size": int})),

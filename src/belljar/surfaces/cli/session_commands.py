@@ -34,6 +34,8 @@ async def start(args: Namespace) -> int:
 
 
 def listing(args: Namespace) -> int:
+    if (far := host.far_of(None)) is not None:
+        return _listing_there(args, far)
     running = [{**session, "ended": False} for session in kept.running(host.default())]
     staged = staged_remains.summaries()
     ended = staged_remains.ended({session["id"] for session in running}, staged)
@@ -46,6 +48,16 @@ def listing(args: Namespace) -> int:
     return console.answer_table(args, listed, rows, "SESSION", "NAME", "IMAGE", "AGE", "ENDS", "CHANGES", "WORKSPACE")
 
 
+def _listing_there(args: Namespace, far: host.FarHost) -> int:
+    found = [each for each in reversed(sessions()) if each["state"] != "ended"]
+    rows = [
+        (s["id"], s["name"] or "-", s["image"], _age(s["started"]), s["state"],
+         f"{max(0.0, s['expires'] - time.time()):.0f}s unused", s["workspace"] or "-")
+        for s in found
+    ]  # fmt: skip
+    return console.answer_table(args, found, rows, "SESSION", "NAME", "IMAGE", "AGE", "STATE", "ENDS", "WORKSPACE")
+
+
 def _lease(session: dict[str, Any]) -> str:
     """When it ends: a kept session after its lease, another one with the process that opened it."""
     if session["ended"]:
@@ -56,7 +68,13 @@ def _lease(session: dict[str, Any]) -> str:
 
 
 def sessions() -> list[dict[str, Any]]:
-    """Kept sessions whose container is running, oldest first."""
+    """Kept sessions whose container is running, oldest first; of a service those that the key may see."""
+    if (far := host.far_of(None)) is not None:
+        items = far.portal().call(far.items, "sessions")
+        return [
+            {**each, "started": each["started"] or each["created"], "workspace": each["workspace"] or ""}
+            for each in reversed(items)
+        ]
     return kept.facts(host.default())
 
 
