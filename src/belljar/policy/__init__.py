@@ -13,5 +13,13 @@ from .toml_files import policies_directory
 from .verdict import Effect, Finding, Verdict
 
 __all__ = [
-    "BUILT_IN", "Approvals", "Effect", "Finding", "Policy", "ShellState", "Verdict", "policies_directory", "warm",
-]  # fmt: skip
+    "BUILT_IN",
+    "Approvals",
+    "Effect",
+    "Finding",
+    "Policy",
+    "ShellState",
+    "Verdict",
+    "policies_directory",
+    "warm",
+]

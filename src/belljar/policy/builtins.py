@@ -21,7 +21,8 @@ _SPEC = lazy_pattern(r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([
 
 @program("cd pushd popd")
 def _cd(call: Call) -> str:
-    state, rest = call.state, [arg for arg in call.args if not re.fullmatch(r"-[LPe@n]+|--", arg)]
+    state = call.state
+    rest = [arg for arg in call.args if not re.fullmatch(r"-[LPe@n]+|--", arg)]
     target = rest[0] if rest else state.home()
     target = flat(state.env.get("OLDPWD", state.cwd)) if target == "-" or call.name == "popd" else target
     state.env["OLDPWD"] = state.cwd
@@ -31,7 +32,8 @@ def _cd(call: Call) -> str:
 
 @program("echo")
 def _echo(call: Call) -> str:
-    args, flags = list(call.args), ""
+    args = list(call.args)
+    flags = ""
     while args and re.fullmatch(r"-[neE]+", args[0]):
         flags += args.pop(0)
     text = " ".join(args)
@@ -40,7 +42,8 @@ def _echo(call: Call) -> str:
 
 @program("printf")
 def _printf(call: Call) -> str:
-    args, variable = list(call.args), ""
+    args = list(call.args)
+    variable = ""
     if args and args[0].startswith("-v"):
         variable = args.pop(0)[2:] or (args.pop(0) if args else "")
     args = args[1:] if args[:1] == ["--"] else args
@@ -54,7 +57,8 @@ def _printf(call: Call) -> str:
 def printf(template: str, args: list[str]) -> str:
     if not known(template):
         return taints(template + "".join(args)) or UNKNOWN
-    out, pending = "", list(args)
+    out = ""
+    pending = list(args)
     takes = any(spec != "%" for spec in _SPEC.findall(template))
     for _ in range(400):
         at = 0
@@ -68,7 +72,8 @@ def printf(template: str, args: list[str]) -> str:
 
 
 def _format_one(spec: str, pending: list[str]) -> str:
-    value, kind = (pending.pop(0) if pending else ""), spec[-1]
+    value = pending.pop(0) if pending else ""
+    kind = spec[-1]
     if kind == "T":
         return clock(spec[spec.index("(") + 1 : -2])
     if kind in "sbqc":
@@ -90,7 +95,8 @@ def _declare(call: Call) -> str:
         before = call.state.env.get(name := name.rstrip("+"), UNSET)
         if equals and not arg.startswith("-"):
             call.machine.set(name, unglob(value), call.state)
-        call.state.after_declaration(call.name, call.args, name, before, not equals) if name.isidentifier() else None
+        if name.isidentifier():
+            call.state.after_declaration(call.name, call.args, name, before, not equals)
     return SENSITIVE if all(arg.startswith("-") for arg in call.args) else ""
 
 
@@ -141,7 +147,8 @@ def _read(call: Call) -> str:
     if "a" in options.values:
         call.machine.set(options.get("a"), re.split(blanks, feed.text.strip())[:64], call.state)
         return ""
-    names, everything = options.rest or ["REPLY"], options.values.get("d") == [""]
+    names = options.rest or ["REPLY"]
+    everything = options.values.get("d") == [""]
     line = feed.take() if everything else feed.line() if feed.text else UNKNOWN
     line = line.partition(options.get("d")[:1] or ("\0" if everything else "\n"))[0]
     words = re.split(blanks, line.strip(), maxsplit=len(names) - 1) if len(names) > 1 else [line.strip()]
@@ -162,7 +169,8 @@ def _eval(call: Call) -> str:
     text = unglob(" ".join(call.args))
     if not known(text):
         call.machine.run_suspects(call.state)
-        call.emit("exec.unseen", text) if is_unseen(text) else None
+        if is_unseen(text):
+            call.emit("exec.unseen", text)
     return call.shell(text, same=True)
 
 
@@ -207,7 +215,9 @@ def _trap(call: Call) -> str:
 @program("env")
 def _env(call: Call) -> str:
     options = call.options("u C S unset chdir split-string block-signal ignore-signal", True)
-    state, words, split = call.state.new_process(), list(options.rest), options.get("S", "split-string")
+    state = call.state.new_process()
+    words = list(options.rest)
+    split = options.get("S", "split-string")
     try:
         given = shlex.split(re.sub(r"\\[_tnrfv]", " ", unglob(split))) if split else []
         filled = [re.sub(r"\$\{(\w+)\}", lambda m: drop_unset(flat(call.state.get(m[1]))), word) for word in given]
@@ -218,7 +228,8 @@ def _env(call: Call) -> str:
         state.cwd = locate(options.get("C", "chdir"), state)[0]
     while words and re.match(r"-$|[A-Za-z_]\w*=|BASH_FUNC", drop_unset(words[0])):
         name, equals, value = drop_unset(words.pop(0)).partition("=")
-        call.machine.set(name, value, state, words[0] if words else "") if equals else None
+        if equals:
+            call.machine.set(name, value, state, words[0] if words else "")
     return call.machine.simple_command(words, state, call.feed) if words else SENSITIVE
 
 
@@ -229,12 +240,17 @@ def _getopts(call: Call) -> str:
     return ""
 
 
-PROGRAMS.update({
-    **dict.fromkeys(("which", "type", "whence", "whereis"), lambda call:
-        "".join(f"/usr/bin/{drop_unset(arg)}\n" for arg in call.args if not arg.startswith("-"))),
-    "pwd": lambda call: call.state.cwd + "\n", "history": lambda call: SENSITIVE,
-    "printenv": lambda call: flat(call.state.get(drop_unset(call.args[0]))) if call.args else SENSITIVE,
-})  # fmt: skip
+PROGRAMS.update(
+    {
+        **dict.fromkeys(
+            ("which", "type", "whence", "whereis"),
+            lambda call: "".join(f"/usr/bin/{drop_unset(arg)}\n" for arg in call.args if not arg.startswith("-")),
+        ),
+        "pwd": lambda call: call.state.cwd + "\n",
+        "history": lambda call: SENSITIVE,
+        "printenv": lambda call: flat(call.state.get(drop_unset(call.args[0]))) if call.args else SENSITIVE,
+    }
+)
 
 # -- shells: judge the text that they get from -c, from a file or from standard input
 
@@ -253,7 +269,8 @@ def _shell(call: Call) -> str | None:
             call.emit("persist.env", f"--rcfile {startup}")
     if "c" in options.flags:
         text = unglob(options.rest[0]) if options.rest else ""
-        call.emit("exec.unseen", text) if is_unseen(text) else None
+        if is_unseen(text):
+            call.emit("exec.unseen", text)
         return call.shell(text, options.rest[1:]) if text else ""
     if options.rest and "s" not in options.flags:
         return call.run_file(options.rest[0], options.rest[1:])
@@ -271,4 +288,6 @@ def feed_shell(call: Call, args: list[str]) -> str | None:
         call.emit("exec.disguised", text)
     elif has(text, UNKNOWN) and not known(text):
         call.emit("exec.unseen", text)
-    return call.shell(text, [call.name, *args], Feed()) if text and text.strip(FILE + "\n") != "" else None
+    if text and text.strip(FILE + "\n") != "":
+        return call.shell(text, [call.name, *args], Feed())
+    return None

@@ -70,7 +70,11 @@ class Call:
     __slots__ = ("args", "feed", "machine", "name", "original", "state")
 
     def __init__(self, machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> None:
-        self.machine, self.name, self.args, self.state, self.feed = machine, name, args, state, feed
+        self.machine = machine
+        self.name = name
+        self.args = args
+        self.state = state
+        self.feed = feed
         self.original = " ".join(map(drop_unset, args))
 
     @property
@@ -86,7 +90,9 @@ class Call:
 
     def options(self, takes: str, posix: bool = False) -> Options:
         """Parse the arguments. `takes` names the options with a value: letters, and words for long ones."""
-        found, wanted, index = Options(), set(takes.split()), 0
+        found = Options()
+        wanted = set(takes.split())
+        index = 0
         while index < len(self.args):
             arg = plain_text(self.args[index]) if self.args[index][:1] == "-" else self.args[index]
             index += 1
@@ -96,8 +102,13 @@ class Call:
             if arg.startswith("--"):
                 name, equals, value = arg[2:].partition("=")
                 if not equals and name in wanted and index < len(self.args):
-                    value, equals, index = self.args[index], "=", index + 1
-                found.values.setdefault(name, []).append(value) if equals else found.flags.add(name)
+                    value = self.args[index]
+                    equals = "="
+                    index = index + 1
+                if equals:
+                    found.values.setdefault(name, []).append(value)
+                else:
+                    found.flags.add(name)
             elif arg.startswith("-") and arg != "-":
                 index = self._cluster(arg[1:], wanted, found, index)
             else:
@@ -115,7 +126,8 @@ class Call:
             if letter in wanted:
                 value = letters[at + 1 :]
                 if not value and index < len(self.args):
-                    value, index = self.args[index], index + 1
+                    value = self.args[index]
+                    index = index + 1
                 found.values.setdefault(letter, []).append(value)
                 return index
             found.flags.add(letter)
@@ -179,7 +191,8 @@ class Call:
         """Run text as a script in a new process, or in this shell (`same`)."""
         state = self.state if same else self.state.new_process()
         if args:
-            state.name, state.args = args[0], args[1:]
+            state.name = args[0]
+            state.args = args[1:]
         return self.machine.run_text(text, state, feed or self.feed)
 
     def run(self, argv: list[str], feed: Feed | None = None, same: bool = False) -> str:
@@ -222,7 +235,8 @@ class Call:
 
     def run_code(self, language: str, words: list[str]) -> str:
         """Run a script of another language. Search its text if this command wrote it; else it is the project's code."""
-        text, name = self.script(words[0]), words[0].rsplit("/", 1)[-1]
+        text = self.script(words[0])
+        name = words[0].rsplit("/", 1)[-1]
         if self.machine.knowledge.has_trait(name, "anywhere"):  # python manage.py
             return self.run([name, *words[1:]])
         if text is None:
@@ -248,7 +262,8 @@ class Call:
             return UNKNOWN
         state = self.state if same else self.state.new_process()
         if not same or args:
-            state.name, state.args = path, args
+            state.name = path
+            state.args = args
         with self.machine.under(show(path)):
             if is_unseen(text):
                 self.machine.emit("exec.unseen", full)

@@ -74,7 +74,8 @@ _RESERVED = lazy_pattern(
 def plain_words(text: str) -> list[str] | None:
     """The words of a plain simple command, or None if it needs the parser."""
     words: list[str] = []
-    at, end = 0, len(text)
+    at = 0
+    end = len(text)
     while at < end:
         if (match := _WORD.match(text, at)) is None:
             return None

@@ -192,14 +192,16 @@ class CodeScan:
     def _paths(self) -> None:
         """Delete, change or read the paths among the literals, if the code does such things."""
         named = any(expressions.fullmatch(_call_pattern("deletes"), word) for word in self.literals)
-        deletes, changes = named or self._has("deletes", self.bare), self._has("changes", self.bare)
+        deletes = named or self._has("deletes", self.bare)
+        changes = self._has("changes", self.bare)
         lists = deletes and self._has("lists", self.bare)
         paths = self._literals_in("deletes") if deletes else None
         for path in paths or []:
             self.call.delete(path.replace("*", STAR).replace("~", "/home/sandbox", 1), "recursive")
         for text in self._path_literals():
             metadata(self.call, text)
-            self.call.emit("kernel.engine", text) if _ENGINE.search(text) else None
+            if _ENGINE.search(text):
+                self.call.emit("kernel.engine", text)
             path = text.lstrip("<> ").replace("*", STAR)
             if not _PLACE.match(path) or re.search(r"\n|://", path):
                 continue
@@ -225,7 +227,8 @@ class CodeScan:
         for match in self._calls("writes"):
             path = next((group for group in match.groups() if group), "")
             content = re.match(rf"\s*,\s*({STRING})", self.code[match.end() :])
-            self.call.write(self.unquoted(path), self.unquoted(content[1]) if content else UNKNOWN) if path else None
+            if path:
+                self.call.write(self.unquoted(path), self.unquoted(content[1]) if content else UNKNOWN)
         for match in self._calls("opens_pipe"):
             self.call.shell(self.unquoted(match[1]).strip().strip("|-"))
         for match in self._calls("reads"):

@@ -16,7 +16,8 @@ MAX_LINES, MAX_COUNT = 200, 2  # rounds of a loop that reads lines, or that coun
 @contextmanager
 def branch(machine: Interpreter, state: ShellState) -> Iterator[None]:
     """Commands that may not run. The first pass keeps what they set, the second undoes it (see machine.py)."""
-    before, functions = dict(state.env), dict(state.functions)
+    before = dict(state.env)
+    functions = dict(state.functions)
     yield
     if any(state.functions.get(name) is not body for name, body in functions.items()):
         machine.branched = True
@@ -39,7 +40,8 @@ def _if(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
 
 
 def _case(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
-    out, items = "", node.get("Items") or []
+    out = ""
+    items = node.get("Items") or []
     for word in [node["Word"], *(pattern for item in items for pattern in item.get("Patterns") or [])]:
         machine.expander(state).text(word)
     for item in items:
@@ -49,7 +51,11 @@ def _case(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> st
 
 
 def _while(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
-    cond, body, out, rounds, source = node.get("Cond") or [], node.get("Do") or [], "", 0, feed
+    cond = node.get("Cond") or []
+    body = node.get("Do") or []
+    out = ""
+    rounds = 0
+    source = feed
     _check_endless(machine, [] if ENDLESS in feed.text else cond, body)
     reading = any("read" in str(stmt)[:600] for stmt in cond)
     while rounds < 2 or (reading and source.text and known(source.text) and rounds < MAX_LINES):
@@ -84,14 +90,16 @@ def _waits(node: object) -> bool:
 
 
 def _for(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
-    loop, body = node["Loop"], node.get("Do") or []
+    loop = node["Loop"]
+    body = node.get("Do") or []
     if loop["Type"] != "WordIter":
         return _counting(machine, loop, body, state, feed)
     given = loop.get("Items") or loop.get("InPos")
     items = machine.expander(state).words(loop.get("Items") or []) if given else list(state.args)
     if len(items) > 16 and all(item.isdigit() for item in items):
         items = [*items[:8], items[-1]]  # the loop does the same for all numbers
-    out, name = "", loop["Name"]["Value"]
+    out = ""
+    name = loop["Name"]["Value"]
     for item in items or [UNSET]:
         with nullcontext() if any(map(known, items)) else branch(machine, state):
             machine.set(name, item, state)
@@ -100,9 +108,11 @@ def _for(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str
 
 
 def _counting(machine: Interpreter, loop: Node, body: list[Node], state: ShellState, feed: Feed) -> str:
-    expander, out = machine.expander(state), ""
+    expander = machine.expander(state)
+    out = ""
     evaluate(loop.get("Init"), expander)
-    _check_endless(machine, [], body) if not loop.get("Cond") else None
+    if not loop.get("Cond"):
+        _check_endless(machine, [], body)
     for _ in range(MAX_COUNT):
         evaluate(loop.get("Cond"), expander)
         out += machine.block(body, state, feed)
@@ -142,7 +152,8 @@ def _words_below(node: object) -> Iterator[Node]:
 
 
 def _declaration(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
-    variant, args = node["Variant"]["Value"], node.get("Args") or []
+    variant = node["Variant"]["Value"]
+    args = node.get("Args") or []
     bare = [item.get("Value") or {} for item in args if item.get("Naked") and not item.get("Name")]
     options = [field for word in bare for field in machine.expander(state).fields(word)]
     for item in (item for item in args if item.get("Name")):
@@ -154,7 +165,8 @@ def _declaration(machine: Interpreter, node: Node, state: ShellState, feed: Feed
 
 def _coprocess(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     """A name before a simple command, as shfmt reads it, is the command's first word for bash."""
-    stmt, name = {**node["Stmt"], "Background": True}, node.get("Name")
+    stmt = {**node["Stmt"], "Background": True}
+    name = node.get("Name")
     if name and (stmt.get("Cmd") or {"Type": "CallExpr"})["Type"] == "CallExpr":
         stmt["Cmd"] = {"Type": "CallExpr", "Args": [name, *((stmt.get("Cmd") or {}).get("Args") or [])]}
     return machine.statement(stmt, state, feed if feed.text else Feed(UNKNOWN))
@@ -163,9 +175,17 @@ def _coprocess(machine: Interpreter, node: Node, state: ShellState, feed: Feed) 
 COMMANDS: dict[str, Callable[[Interpreter, Node, ShellState, Feed], str]] = {
     "Subshell": lambda machine, node, state, feed: machine.block(node.get("Stmts"), state.fork(), feed),
     "Block": lambda machine, node, state, feed: machine.block(node.get("Stmts"), state, feed),
-    "TimeClause": lambda machine, node, state, feed:
-        machine.statement(node["Stmt"], state, feed) if node.get("Stmt") else "",
-    "IfClause": _if, "CaseClause": _case, "WhileClause": _while,
-    "ForClause": _for, "FuncDecl": _function, "ArithmCmd": _arithmetic, "LetClause": _arithmetic, "TestClause": _test,
-    "DeclClause": _declaration, "CoprocClause": _coprocess,
-}  # fmt: skip
+    "TimeClause": lambda machine, node, state, feed: (
+        machine.statement(node["Stmt"], state, feed) if node.get("Stmt") else ""
+    ),
+    "IfClause": _if,
+    "CaseClause": _case,
+    "WhileClause": _while,
+    "ForClause": _for,
+    "FuncDecl": _function,
+    "ArithmCmd": _arithmetic,
+    "LetClause": _arithmetic,
+    "TestClause": _test,
+    "DeclClause": _declaration,
+    "CoprocClause": _coprocess,
+}

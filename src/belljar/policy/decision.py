@@ -42,7 +42,8 @@ class Decider:
     def _relevant(self, kinds: frozenset[str]) -> tuple[Rule, ...]:
         """The rules that can match effects of these kinds. Remembered: most commands have the same few kinds."""
         if kinds not in self._by_kinds:
-            self._by_kinds.clear() if len(self._by_kinds) > _MAX_REMEMBERED else None
+            if len(self._by_kinds) > _MAX_REMEMBERED:
+                self._by_kinds.clear()
             self._by_kinds[kinds] = tuple(rule for rule in self.rules if rule.may_match(kinds))
         return self._by_kinds[kinds]
 
@@ -62,7 +63,8 @@ class Decider:
 
     def _excepted(self, rule: str, causes: list[Effect]) -> tuple[list[Effect], str]:
         """The effects that no exception covers, and the reason of an exception that covers one."""
-        left, why = [], ""
+        left = []
+        why = ""
         for effect in causes:
             allow = next((one for one in self.allows if one.covers(rule, effect)), None)
             if allow is None:

@@ -22,7 +22,8 @@ _FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
 
 
 def dispatch(machine: Interpreter, words: list[str], state: ShellState, feed: Feed) -> str:
-    name, args = words[0], words[1:]
+    name = words[0]
+    args = words[1:]
     if has_glob(name):
         return _named_by_pattern(machine, name, args, state, feed)
     text = _written_program(machine, name, state)
@@ -36,7 +37,8 @@ def dispatch(machine: Interpreter, words: list[str], state: ShellState, feed: Fe
 
 
 def _program(machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
-    base, last = program_name(_link_target(name, state) or name, state.cwd), name.rsplit("/", 1)[-1]
+    base = program_name(_link_target(name, state) or name, state.cwd)
+    last = name.rsplit("/", 1)[-1]
     if machine.knowledge.has_trait(last, "anywhere") or (base == "busybox" and Call.known(machine, last)):
         base = last
     elif "/" in base and _is_tool(machine, last):  # a copy of it: bin/solr, ./psql
@@ -68,7 +70,8 @@ def _program(machine: Interpreter, name: str, args: list[str], state: ShellState
 
 def is_program(machine: Interpreter, name: str, state: ShellState) -> bool:
     """Whether the name of a function or alias is also that of a program, here or in a new process."""
-    base, body = unversioned(program_name(name, state.cwd)), state.functions.get(name)
+    base = unversioned(program_name(name, state.cwd))
+    body = state.functions.get(name)
     exported = body is not None and body is state.inherited.get(name)
     known_one = Call.known(machine, base) or machine.knowledge.entries(base)
     return bool(exported or known_one or "/" in name or _written_program(machine, name, state) is not None)
@@ -81,7 +84,8 @@ def _is_tool(machine: Interpreter, name: str) -> bool:
 
 def _read_entries(call: Call, entries: tuple[Entry, ...]) -> str | None:
     """Read a call by all entries. An operator's entry describes some verbs; the others count as unknown."""
-    out, undescribed = None, call.name not in PROGRAMS
+    out = None
+    undescribed = call.name not in PROGRAMS
     for entry in entries:
         reading = Reading(Call(call.machine, call.name, list(call.args), call.state, call.feed), entry)
         out = reading.run()
@@ -173,9 +177,11 @@ def _commands_in_arguments(call: Call) -> None:
 
 
 def _command_among_words(call: Call) -> None:
-    words, operands = [drop_unset(arg) for arg in call.args], 0
+    words = [drop_unset(arg) for arg in call.args]
+    operands = 0
     for index, word in enumerate(words[:-1]):
-        before, name = words[index - 1] if index else "", program_name(word)
+        before = words[index - 1] if index else ""
+        name = program_name(word)
         language = expressions.fullmatch(named("says_language"), before) and not re.match(r"-\w*c", words[index + 1])
         risky = call.machine.knowledge.has_trait(name, "risky") and operands <= 2
         if not language and ((before in ("--", "run", "exec") and Call.known(call.machine, name)) or risky):
@@ -208,15 +214,18 @@ def _run_written(machine: Interpreter, name: str, text: str, args: list[str], st
     if has(text, UNKNOWN + ENCODED) and not text.strip(FILE + UNKNOWN + ENCODED + "\n ") and name[-6:] != "/a.out":
         machine.emit("exec.unseen", name)
     inner = state.new_process()
-    inner.name, inner.args = name, args
+    inner.name = name
+    inner.args = args
     with machine.under(name):
-        key, script = resolve(name, state.cwd, state.links, state.home()), text.strip(FILE + UNKNOWN + ENCODED + "\n ")
+        key = resolve(name, state.cwd, state.links, state.home())
+        script = text.strip(FILE + UNKNOWN + ENCODED + "\n ")
         return machine.limit_recursion(key, lambda: machine.run_text(script, inner, feed))
 
 
 def _named_by_pattern(machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
     """The program's name is a pattern: try every known program that it could match."""
-    full, out = resolve(name, state.cwd, state.links, state.home()), UNKNOWN
+    full = resolve(name, state.cwd, state.links, state.home())
+    out = UNKNOWN
     folders = [folder for folder in _FOLDERS if could_match(full.rsplit("/", 1)[0] or "/", folder)]
     every = [*PROGRAMS, *machine.knowledge.programs] if folders else []
     plausible = [one for one in every if any(could_match(full, f"{folder}/{one}") for folder in folders)]

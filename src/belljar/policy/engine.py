@@ -47,14 +47,19 @@ def observe(text: str, words: list[str] | None, state: ShellState, knowledge: Kn
     readings: dict[str, None] = {}
     after = state
     for undo in (False, True):
-        current, machine = state.detached(), Machine(KNOWN, knowledge, parsing, undo)
-        machine.simple_command(words, current, Feed()) if words is not None else machine.run_text(text, current)
+        current = state.detached()
+        machine = Machine(KNOWN, knowledge, parsing, undo)
+        if words is not None:
+            machine.simple_command(words, current, Feed())
+        else:
+            machine.run_text(text, current)
         for trap, where in machine.traps:
             with machine.under("trap"):
                 machine.run_text(trap, where)
         effects.update(machine.effects)
         readings.update(machine.readings)
-        after.merge(current) if undo else None
+        if undo:
+            after.merge(current)
         after = after if undo else current
         if not machine.branched:
             break
@@ -164,9 +169,15 @@ class Policy:
             observe("true && true", None, _state(WORKSPACE, None, None), self.knowledge, True)
 
     def judge(
-        self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None,
-        staged: bool = False, root: bool = False,
-    ) -> Verdict:  # fmt: skip
+        self,
+        command: object,
+        *,
+        cwd: str = WORKSPACE,
+        env: Env = None,
+        shell_state: State = None,
+        staged: bool = False,
+        root: bool = False,
+    ) -> Verdict:
         """The verdict on a bash text (str) or an argument vector (list). Bad input is denied and raises nothing.
 
         `staged`: changes of this session can be discarded, so those of the workspace are allowed.
@@ -185,9 +196,15 @@ class Policy:
         return self._refused(Canonical(text.text, reason), state)
 
     def judge_plain(
-        self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None,
-        staged: bool = False, root: bool = False,
-    ) -> Verdict | None:  # fmt: skip
+        self,
+        command: object,
+        *,
+        cwd: str = WORKSPACE,
+        env: Env = None,
+        shell_state: State = None,
+        staged: bool = False,
+        root: bool = False,
+    ) -> Verdict | None:
         """The same verdict if no parser is needed, else None. For callers that must not wait for a process."""
         if not self.judges:
             return self.judge(command, cwd=cwd, env=env, shell_state=shell_state)
@@ -219,9 +236,14 @@ class Policy:
             self._remembered[key] = verdict
 
     def _judged(
-        self, text: Canonical, words: list[str] | None, state: ShellState, parsing: bool, staged: bool,
+        self,
+        text: Canonical,
+        words: list[str] | None,
+        state: ShellState,
+        parsing: bool,
+        staged: bool,
         root: bool,
-    ) -> Verdict:  # fmt: skip
+    ) -> Verdict:
         if text.problem:
             return self._refused(text, state)
         effects, after, readings = observe(text.text, words, state, self.knowledge, parsing)
@@ -270,7 +292,8 @@ def check_knowledge(path: str) -> None:
     source = str(Path(path).absolute())
     policy = Policy.parse(f'[policy]\nname = "check"\nextends = "default"\nknowledge = [{json.dumps(source)}]', path)
     for entry in policy.knowledge.every():
-        check_entry(policy, entry) if entry.source == source else None
+        if entry.source == source:
+            check_entry(policy, entry)
 
 
 def _in_own_system(effect: Effect) -> Effect:
@@ -294,11 +317,17 @@ def _state(cwd: str, env: Mapping[str, str] | None, given: ShellState | None) ->
 
 
 def _key(
-    command: object, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None, staged: bool = False,
+    command: object,
+    cwd: str = WORKSPACE,
+    env: Env = None,
+    shell_state: State = None,
+    staged: bool = False,
     root: bool = False,
-) -> _Key | None:  # fmt: skip
+) -> _Key | None:
     """All that a verdict depends on, if that is little."""
-    return None if type(command) is not str or env or shell_state is not None else (command, cwd, staged, root)
+    if type(command) is not str or env or shell_state is not None:
+        return None
+    return (command, cwd, staged, root)
 
 
 def _prepared(command: object) -> tuple[Canonical, list[str] | None]:
@@ -321,7 +350,8 @@ def _find(name_or_path: "str | Path") -> RuleFile:
 
 def _with_bases(file: RuleFile) -> list[RuleFile]:
     """A file and those that it extends."""
-    files, seen = [file], {file.name}
+    files = [file]
+    seen = {file.name}
     while files[-1].extends:
         base = files[-1].extends
         if base in seen or base not in BUILT_IN:

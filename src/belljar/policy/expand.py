@@ -40,16 +40,20 @@ class Fields:
         """Add an unquoted expansion: split at IFS, with active globs. An empty text makes no field."""
         pieces = re.split(f"[{re.escape(self.ifs)}]+", text) if self.ifs else [text]
         for index, piece in enumerate(pieces):
-            self.close() if index else None
+            if index:
+                self.close()
             marks = {"*": STAR, "?": ANY} if "]" not in piece else _GLOB_MARK
-            self.add("".join(marks.get(char, char) for char in piece)) if piece else None
+            if piece:
+                self.add("".join(marks.get(char, char) for char in piece))
 
 
 class Expander:
     """Expands words in one shell state; `substitute` runs the statements of $(…) and `procsub` those of <(…)."""
 
     def __init__(self, state: ShellState, substitute: Substitute, procsub: Substitute) -> None:
-        self.state, self._substitute, self._procsub = state, substitute, procsub
+        self.state = state
+        self._substitute = substitute
+        self._procsub = procsub
 
     def words(self, nodes: list[Node]) -> list[str]:
         found: list[str] = []
@@ -101,7 +105,10 @@ class Expander:
             value = self.parameter(part)
             self._add_list(flat_list(value) if not joined else [flat(value)], fields, split=not joined)
         elif kind == "CmdSubst":
-            fields.add(self._command(part)) if joined else fields.add_split(self._command(part))
+            if joined:
+                fields.add(self._command(part))
+            else:
+                fields.add_split(self._command(part))
         elif kind == "ArithmExp":
             fields.add(evaluate(part["X"], self))
         else:
@@ -121,7 +128,9 @@ class Expander:
         user, slash, rest = raw[1:].partition("/")
         if user in ("", "+", "-"):
             return (self.state.cwd if user else self.state.home()) + slash + rest
-        return raw if not user.isalnum() else ("/root" if user == "root" else f"/home/{user}") + slash + rest
+        if not user.isalnum():
+            return raw
+        return ("/root" if user == "root" else f"/home/{user}") + slash + rest
 
     def _double_quoted(self, parts: list[Node], fields: Fields) -> None:
         fields.add("")
@@ -155,8 +164,12 @@ class Expander:
     @staticmethod
     def _add_list(values: list[str], fields: Fields, split: bool = False) -> None:
         for index, value in enumerate(values):
-            fields.close() if index else None
-            fields.add_split(value) if split else fields.add(value)
+            if index:
+                fields.close()
+            if split:
+                fields.add_split(value)
+            else:
+                fields.add(value)
 
     def parameter(self, node: Node) -> Value:
         name = (node.get("Param") or {}).get("Value", "")
@@ -180,7 +193,9 @@ class Expander:
             return str(len(args))
         if name.isdecimal():
             number = to_int(name)
-            return self.state.name if not number else args[number - 1] if number <= len(args) else UNSET
+            if not number:
+                return self.state.name
+            return args[number - 1] if number <= len(args) else UNSET
         value = self.state.get(name)
         if isinstance(value, list) and index and index.isidentifier():
             index = flat(self.state.get(index))
@@ -206,8 +221,10 @@ class Expander:
         return self._operated(node["Exp"], name, value) if node.get("Exp") else value
 
     def _operated(self, exp: Node, name: str, value: Value) -> Value:
-        op, word = exp["Op"], exp.get("Word")
-        bare, empty = op.lstrip(":"), flat(value) in ("", UNSET) if op.startswith(":") else value == UNSET
+        op = exp["Op"]
+        word = exp.get("Word")
+        bare = op.lstrip(":")
+        empty = flat(value) in ("", UNSET) if op.startswith(":") else value == UNSET
         empty = empty or (name in LIKELY_ENV and value == LIKELY_ENV[name])
         if bare in ("-", "="):
             if value == UNKNOWN or has(flat(value), SENSITIVE):
@@ -216,7 +233,9 @@ class Expander:
                 self.state.env[name] = self.text(word)
             return self.text(word) if empty else value
         if bare == "+":
-            return self.text(word) if not empty or (UNSET in flat(value) and not known(drop_unset(flat(value)))) else ""
+            if not empty or (UNSET in flat(value) and not known(drop_unset(flat(value)))):
+                return self.text(word)
+            return ""
         if bare == "?":
             self.text(word)
             return UNKNOWN if empty else value  # if it is empty the shell stops here
@@ -235,7 +254,8 @@ class Expander:
         return "".join(self._fields(word.get("Parts") or [], "")) if word else ""
 
     def _sliced(self, node: Node, value: Value, name: str) -> Value:
-        start, length = self._number(node.get("Offset")), self._number(node.get("Length"))
+        start = self._number(node.get("Offset"))
+        length = self._number(node.get("Length"))
         if isinstance(value, str):
             return _changed(value)
         if start is None or (node.get("Length") and length is None):
@@ -255,7 +275,9 @@ def _is_at(part: Node) -> bool:
 
 def _indexed(value: Value, index: str | None) -> Value:
     if isinstance(value, str):
-        return value if index in (None, "0") else [value] if index in ("@", "*") else UNSET
+        if index in (None, "0"):
+            return value
+        return [value] if index in ("@", "*") else UNSET
     if index in ("@", "*"):
         return flat_list(value)
     if isinstance(value, dict):
@@ -267,7 +289,9 @@ def _indexed(value: Value, index: str | None) -> Value:
 
 
 def flat_list(value: Value) -> list[str]:
-    return [value] if isinstance(value, str) else list(value.values()) if isinstance(value, dict) else value
+    if isinstance(value, str):
+        return [value]
+    return list(value.values()) if isinstance(value, dict) else value
 
 
 def flat(value: Value) -> str:
@@ -290,7 +314,9 @@ def _trimmed(text: str, pattern: str, op: str) -> str:
         cuts = [text[:i] for i in range(len(text), -1, -1) if expressions.fullmatch(regex, text[i:])]
     else:
         cuts = [text[i:] for i in range(len(text) + 1) if expressions.fullmatch(regex, text[:i])]
-    return (cuts[-1] if len(op) == 2 else cuts[0]) if cuts else text
+    if cuts:
+        return cuts[-1] if len(op) == 2 else cuts[0]
+    return text
 
 
 def evaluate(node: Node | None, expander: Expander) -> str:
@@ -300,7 +326,8 @@ def evaluate(node: Node | None, expander: Expander) -> str:
     if node.get("Type") == "Word" or "Parts" in node:
         text = drop_unset(expander.text({"Parts": node.get("Parts") or []})).strip()
         return text if re.fullmatch(r"[-+]?[0-9]{1,18}", text) else ATOM
-    sides, op = [evaluate(node[side], expander) for side in ("X", "Y") if node.get(side)], node.get("Op", "")
+    sides = [evaluate(node[side], expander) for side in ("X", "Y") if node.get(side)]
+    op = node.get("Op", "")
     name = "".join(str(part.get("Value", "")) for part in node.get("X", {}).get("Parts") or [])
     if op in ("++", "--") or (op.endswith("=") and op not in ("==", "!=", "<=", ">=")):
         expander.state.env.update({name: ATOM} if name.isidentifier() else {})

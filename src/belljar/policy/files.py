@@ -16,11 +16,12 @@ from .shellstate import ShellState
 _NONE: frozenset[str] = frozenset()
 _HOST = lazy_pattern(r"(?i)(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)")
 CONTENTS = {
-    "/dev/null": "", **dict.fromkeys(("/dev/zero", "/dev/urandom", "/dev/random"), ENDLESS),
+    "/dev/null": "",
+    **dict.fromkeys(("/dev/zero", "/dev/urandom", "/dev/random"), ENDLESS),
     "/etc/passwd": f"root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000:me:{HOME}:/bin/bash\n{SENSITIVE}",
     "/etc/group": f"root:x:0:\nsandbox:x:1000:\n{SENSITIVE}",
     **dict.fromkeys(("/proc/mounts", "/proc/self/mounts", "/etc/mtab", "/etc/fstab"), f"{ATOM} / {ATOM}\n"),
-}  # fmt: skip
+}
 
 
 def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, frozenset[str]]:

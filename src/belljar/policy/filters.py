@@ -35,7 +35,8 @@ def _name(call: Call, options: Options, text: str) -> str:
 def _grep(call: Call, options: Options, text: str) -> str:
     if options.has("l", "files-with-matches", "files", "c", "count"):
         return ATOM + "\n"
-    pattern, invert = unglob((options.all("e", "regexp") or options.rest or [""])[0]), options.has("v", "invert-match")
+    pattern = unglob((options.all("e", "regexp") or options.rest or [""])[0])
+    invert = options.has("v", "invert-match")
     if STAR in text:  # `-v` and patterns for numbers leave nearly everything
         return text if invert or not pattern.strip("^.*[0-9]+$\\d") else some_of(text)
     return DISGUISED if text.strip() and known(text) else text or ATOM + "\n"
@@ -59,7 +60,8 @@ def _mktemp(call: Call, options: Options, text: str) -> str:
 
 def _jq(call: Call, options: Options, text: str) -> str:
     """jq is not computed: what it prints comes from its input, its program or its arguments."""
-    program, given = unglob(options.rest[0]) if options.rest else ".", taints("".join(call.args)).replace(ATOM, "")
+    program = unglob(options.rest[0]) if options.rest else "."
+    given = taints("".join(call.args)).replace(ATOM, "")
     if options.has("n", "null-input"):
         return DISGUISED if '"' in program.partition("@sh")[0] else given or FILE
     if not known(text) or not text.strip():
@@ -74,7 +76,8 @@ def _fetched(call: Call, options: Options, text: str) -> str:
 
 
 def _getent(call: Call, options: Options, text: str) -> str:
-    text, key = call.read(f"/etc/{drop_unset(''.join(call.args[:1]))}"), drop_unset("".join(call.args[1:2]))
+    text = call.read(f"/etc/{drop_unset(''.join(call.args[:1]))}")
+    key = drop_unset("".join(call.args[1:2]))
     lines = [line for line in text.split("\n") if key in line or (not known(key) and HOME in line)]
     return "".join(line + "\n" for line in lines) or FILE
 
@@ -114,19 +117,31 @@ def base_64(call: Call, options: Options, text: str) -> str:
     return encoded(text, base64.b32encode if small else base64.b64encode)
 
 
-FILTERS.update({
-    "name": _name, "grep": _grep, "listing": _listing, "mktemp": _mktemp, "jq": _jq, "fetched": _fetched,
-    "getent": _getent, "base64": base_64,
-    "head": lambda call, options, text:  # of one line, all of it
-        DISGUISED if (options.get("c", "bytes") or "\n" in text.strip()) and known(text) and not has_glob(text)
-        else some_of(text.replace(ENDLESS, UNKNOWN)),
-    "disguised": lambda call, options, text: DISGUISED if text.strip() and known(text) else text,
-    "encoded": lambda call, options, text: encoded(text, binascii.hexlify),
-    "decrypted": lambda call, options, text: taints(text).replace(FILE, UNKNOWN) or DISGUISED,
-    "yes": lambda call, options, text: (unglob(" ".join(call.args)) or "y") + "\n" + ENDLESS,
-    "envsubst": lambda call, options, text: re.sub(r"\$\{?(\w+)\}?", lambda m: str(call.state.get(m[1])), call.stdin),
-    "date": lambda call, options, text:
-        clock(next((unglob(arg[1:]) for arg in call.args if arg.startswith("+")), "")) + "\n",
-    "wget": lambda call, options, text:
-        text or NETWORK if options.get("O", "output-document") in STDOUT else ATOM,
-})  # fmt: skip
+FILTERS.update(
+    {
+        "name": _name,
+        "grep": _grep,
+        "listing": _listing,
+        "mktemp": _mktemp,
+        "jq": _jq,
+        "fetched": _fetched,
+        "getent": _getent,
+        "base64": base_64,
+        "head": lambda call, options, text: (  # of one line, all of it
+            DISGUISED
+            if (options.get("c", "bytes") or "\n" in text.strip()) and known(text) and not has_glob(text)
+            else some_of(text.replace(ENDLESS, UNKNOWN))
+        ),
+        "disguised": lambda call, options, text: DISGUISED if text.strip() and known(text) else text,
+        "encoded": lambda call, options, text: encoded(text, binascii.hexlify),
+        "decrypted": lambda call, options, text: taints(text).replace(FILE, UNKNOWN) or DISGUISED,
+        "yes": lambda call, options, text: (unglob(" ".join(call.args)) or "y") + "\n" + ENDLESS,
+        "envsubst": lambda call, options, text: re.sub(
+            r"\$\{?(\w+)\}?", lambda m: str(call.state.get(m[1])), call.stdin
+        ),
+        "date": lambda call, options, text: (
+            clock(next((unglob(arg[1:]) for arg in call.args if arg.startswith("+")), "")) + "\n"
+        ),
+        "wget": lambda call, options, text: text or NETWORK if options.get("O", "output-document") in STDOUT else ATOM,
+    }
+)

@@ -28,7 +28,9 @@ def unquote(literal: str, holes: bool = True) -> str:
     if literal[0] == "'" and not re.search(r"\\[xu][0-9a-fA-F]{2}|\\[0-7]{3}", body):
         return re.sub(r"\\(['\\])", r"\1", body)
     text = ansi_c(body)
-    return re.sub(r"\$\{[^}]*\}|#\{[^}]*\}|(?<![\\\w])[$@]\w+", UNKNOWN, text) if holes and literal[0] in '"`' else text
+    if holes and literal[0] in '"`':
+        return re.sub(r"\$\{[^}]*\}|#\{[^}]*\}|(?<![\\\w])[$@]\w+", UNKNOWN, text)
+    return text
 
 
 def constant(text: str) -> Change:
@@ -45,10 +47,14 @@ def _joined(by: str, found: re.Match[str]) -> str:
 
 
 _KINDS: dict[str, Change] = {
-    "home": constant(quoted(HOME)), "here": constant('"."'), "inner": _held, "text": lambda found: quoted(_held(found)),
-    "words": lambda found: ", ".join(map(quoted, _held(found).split())), "path": partial(_joined, "/"),
+    "home": constant(quoted(HOME)),
+    "here": constant('"."'),
+    "inner": _held,
+    "text": lambda found: quoted(_held(found)),
+    "words": lambda found: ", ".join(map(quoted, _held(found).split())),
+    "path": partial(_joined, "/"),
     "joined": partial(_joined, ""),
-}  # fmt: skip
+}
 
 
 @cache

@@ -33,7 +33,8 @@ class Interpreter(ABC):
     programs: Programs
 
     def __init__(self, knowledge: Knowledge, undo_branches: bool) -> None:
-        self.knowledge, self.undo_branches = knowledge, undo_branches
+        self.knowledge = knowledge
+        self.undo_branches = undo_branches
         self.effects: dict[Effect, None] = {}
         self.readings: dict[str, None] = {}  # commands, and the entries that they were read by
         self.trail: list[str] = []

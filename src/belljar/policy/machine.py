@@ -33,7 +33,8 @@ class Machine(Interpreter):
     def __init__(self, programs: Programs, knowledge: Knowledge, parsing: bool = True, undo: bool = False) -> None:
         super().__init__(knowledge, undo)
         self.literals: list[str] = []  # arguments that might be commands
-        self.programs, self._parsing = programs, parsing
+        self.programs = programs
+        self._parsing = parsing
         self._suspecting = False
         self._calls: dict[tuple[str, int], list[int]] = {}  # functions and scripts that run: depth, times in a pipe
         self._background = self._piping = 0
@@ -60,10 +61,12 @@ class Machine(Interpreter):
 
     def run_suspects(self, state: ShellState) -> None:
         """A shell runs text that is not known: run everything in this command that looks like a command."""
-        texts, self._suspecting = [] if self._suspecting else [*self.literals, *state.files.values()], True
+        texts = [] if self._suspecting else [*self.literals, *state.files.values()]
+        self._suspecting = True
         for text in texts:
             for candidate in (text, text.partition("=")[2], text.lstrip("+"), *re.findall(r"['\"\[]([^'\"\]]+)", text)):
-                self.run_text(candidate, state.fork()) if expressions.match_start(named("suspect"), candidate) else None
+                if expressions.match_start(named("suspect"), candidate):
+                    self.run_text(candidate, state.fork())
         self._suspecting = not texts
 
     def subscripts(self, text: str, state: ShellState) -> None:
@@ -142,7 +145,8 @@ class Machine(Interpreter):
         return path
 
     def _call(self, node: Node, state: ShellState, feed: Feed) -> str:
-        words, assigns = self.expander(state).words(node.get("Args") or []), node.get("Assigns") or []
+        words = self.expander(state).words(node.get("Args") or [])
+        assigns = node.get("Assigns") or []
         before = dict(state.env)
         for assign in assigns:
             self.assign(assign, state, words[0] if words else "")
@@ -185,7 +189,8 @@ class Machine(Interpreter):
             quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words[1:])
             out = self.run_text(f"{text} {quoted}", rest, feed)
         # bash expands aliases only if it is set so, and only on later lines: the name may still mean the program.
-        self.programs.run(self, [name, *words[1:]], rest, feed) if self.programs.is_known(self, name, rest) else None
+        if self.programs.is_known(self, name, rest):
+            self.programs.run(self, [name, *words[1:]], rest, feed)
         return out
 
     def _function_or_program(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
@@ -200,16 +205,21 @@ class Machine(Interpreter):
         return outs[self.undo_branches]
 
     def _call_function(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
-        outer, state.args, state.shadowed = (state.args, state.shadowed, state.unreliable), words[1:], {}
+        outer = (state.args, state.shadowed, state.unreliable)
+        state.args = words[1:]
+        state.shadowed = {}
         state.env["FUNCNAME"] = name
         try:
             with self.under(f"{name}()"):
                 body = state.functions[name]
                 return self.limit_recursion(name, lambda: self.statement(body, state, feed), id(body))
         finally:  # `local` may not have run: the second pass keeps the function's values
-            self.branched, back = self.branched or bool(state.shadowed), {} if self.undo_branches else state.shadowed
+            self.branched = self.branched or bool(state.shadowed)
+            back = {} if self.undo_branches else state.shadowed
             state.env, unreliable = {**state.env, **back}, state.unreliable - state.shadowed.keys()
-            state.args, state.shadowed, state.unreliable = outer[0], outer[1], outer[2] | unreliable
+            state.args = outer[0]
+            state.shadowed = outer[1]
+            state.unreliable = outer[2] | unreliable
 
     def limit_recursion(self, name: str, run: Callable[[], str], body: int = 0) -> str:
         """Follow recursion a few levels. What starts itself in the background, or twice in a pipe, is a fork bomb."""
@@ -221,7 +231,9 @@ class Machine(Interpreter):
                 return UNKNOWN
         if call[0] >= MAX_RECURSION:
             return UNKNOWN
-        outer, self._background, self._piping = (self._background, self._piping), 0, 0
+        outer = (self._background, self._piping)
+        self._background = 0
+        self._piping = 0
         call[0] += 1
         try:
             return run()
@@ -234,7 +246,8 @@ class Machine(Interpreter):
     def assign(self, node: Node, state: ShellState, program: str = "") -> None:
         if node.get("Naked") or not node.get("Name"):
             return
-        name, expander = node["Name"]["Value"], self.expander(state)
+        name = node["Name"]["Value"]
+        expander = self.expander(state)
         value: Value = self._array(node["Array"], expander) if node.get("Array") else expander.text(node.get("Value"))
         if node.get("Index"):
             value = _element(state.env.get(name), expander.text(node["Index"]), flat(value))
@@ -250,9 +263,11 @@ class Machine(Interpreter):
         if expressions.fullmatch(named("set_by_bash"), name):
             return
         if element := re.fullmatch(r"(\w+)\[(.*)\]", name):
-            name, value = element[1], _element(state.env.get(element[1], []), element[2], flat(value))
+            name = element[1]
+            value = _element(state.env.get(element[1], []), element[2], flat(value))
         state.env[name] = clip(value) if isinstance(value, str) else value
-        state.mark_unreliable(name, value) if name in state.unreliable else None
+        if name in state.unreliable:
+            state.mark_unreliable(name, value)
 
     def _array(self, node: Node, expander: Expander) -> Value:
         elements = node.get("Elems") or []
@@ -261,10 +276,14 @@ class Machine(Interpreter):
         keyed: dict[str, str] = {}
         for at, one in enumerate(elements):
             keyed[expander.text(one["Index"]) if one.get("Index") else str(at)] = expander.text(one.get("Value"))
-        return [keyed[key] for key in sorted(keyed, key=to_int)] if all(map(str.isdecimal, keyed)) else keyed
+        if all(map(str.isdecimal, keyed)):
+            return [keyed[key] for key in sorted(keyed, key=to_int)]
+        return keyed
 
     def _binary(self, node: Node, state: ShellState, feed: Feed) -> str:
-        chain, left, piping = [node["Y"]], node["X"], node["Op"] in ("|", "|&")
+        chain = [node["Y"]]
+        left = node["X"]
+        piping = node["Op"] in ("|", "|&")
         while _joins(left, piping):
             chain.append(left["Cmd"]["Y"])
             left = left["Cmd"]["X"]

@@ -26,10 +26,20 @@ PRIVATE = SECRET + SENSITIVE  # must not be sent away
 HIDDEN = ENCODED + DISGUISED  # text of the command that nobody can read
 MAX_TEXT = 200_000
 
-_SHOW = str.maketrans({
-    **dict.fromkeys(UNKNOWN + ATOM + FILE + ENDLESS, "…"), NETWORK: "<network>", SECRET: "<secret>", UNSET: "",
-    SENSITIVE: "<private>", ENCODED: "<encoded>", STAR: "*", ANY: "?", BRACKET: "[", DISGUISED: "<disguised>",
-})  # fmt: skip
+_SHOW = str.maketrans(
+    {
+        **dict.fromkeys(UNKNOWN + ATOM + FILE + ENDLESS, "…"),
+        NETWORK: "<network>",
+        SECRET: "<secret>",
+        UNSET: "",
+        SENSITIVE: "<private>",
+        ENCODED: "<encoded>",
+        STAR: "*",
+        ANY: "?",
+        BRACKET: "[",
+        DISGUISED: "<disguised>",
+    }
+)
 _UNGLOB = str.maketrans({STAR: "*", ANY: "?", BRACKET: "["})
 _PLAIN = _UNGLOB | {ord(UNSET): None}
 _HOLE = lazy_pattern(f"[{HOLES}]")

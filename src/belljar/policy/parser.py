@@ -59,7 +59,8 @@ class Parser:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spare: list[Child] = []
-        self._pid, self._closed = os.getpid(), False
+        self._pid = os.getpid()
+        self._closed = False
 
     def parse(self, text: str) -> Node:
         child = self._take_process()
@@ -78,7 +79,8 @@ class Parser:
     def _take_process(self) -> Child:
         with self._lock:
             if self._pid != os.getpid():
-                self._pid, self._spare = os.getpid(), []
+                self._pid = os.getpid()
+                self._spare = []
             child = self._spare.pop() if self._spare else None
         if child is not None and child.poll() is None:
             return child
@@ -104,7 +106,9 @@ class Parser:
 
     def close(self) -> None:
         with self._lock:
-            children, self._spare, self._closed = self._spare, [], True
+            children = self._spare
+            self._spare = []
+            self._closed = True
         for child in children if self._pid == os.getpid() else []:
             _end(child)
 
@@ -116,9 +120,14 @@ def _spawn() -> Child:
         raise ParseError("the shell parser (shfmt) is not installed; install the package shfmt-py")
     try:
         child = subprocess.Popen(
-            [program, "-ln=bash", "--to-json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            cwd="/", env={"GOMAXPROCS": "1", "GOGC": "400"}, bufsize=0,
-        )  # fmt: skip
+            [program, "-ln=bash", "--to-json"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env={"GOMAXPROCS": "1", "GOGC": "400"},
+            bufsize=0,
+        )
     except OSError as error:
         raise ParseError(f"the shell parser does not start: {error.strerror}") from error
     _cap(child.pid)
@@ -137,7 +146,10 @@ def _cap(pid: int) -> None:
 
 def _exchange(child: Child, text: bytes) -> tuple[bytes, str]:
     """Write the text, then read the tree or the error message. Returns it, and the limit that was reached."""
-    deadline, pending, chunks, size = time.monotonic() + MAX_SECONDS, memoryview(text), [b""], 0
+    deadline = time.monotonic() + MAX_SECONDS
+    pending = memoryview(text)
+    chunks = [b""]
+    size = 0
     while pending and _ready(child.stdin.fileno(), select.POLLOUT, deadline):
         try:
             pending = pending[os.write(child.stdin.fileno(), pending[: select.PIPE_BUF]) :]
@@ -224,7 +236,9 @@ def _parsed(text: str) -> Node:
 
     There we write `( (`, and accept it only if both subshells begin just there, so that no text is changed.
     """
-    data, apart, wrong = text.encode("utf-8", "surrogatepass"), list[int](), None
+    data = text.encode("utf-8", "surrogatepass")
+    apart = list[int]()
+    wrong = None
     while True:
         try:
             tree = _parser.parse(data.decode("utf-8", "surrogatepass"))
@@ -245,7 +259,8 @@ def _double_parenthesis(data: bytes, error: str) -> int:
     """Where the last `((` before an error begins: shfmt may have read it as arithmetic. -1 if there is none."""
     if not (found := _WHERE.match(error)):
         return -1
-    line, column = int(found[1]), int(found[2])
+    line = int(found[1])
+    column = int(found[2])
     start = len(b"\n".join(data.split(b"\n")[: line - 1])) + (line > 1) + column - 1
     return data.rfind(b"((", 0, start + 3)
 
@@ -274,7 +289,8 @@ def _no_joined_comment(node: object) -> Node:
     if isinstance(node, dict) and "Hash" in node and str(node.get("Text", "")).endswith("\\\n"):
         raise ParseError("a comment ends in a backslash, which shells and parsers read differently")
     for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        _no_joined_comment(child) if isinstance(child, dict | list) else None
+        if isinstance(child, dict | list):
+            _no_joined_comment(child)
     return node  # type: ignore[return-value]
 
 

@@ -40,7 +40,8 @@ def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str 
         user, _, rest = path[1:].partition("/")
         path = f"{({'': home, 'root': '/root'}).get(user, f'/home/{user}')}/{rest}"
     absolute = path if path.startswith("/") else f"{cwd}/{path}"
-    done, parts = "", absolute.split("/")
+    done = ""
+    parts = absolute.split("/")
     for hop, part in enumerate(parts):
         if part in ("", ".") or hop > MAX_HOPS:
             continue

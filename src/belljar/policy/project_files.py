@@ -21,13 +21,18 @@ def judge_written(call: Call, runs: Mapping[str, str]) -> None:
             file = f"{language} {path} {text}"
             if file not in call.machine.scanned and re.search(rf"(^|/)({names})$", path):
                 call.machine.scanned.add(file)
-                call.scan(language, text, []) if language != "lines" else targets(call, text)
+                if language != "lines":
+                    call.scan(language, text, [])
+                else:
+                    targets(call, text)
 
 
 def targets(call: Call, text: str) -> None:
     """Judge the commands in a makefile, package.json or the like: those of the targets in the arguments, or all."""
-    call.emit("exec.network", text) if NETWORK in text else None
-    words, values = set(call.original.split()), dict(re.findall(r"(?m)^(\w+)\s*[:?]?=\s*(.*?)\s*$", text))
+    if NETWORK in text:
+        call.emit("exec.network", text)
+    words = set(call.original.split())
+    values = dict(re.findall(r"(?m)^(\w+)\s*[:?]?=\s*(.*?)\s*$", text))
     blocks = re.split(r"(?m)^(?=(?:  )?[\w.%/-]+\s*:(?!=))|,(?=\s*\")", text)
     values = {"RM": "rm -f", "HOME": HOME, **values}
     default = [one for one in blocks if one[:1] != "."][:2] if call.name.endswith("make") else blocks

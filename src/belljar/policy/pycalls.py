@@ -30,14 +30,16 @@ class Ref:
     __slots__ = ("bound", "name")
 
     def __init__(self, name: str, bound: Any = None) -> None:
-        self.name, self.bound = name, bound
+        self.name = name
+        self.bound = bound
 
 
 class PythonState(ABC):
     """What calls see of the code that makes them."""
 
     def __init__(self, call: Call) -> None:
-        self.call, self.out = call, ""
+        self.call = call
+        self.out = ""
         self.looping = self.picking = 0  # depth in endless loops; in conditions that choose files
 
     @abstractmethod
@@ -84,7 +86,8 @@ def evaluate_call(scan: PythonState, function: Ref, args: list[Any], words: dict
         return UNKNOWN if found is None else found
     if " " in kind:
         return scan.call.run([one.filled(word) for word in kind.split()])
-    scan.call.emit(kind, one.name) if kind else None
+    if kind:
+        scan.call.emit(kind, one.name)
     return unknown_part(taints("".join(one.texts)).replace(ATOM, "").replace(FILE, ""))
 
 
@@ -96,7 +99,9 @@ def text_of(value: Any) -> str:
     if isinstance(value, list | dict):
         return clip(" ".join(islice(_leaves(value), MAX_LEAVES)))
     if isinstance(value, Ref):
-        return SENSITIVE if value.name == "os.environ" else UNKNOWN if value.bound is None else text_of(value.bound)
+        if value.name == "os.environ":
+            return SENSITIVE
+        return UNKNOWN if value.bound is None else text_of(value.bound)
     return "" if value is None else UNKNOWN
 
 
@@ -174,10 +179,12 @@ def _shell(one: PythonCall) -> Any:
 
 def _fetch(one: PythonCall) -> Any:
     sent = taints("".join([*one.texts, *map(text_of, one.words.values())]))
-    one.call.send(sent, one.first) if has(sent, PRIVATE + ENCODED) else None
+    if has(sent, PRIVATE + ENCODED):
+        one.call.send(sent, one.first)
     one.call.emit("net.fetch", one.first)
     metadata(one.call, one.first)
-    one.call.write(one.second, NETWORK) if one.args[1:] and isinstance(one.args[1], str) else None
+    if one.args[1:] and isinstance(one.args[1], str):
+        one.call.write(one.second, NETWORK)
     return UNKNOWN if is_loopback(host_of(one.first)) else NETWORK
 
 
@@ -188,11 +195,19 @@ def _send(one: PythonCall) -> Any:
 
 
 KINDS: dict[str, Callable[[PythonCall], Any]] = {
-    "code": _code, "open": _open, "argv": _argv, "shell": _shell, "fetch": _fetch, "send": _send,
+    "code": _code,
+    "open": _open,
+    "argv": _argv,
+    "shell": _shell,
+    "fetch": _fetch,
+    "send": _send,
     "write": lambda one: _written(one, one.second or text_of(one.words.get("data", "")), one.name != ".touch"),
     "print": lambda one: setattr(one.scan, "out", clip(one.scan.out + " ".join(one.texts) + "\n")),
-    "getattr": lambda one: Ref(f"{one.args[0].name}.{one.second}") if one.args and isinstance(one.args[0], Ref)
-        else Ref(f"value.{one.second}", one.first),
+    "getattr": lambda one: (
+        Ref(f"{one.args[0].name}.{one.second}")
+        if one.args and isinstance(one.args[0], Ref)
+        else Ref(f"value.{one.second}", one.first)
+    ),
     "chdir": lambda one: setattr(one.state, "cwd", one.call.locate(one.first)[0]),
     "import": lambda one: Ref(one.first if known(one.first) else "unknown"),
     "read": lambda one: one.call.read(one.first),
@@ -203,16 +218,25 @@ KINDS: dict[str, Callable[[PythonCall], Any]] = {
     "encode": lambda one: ENCODED + (taints(one.first) or one.first),
     "disguise": lambda one: DISGUISED if known("".join(one.texts)) else taints("".join(one.texts)),
     "network": lambda one: Ref("value.socket", NETWORK),
-    "temporary": lambda one: f"/tmp/{ATOM}", "home": lambda one: one.state.home(), "here": lambda one: one.state.cwd,
+    "temporary": lambda one: f"/tmp/{ATOM}",
+    "home": lambda one: one.state.home(),
+    "here": lambda one: one.state.cwd,
     "expand": lambda one: re.sub("^~", one.state.home(), one.first),
-    "variable": lambda one: text_of(one.state.get(one.first)), "stdin": lambda one: one.call.stdin or UNKNOWN,
-    "glob": lambda one: [one.first.replace("*", STAR)], "list": lambda one: [STAR],
+    "variable": lambda one: text_of(one.state.get(one.first)),
+    "stdin": lambda one: one.call.stdin or UNKNOWN,
+    "glob": lambda one: [one.first.replace("*", STAR)],
+    "list": lambda one: [STAR],
     "walk": lambda one: [[one.first, [STAR], [STAR]]],
     "below": lambda one: [join_path([one.first, STAR if not one.second.strip("*/") else f"{ATOM}/{ATOM}"])],
-    "same": lambda one: one.args[0] if len(one.args) == 1 and not isinstance(one.args[0], Ref)
-        else join_path(one.texts) if one.args else "",
+    "same": lambda one: (
+        one.args[0]
+        if len(one.args) == 1 and not isinstance(one.args[0], Ref)
+        else join_path(one.texts)
+        if one.args
+        else ""
+    ),
     "first": lambda one: one.args[0] if one.args else UNKNOWN,
     "join": lambda one: one.first[:80].join(map(text_of, items_of(one.args[1])[:LOOP_LIMIT])) if one.second else "",
     "split": lambda one: one.first.split(one.second or None) if known(one.first) else [one.first],
     "format": lambda one: formatted(one.first, [*one.args[1:], *one.words.values()]),
-}  # fmt: skip
+}

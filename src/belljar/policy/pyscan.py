@@ -61,7 +61,8 @@ class PythonScan(PythonState):
         if self.depth >= MAX_DEPTH:
             return UNKNOWN
         self.depth += 1
-        given, names = node.args, [one.arg for one in node.args.args]
+        given = node.args
+        names = [one.arg for one in node.args.args]
         defaults = zip(reversed(names), map(self.visit, reversed(given.defaults)), strict=False)
         self.names |= {**dict(defaults), **dict(zip(names, args, strict=False)), **words, "return": None}
         if given.vararg:
@@ -147,7 +148,8 @@ class PythonScan(PythonState):
             for element, item in zip(target.elts, items, strict=False):
                 self._bind(element, item)
         elif isinstance(target, ast.Subscript):
-            held, key = self.visit(target.value), text_of(self.visit(target.slice))
+            held = self.visit(target.value)
+            key = text_of(self.visit(target.slice))
             if isinstance(held, Ref) and held.name == "os.environ":
                 self.call.machine.set(key, text_of(value), self.call.state)
             elif isinstance(held, dict):
@@ -213,7 +215,9 @@ class PythonScan(PythonState):
         return {text_of(self.visit(key)): self.visit(one) for key, one in zip(node.keys, node.values, strict=True)}
 
     def _ifexp(self, node: ast.IfExp) -> Any:
-        _, value, other = self.visit(node.test), self.visit(node.body), self.visit(node.orelse)
+        _ = self.visit(node.test)
+        value = self.visit(node.body)
+        other = self.visit(node.orelse)
         return other if value == UNKNOWN else value
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
@@ -221,7 +225,8 @@ class PythonScan(PythonState):
         return -value if isinstance(node.op, ast.USub) and isinstance(value, int) else value
 
     def _binop(self, node: ast.BinOp) -> Any:
-        left, right = self.visit(node.left), self.visit(node.right)
+        left = self.visit(node.left)
+        right = self.visit(node.right)
         if isinstance(node.op, ast.Add):
             same = (isinstance(left, kind) and isinstance(right, kind) for kind in (list, int))
             return left + right if any(same) else text_of(left) + text_of(right)
@@ -257,7 +262,8 @@ class PythonScan(PythonState):
         return slice(self.visit(node.lower), self.visit(node.upper), self.visit(node.step))
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        value, key = self.visit(node.value), self.visit(node.slice)
+        value = self.visit(node.value)
+        key = self.visit(node.slice)
         if isinstance(value, Ref) and value.name == "os.environ":
             return text_of(self.call.state.get(text_of(key)))
         if isinstance(value, Ref) and NETWORK not in text_of(value):  # vars(os)["system"], sys.modules["os"]
@@ -279,7 +285,8 @@ class PythonScan(PythonState):
         return Ref(f"value.{node.attr}", UNKNOWN if value is None else value)
 
     def _call(self, node: ast.Call) -> Any:
-        function, args = self.visit(node.func), self._values(node.args)
+        function = self.visit(node.func)
+        args = self._values(node.args)
         return self.invoke(function, args, {one.arg or "": self.visit(one.value) for one in node.keywords})
 
 
@@ -300,7 +307,8 @@ def scan_python(call: Call, code: str, argv: list[str]) -> str | None:
     try:
         with call.machine.under(f"{call.name} (python)"):
             for effect, signs in tables()["language"]["python"]["words"].items():
-                call.emit(effect) if all(expressions.search(sign, code) for sign in signs) else None
+                if all(expressions.search(sign, code) for sign in signs):
+                    call.emit(effect)
             scanner = PythonScan(call, argv)
             if not scanner.run(code):
                 return None
@@ -316,7 +324,9 @@ def _python(call: Call) -> str | None:
         if found := re.fullmatch(r"-[BEIOPSbdiqsuvx]*([cm])(.*)", arg, re.S):
             text = found[2] or (call.args[index + 1] if index + 1 < len(args) else "")
             rest = call.args[index + (1 if found[2] else 2) :]
-            return call.scan("python", unglob(text), rest) if found[1] == "c" else _module(call, drop_unset(text), rest)
+            if found[1] == "c":
+                return call.scan("python", unglob(text), rest)
+            return _module(call, drop_unset(text), rest)
         if arg == "-":
             return _stdin_code(call, call.args[index + 1 :])
         if not arg.startswith("-") and args[index - 1] not in ("-W", "-X"):
@@ -332,5 +342,6 @@ def _module(call: Call, module: str, rest: list[str]) -> str | None:
     """Run a module: one that this command wrote, or one that is known as a program."""
     for path in (".py", "/__main__.py"):
         written = call.machine.read_file(module.replace(".", "/") + path, call.state)
-        call.scan("python", written, rest) if written else None
+        if written:
+            call.scan("python", written, rest)
     return call.run([module, *rest]) if call.is_program(module) else None

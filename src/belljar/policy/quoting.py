@@ -77,9 +77,15 @@ def piece_regex(piece: str, star: str = ".*", any_char: str = ".") -> str:
 
 
 CLASSES = {
-    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "space": " \t\n\r\f\v", "upper": "A-Z", "lower": "a-z",
-    "punct": "!-/:-@", "xdigit": "0-9a-fA-F",
-}  # fmt: skip
+    "alpha": "a-zA-Z",
+    "digit": "0-9",
+    "alnum": "a-zA-Z0-9",
+    "space": " \t\n\r\f\v",
+    "upper": "A-Z",
+    "lower": "a-z",
+    "punct": "!-/:-@",
+    "xdigit": "0-9a-fA-F",
+}
 
 
 _MAX_REPEATS, MAX_BRACKETS, _MAX_WORK = 3, 50, 30_000_000

@@ -15,10 +15,20 @@ from .project_files import judge_written
 from .shellstate import BASE_ENV
 
 PRINTS = {
-    "word": ATOM + "\n", "file": FILE, "network": NETWORK, "unknown": UNKNOWN, "secret": SECRET, "nothing": "",
-    "private": SENSITIVE, "everything": STAR + "\n", "one": "1\n", "workspace": WORKSPACE + "\n", "gitdir": ".git\n",
-    "user": BASE_ENV["USER"] + "\n", "disks": f"/dev/sda {ATOM} /\n/dev/sda {ATOM} {WORKSPACE}\n",
-}  # fmt: skip
+    "word": ATOM + "\n",
+    "file": FILE,
+    "network": NETWORK,
+    "unknown": UNKNOWN,
+    "secret": SECRET,
+    "nothing": "",
+    "private": SENSITIVE,
+    "everything": STAR + "\n",
+    "one": "1\n",
+    "workspace": WORKSPACE + "\n",
+    "gitdir": ".git\n",
+    "user": BASE_ENV["USER"] + "\n",
+    "disks": f"/dev/sda {ATOM} /\n/dev/sda {ATOM} {WORKSPACE}\n",
+}
 # What a role does with one argument; or with several, and a parameter (`code:sql`).
 WORD_ROLES: dict[str, Callable[["Reading", str], object]] = {}
 WORDS_ROLES: dict[str, Callable[["Reading", list[str], str], object]] = {}
@@ -29,8 +39,11 @@ _AFTER_READING = ("write", "destination", "append", "truncate", "tee", "save")  
 
 class Reading:
     def __init__(self, call: Call, entry: Entry, outer: "Reading | None" = None) -> None:
-        self.call, self.entry = call, entry
-        self.content, self.inputs, self.output = "", 0, ""
+        self.call = call
+        self.entry = entry
+        self.content = ""
+        self.inputs = 0
+        self.output = ""
         self.sent = self.target = self.mode = self.destination = ""
         self.sources: list[tuple[str, str | None]] = []
         self.rest: list[str] = []
@@ -41,13 +54,15 @@ class Reading:
         self.text = " ".join(plain_text(arg) for arg in call.args)
 
     def run(self) -> str | None:
-        call, entry = self.call, self.entry
+        call = self.call
+        entry = self.entry
         call.machine.record_reading(f"{call.text()}  ←  {entry.name} in {entry.source}")
         if "bundled" in entry.traits and re.fullmatch(r"[A-Za-z]+", "".join(call.args[:1])):  # tar xzf
             call.args = [f"-{call.args[0]}", *call.args[1:]]
         options = call.options(entry.takes, entry.posix)
         self.flags += [flag for flag, names in entry.flags.items() if options.has(*names.split())]
-        self.rest, self.options = options.rest, options
+        self.rest = options.rest
+        self.options = options
         asks = "help" in options.flags or ("version" in options.flags and not options.rest)
         if asks or (entry.unless and expressions.search(entry.unless, self.text)):
             self.described = True
@@ -87,7 +102,8 @@ class Reading:
             length = words_matched(pattern, words[start:]) if words else None
             if length is None:
                 continue
-            taken, args = options.rest[start : start + length], list(self.call.args)
+            taken = options.rest[start : start + length]
+            args = list(self.call.args)
             for word in taken:
                 args.remove(word)
             args = options.rest[start + length :] if self.entry.posix else args
@@ -99,7 +115,8 @@ class Reading:
 
     def _effects(self, options: Options) -> str:
         """Emit the effects of `effect`, `destroys` and `when`. Returns what `when` says that it prints."""
-        entry, printed = self.entry, ""
+        entry = self.entry
+        printed = ""
         for effect in filter(None, (entry.effect, self._destroys())):
             self.emit(effect)
         for when in entry.when:
@@ -148,7 +165,8 @@ class Reading:
     @staticmethod
     def assign_roles(roles: str, words: list[str]) -> list[tuple[str, list[str]]]:
         """Operands with their roles: `skip run…` runs the rest, `copy* destination` copies all but the last."""
-        found, names = [], roles.split()
+        found = []
+        names = roles.split()
         for index, name in enumerate(names):
             later = len(names) - index - 1
             if name.endswith("*"):
@@ -164,11 +182,15 @@ class Reading:
 
     def apply_role(self, name: str, words: list[str]) -> None:
         base, _, parameter = name.partition(":")
-        WORD_ROLES[base](self, words[0]) if base in WORD_ROLES else WORDS_ROLES[base](self, words, parameter)
+        if base in WORD_ROLES:
+            WORD_ROLES[base](self, words[0])
+        else:
+            WORDS_ROLES[base](self, words, parameter)
 
     def add_content(self, text: str) -> None:
         """The call reads one more input."""
-        self.content, self.inputs = self.content + text, self.inputs + 1
+        self.content = self.content + text
+        self.inputs = self.inputs + 1
 
     def add_sent(self, text: str) -> None:
         """The call sends one more text."""

@@ -25,8 +25,10 @@ def run_redirected(machine: Interpreter, stmt: Node, state: ShellState, feed: Fe
     words = (stmt.get("Cmd") or {}).get("Args") or []
     if any(drop_unset(path).startswith(("/dev/tcp/", "/dev/udp/")) for path, _ in outputs) and words:
         first = machine.expander(held).fields(words[0])[:1]  # a shell on a socket is a reverse shell
-        machine.emit("net.shell", outputs[0][0]) if first and _SHELLISH.search(drop_unset(first[0])) else None
-    outer, machine.feed = machine.feed, feed
+        if first and _SHELLISH.search(drop_unset(first[0])):
+            machine.emit("net.shell", outputs[0][0])
+    outer = machine.feed
+    machine.feed = feed
     try:
         out = machine.command(stmt.get("Cmd"), state, feed) if stmt.get("Cmd") else ""
     finally:
@@ -44,7 +46,8 @@ def run_redirected(machine: Interpreter, stmt: Node, state: ShellState, feed: Fe
 
 def _redirect(machine: Interpreter, node: Node, state: ShellState, feed: Feed, outputs: Outputs) -> tuple[Feed, bool]:
     """Standard input after this redirection, and whether standard output goes to another descriptor."""
-    op, expander = node["Op"], machine.expander(state)
+    op = node["Op"]
+    expander = machine.expander(state)
     number = (node.get("N") or {}).get("Value", "")
     if number[:1] == "{":  # bash chooses a number and sets the variable
         state.env[number[1:-1]] = number = str(10 + len(state.files))

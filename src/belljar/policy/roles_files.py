@@ -22,7 +22,8 @@ def pack(reading: Reading, path: str) -> None:
 
 def view(reading: Reading, path: str) -> None:
     """Shown in part, which matters only for credentials."""
-    read(reading, path) if reading.call.locate(path)[1] == "secret" and "/" in path else None
+    if reading.call.locate(path)[1] == "secret" and "/" in path:
+        read(reading, path)
 
 
 def write(reading: Reading, path: str, *flags: str) -> None:
@@ -54,7 +55,8 @@ def copy(reading: Reading, path: str) -> None:
         reading.sources.append((path, NETWORK))
     else:
         reading.sources.append((path, call.read(path)))
-        call.delete(path, "recursive") if "remove" in reading.flags else None
+        if "remove" in reading.flags:
+            call.delete(path, "recursive")
 
 
 def destination(reading: Reading, target: str) -> None:
@@ -98,11 +100,13 @@ def link(reading: Reading, source: str) -> None:
     _, kind, flags = reading.call.locate(source)
     if (kind in ("secret", "root") or "engine" in flags) and "symbolic" not in reading.flags:
         reading.call.read(source)
-    link_name(reading, ".") if len(reading.rest) == 1 else None
+    if len(reading.rest) == 1:
+        link_name(reading, ".")
 
 
 def link_name(reading: Reading, name: str) -> None:
-    call, source = reading.call, reading.sources[0][0] if reading.sources else ""
+    call = reading.call
+    source = reading.sources[0][0] if reading.sources else ""
     if call.locate(name)[1] == "workspace_root" or name.rstrip("/") in (".", ".."):
         name = name.rstrip("/") + "/" + source.rstrip("/").rsplit("/", 1)[-1]
     full, kind, flags = call.locate(name)
@@ -125,7 +129,8 @@ def mode(reading: Reading, text: str) -> None:
 
 def chmod(reading: Reading, path: str) -> None:
     """Flags: `open` (others may write), `locked` (its owner may not read it)."""
-    bits, flags = reading.mode, ["mode", *reading.flags]
+    bits = reading.mode
+    flags = ["mode", *reading.flags]
     flags += ["open"] if re.search(r"777|666|[ao]\+\w*w|^\+\w*w", bits) else []
     locks = re.match(r"0*[0-3]?[0-7]{0,2}$|[ua]*-\w*[rwx]|[ua]*=(,|$)", bits)
     flags += ["locked"] if locks or (not known(bits) and "reference" not in flags) else []
@@ -137,7 +142,8 @@ def owner(reading: Reading, text: str) -> None:
     """Somebody else, unless it is computed at run time or the user of the sandbox."""
     name = re.split("[:.]", drop_unset(text))[0]
     reading.mode = "" if not known(name) or name in ("sandbox", "1000", "") else "owner"
-    reading.call.emit("privilege.chown") if name in ("root", "0") else None
+    if name in ("root", "0"):
+        reading.call.emit("privilege.chown")
 
 
 def fifo(reading: Reading, path: str) -> None:
@@ -149,18 +155,23 @@ def fifo(reading: Reading, path: str) -> None:
 def device(reading: Reading, path: str) -> None:
     """A disk. A file system in an ordinary file is harmless."""
     ordinary = reading.call.locate(path)[1] in ("workspace", "scratch") and re.search(r"/|\.\w+$", path)
-    reading.call.emit("device.format") if path and not path.isdecimal() and not ordinary else None
+    if path and not path.isdecimal() and not ordinary:
+        reading.call.emit("device.format")
 
 
 def upload(reading: Reading, path: str) -> None:
     text = reading.call.read_all(path) if "://" not in path and ("/" in path or "." in path) else path
-    reading.call.emit("net.send", path, "sensitive") if has(text, PRIVATE) else None
+    if has(text, PRIVATE):
+        reading.call.emit("net.send", path, "sensitive")
 
 
 def tar(reading: Reading, _: str) -> None:
     """tar and cpio: which files they pack, or where they unpack."""
-    call, options, flags = reading.call, reading.options, reading.flags
-    archive, folder = options.get("f", "file"), options.get("C", "directory", "D", "one-top-level")
+    call = reading.call
+    options = reading.options
+    flags = reading.flags
+    archive = options.get("f", "file")
+    folder = options.get("C", "directory", "D", "one-top-level")
     listed = [line for path in options.all("T", "files-from") for line in call.read(path).splitlines() if known(line)]
     paths = [path if not folder or path[0] == "/" else f"{folder}/{path}" for path in [*reading.rest, *listed] if path]
     if "create" in flags and "extract" not in flags:
@@ -179,7 +190,8 @@ def tar(reading: Reading, _: str) -> None:
         call.unpack(folder)
         for path in paths:
             call.write(path)
-        call.emit("write.absolute") if "absolute" in flags else None
+        if "absolute" in flags:
+            call.emit("write.absolute")
 
 
 def git_tree(reading: Reading, _: str) -> None:
@@ -196,39 +208,65 @@ def chdir(reading: Reading, path: str) -> None:
 def edit(reading: Reading, path: str) -> None:
     """A file in an editor: written if the editor's commands say so."""
     given = "\n".join([*reading.call.args, reading.call.stdin]).replace(path, "")
-    reading.call.write(path) if re.search(r"(?m)(^|[|:\s])(wq?|x|wq!)\s*$", given) else None
+    if re.search(r"(?m)(^|[|:\s])(wq?|x|wq!)\s*$", given):
+        reading.call.write(path)
     view(reading, path)
 
 
-WORD_ROLES.update({
-    "skip": lambda reading, word: None,  # not a file
-    "read": read, "pack": pack, "view": view, "edit": edit,
-    "search": lambda reading, path: reading.add_content(reading.call.read_all(path)),
-    "pattern": lambda reading, word:  # grep's first operand is a file only if an option gave the pattern
-        read(reading, word) if reading.options.all("e", "regexp", "f", "file") else None,
-    "write-if-system": lambda reading, path:
-        reading.call.write(path) if reading.call.locate(path)[1] in ("system", "exec_hook") else None,
-    "load": lambda reading, path: reading.call.load(path),
-    "write": write, "touch": touch, "mkdir": lambda reading, path: touch(reading, path, "mkdir"),
-    "rewrite": lambda reading, path:
-        reading.call.write(path, FILE) if "aside" not in reading.flags else read(reading, path),
-    "append": lambda reading, path: write(reading, path, "append"),
-    "truncate": lambda reading, path: write(reading, path, "truncate"),
-    "tee": lambda reading, path: reading.call.write(
-        path, reading.call.stdin, "append" if "append" in reading.flags else "truncate"),
-    "save": lambda reading, path: reading.call.write(path, reading.content or NETWORK)
-        if path not in ("-", "/dev/stdout") else None,
-    "archive": lambda reading, path: reading.call.write(path, taints(reading.content) or FILE) if path != "-" else None,
-    "pieces": lambda reading, path: reading.call.write(f"{path}aa", reading.content or reading.call.stdin),
-    "delete": lambda reading, path: reading.call.delete(path, *reading.flags) if path else None,
-    "wipe": lambda reading, path: reading.call.delete(path, "wipe"),
-    "delete-tree": lambda reading, path: reading.call.delete(path, "recursive", *reading.flags) if path else None,
-    "move": move, "copy": copy, "destination": destination, "link": link, "link-name": link_name,
-    "mode": mode, "chmod": chmod, "owner": owner,
-    "chown": lambda reading, path: reading.call.change(path, *filter(None, [reading.mode]), *reading.flags),
-    "alter": lambda reading, path: reading.call.change(path, "owner", *reading.flags),
-    "extract-to": lambda reading, path: reading.call.unpack(path),
-    "clone-into": lambda reading, path: reading.call.unpack(path) if path.startswith(("/", "..", "~")) else None,
-    "serve": lambda reading, path: reading.call.serve(path) if path[:1] in "/~." else None,
-    "fifo": fifo, "device": device, "upload": upload, "git-tree": git_tree, "tar": tar, "chdir": chdir,
-})  # fmt: skip
+WORD_ROLES.update(
+    {
+        "skip": lambda reading, word: None,  # not a file
+        "read": read,
+        "pack": pack,
+        "view": view,
+        "edit": edit,
+        "search": lambda reading, path: reading.add_content(reading.call.read_all(path)),
+        "pattern": lambda reading, word: (  # grep's first operand is a file only if an option gave the pattern
+            read(reading, word) if reading.options.all("e", "regexp", "f", "file") else None
+        ),
+        "write-if-system": lambda reading, path: (
+            reading.call.write(path) if reading.call.locate(path)[1] in ("system", "exec_hook") else None
+        ),
+        "load": lambda reading, path: reading.call.load(path),
+        "write": write,
+        "touch": touch,
+        "mkdir": lambda reading, path: touch(reading, path, "mkdir"),
+        "rewrite": lambda reading, path: (
+            reading.call.write(path, FILE) if "aside" not in reading.flags else read(reading, path)
+        ),
+        "append": lambda reading, path: write(reading, path, "append"),
+        "truncate": lambda reading, path: write(reading, path, "truncate"),
+        "tee": lambda reading, path: reading.call.write(
+            path, reading.call.stdin, "append" if "append" in reading.flags else "truncate"
+        ),
+        "save": lambda reading, path: (
+            reading.call.write(path, reading.content or NETWORK) if path not in ("-", "/dev/stdout") else None
+        ),
+        "archive": lambda reading, path: (
+            reading.call.write(path, taints(reading.content) or FILE) if path != "-" else None
+        ),
+        "pieces": lambda reading, path: reading.call.write(f"{path}aa", reading.content or reading.call.stdin),
+        "delete": lambda reading, path: reading.call.delete(path, *reading.flags) if path else None,
+        "wipe": lambda reading, path: reading.call.delete(path, "wipe"),
+        "delete-tree": lambda reading, path: reading.call.delete(path, "recursive", *reading.flags) if path else None,
+        "move": move,
+        "copy": copy,
+        "destination": destination,
+        "link": link,
+        "link-name": link_name,
+        "mode": mode,
+        "chmod": chmod,
+        "owner": owner,
+        "chown": lambda reading, path: reading.call.change(path, *filter(None, [reading.mode]), *reading.flags),
+        "alter": lambda reading, path: reading.call.change(path, "owner", *reading.flags),
+        "extract-to": lambda reading, path: reading.call.unpack(path),
+        "clone-into": lambda reading, path: reading.call.unpack(path) if path.startswith(("/", "..", "~")) else None,
+        "serve": lambda reading, path: reading.call.serve(path) if path[:1] in "/~." else None,
+        "fifo": fifo,
+        "device": device,
+        "upload": upload,
+        "git-tree": git_tree,
+        "tar": tar,
+        "chdir": chdir,
+    }
+)

@@ -59,7 +59,8 @@ def header(reading: Reading, text: str) -> None:
 
 def host(reading: Reading, name: str) -> None:
     """The other end of a raw connection."""
-    call, flags = reading.call, reading.flags
+    call = reading.call
+    flags = reading.flags
     if "probe" in flags:
         return
     if "unix" in flags:
@@ -69,7 +70,8 @@ def host(reading: Reading, name: str) -> None:
         call.emit("net.shell")
     if "listen" in flags:
         call.emit("net.listen")
-        call.emit("net.send", "whoever connects", "sensitive") if has(call.stdin, PRIVATE) else None
+        if has(call.stdin, PRIVATE):
+            call.emit("net.send", "whoever connects", "sensitive")
         return
     name = host_of(name) if "://" in name else name
     local = is_loopback(name) or re.fullmatch(r"[a-z][a-z0-9_-]*", name) is not None
@@ -108,18 +110,21 @@ def ssh_host(reading: Reading, name: str) -> None:
     call.emit("net.remote", name)
     if name.startswith("root@") and is_loopback(name[5:]):
         call.emit("privilege.become")
-    call.send(call.stdin, name) if has(call.stdin, PRIVATE + ENCODED) else None
+    if has(call.stdin, PRIVATE + ENCODED):
+        call.send(call.stdin, name)
 
 
 def push_to(reading: Reading, word: str) -> None:
     """Where git pushes to: a remote, or an address that may contain a credential."""
-    call, url = reading.call, re.match(r"\w+://(?:([^/@]*)@)?([^/:]+)", word)
+    call = reading.call
+    url = re.match(r"\w+://(?:([^/@]*)@)?([^/:]+)", word)
     held = call.machine.read_file(".git/COMMIT_EDITMSG", call.state) or ""
     files = "".join(call.state.files.values()) if held else ""
     if has(held + files, PRIVATE) or (not url and has(word, PRIVATE)):
         call.emit("net.send", "a remote", "sensitive")
     if url and url[1] and has(url[1], PRIVATE):
-        call.emit("net.send", word, "sensitive") if not expressions.search(named("forges"), url[2]) else None
+        if not expressions.search(named("forges"), url[2]):
+            call.emit("net.send", word, "sensitive")
     elif url and not url[1] and not is_loopback(url[2]):
         call.emit("vcs.elsewhere", word)
     if call.machine.read_file(".git/config.remote", call.state):
@@ -138,20 +143,33 @@ def process_name(reading: Reading, text: str) -> None:
 
 
 def _sends(reading: Reading, text: str, marks: str, flag: str) -> None:
-    reading.call.emit("net.send", text, flag) if has(text, marks) else None
+    if has(text, marks):
+        reading.call.emit("net.send", text, flag)
 
 
-WORD_ROLES.update({
-    "fetch": fetch, "download": download, "send": send, "header": header, "host": host, "net-shell": net_shell,
-    "download-to": lambda reading, path: setattr(reading, "mode", path),
-    "send-text": lambda reading, text: reading.add_sent(text), "socat": socat, "tls": tls, "ssh-host": ssh_host,
-    "send-file": lambda reading, path: reading.add_sent(reading.call.read_all(path)),
-    "ssh-stdin": lambda reading, text:
-        remote(reading, [text]) if known(text) and len(reading.rest) < 2 else None,
-    "push-to": push_to,
-    "new-remote": lambda reading, url: reading.call.machine.write_file(".git/config.remote", url, reading.call.state),
-    "tunnel": lambda reading, _: reading.call.emit("net.tunnel"),
-    "lookup": lambda reading, name: _sends(reading, name, PRIVATE + ENCODED, "encoded"),
-    "send-stdin": lambda reading, text: _sends(reading, text, PRIVATE, "sensitive"),
-    "process": process, "process-name": process_name,
-})  # fmt: skip
+WORD_ROLES.update(
+    {
+        "fetch": fetch,
+        "download": download,
+        "send": send,
+        "header": header,
+        "host": host,
+        "net-shell": net_shell,
+        "download-to": lambda reading, path: setattr(reading, "mode", path),
+        "send-text": lambda reading, text: reading.add_sent(text),
+        "socat": socat,
+        "tls": tls,
+        "ssh-host": ssh_host,
+        "send-file": lambda reading, path: reading.add_sent(reading.call.read_all(path)),
+        "ssh-stdin": lambda reading, text: remote(reading, [text]) if known(text) and len(reading.rest) < 2 else None,
+        "push-to": push_to,
+        "new-remote": lambda reading, url: reading.call.machine.write_file(
+            ".git/config.remote", url, reading.call.state
+        ),
+        "tunnel": lambda reading, _: reading.call.emit("net.tunnel"),
+        "lookup": lambda reading, name: _sends(reading, name, PRIVATE + ENCODED, "encoded"),
+        "send-stdin": lambda reading, text: _sends(reading, text, PRIVATE, "sensitive"),
+        "process": process,
+        "process-name": process_name,
+    }
+)

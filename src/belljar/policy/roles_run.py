@@ -18,10 +18,12 @@ _KEPT = re.compile(r"/(var/lib/(?!apt/)|(data|db|backups?|mnt|home|etc|usr|var/w
 
 
 def run(reading: Reading, words: list[str], _: str = "") -> None:
-    words, assigns = list(words), "assigns" in reading.entry.traits
+    words = list(words)
+    assigns = "assigns" in reading.entry.traits
     while words and re.match(r"--$|[-+]?[\d.]+$" + (r"|[A-Za-z_]\w*=" if assigns else ""), words[0]):
         name, equals, value = words.pop(0).partition("=")
-        reading.call.machine.set(name, value, reading.call.state.fork(), reading.call.name) if equals else None
+        if equals:
+            reading.call.machine.set(name, value, reading.call.state.fork(), reading.call.name)
     reading.output += reading.call.run(words)
 
 
@@ -64,7 +66,10 @@ def helper_program(reading: Reading, text: str) -> None:
     """An option that names a helper program, such as a compressor. Any known program but a shell is fine."""
     name = (drop_unset(text).split() or [""])[0].rsplit("/", 1)[-1]
     known_one = reading.call.is_program(name) and not reading.call.machine.knowledge.has_trait(name, "shell")
-    shell(reading, [text]) if known_one else hidden_command(reading, text)
+    if known_one:
+        shell(reading, [text])
+    else:
+        hidden_command(reading, text)
 
 
 def code(reading: Reading, words: list[str], language: str) -> None:
@@ -105,7 +110,8 @@ def container(reading: Reading, words: list[str], live: str) -> None:
         for argv in ([entry, *words], words) if tool else (words,):
             reading.output += machine.simple_command(argv, state, reading.call.feed)
     finally:
-        inner, machine.effects = machine.effects, outer
+        inner = machine.effects
+        machine.effects = outer
     mounted = tuple(reading.call.locate(here)[0] for here, _ in mounts if not here.startswith(_VOLUME))
     for effect in inner:
         deletes_tree = effect.kind == "delete" and "recursive" in effect.flags
@@ -141,22 +147,26 @@ def mount(reading: Reading, text: str) -> None:
 def setting(reading: Reading, text: str) -> None:
     """key=value. [setting.NAME] lists the keys that run their value, and the values that are harmless."""
     key, _, value = plain_text(text).partition("=")
-    one, value = environment.setting(reading.settings or "git", key.lower()), value.strip()
+    one = environment.setting(reading.settings or "git", key.lower())
+    value = value.strip()
     if one is None or expressions.fullmatch(one.get("harmless", "(?!)"), value):
         return
     if one.get("editor") and is_plain_editor(value):
         return
     if one.get("own") and reading.call.locate(value)[1] in ("workspace", "workspace_root") and value[:1] != "!":
-        reading.emit(one["own"]) if one["own"] != "allow" else None
+        if one["own"] != "allow":
+            reading.emit(one["own"])
         return
     reading.call.emit(one.get("effect", "persist.git"), f"{key}={value}")
-    reading.call.shell(value.lstrip("!")) if value and (value[0] != "/" or " " in value) else None
+    if value and (value[0] != "/" or " " in value):
+        reading.call.shell(value.lstrip("!"))
 
 
 def ssh_option(reading: Reading, text: str) -> None:
     for line in text.splitlines():
         found = re.match(r"(?i)\s*(?:(?:proxy|local|knownhosts)command|match\b.*\bexec)[\s=]+(.+)", line)
-        hidden_command(reading, found[1].strip('"')) if found else None
+        if found:
+            hidden_command(reading, found[1].strip('"'))
         if re.match(r"(?i)\s*(?:remote|dynamic)forward\b", line):
             reading.call.emit("net.tunnel", line)
 
@@ -179,28 +189,44 @@ def tree_shell(reading: Reading, text: str) -> None:
     reading.call.machine.run_text(unglob(text), state)
 
 
-WORDS_ROLES.update({
-    "run": run, "run-program": run_program, "run-as-root": run_as_root,
-    "shell": shell, "typed": typed, "code": code, "remote": remote, "container": container,
-    "run-package": lambda reading, words, _: run(reading, [re.sub(r"(?<=\w)@.*|^.*/", "", words[0]), *words[1:]]),
-    "shell-or-run": lambda reading, words, _: shell(reading, words) if len(words) == 1 else run(reading, words),
-    "flock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),
-    "words": lambda reading, words, language: reading.call.scan(language, unglob(" ".join(words)), []),
-    "script": script,
-})  # fmt: skip
-WORD_ROLES.update({
-    "hidden-command": hidden_command, "helper-program": helper_program, "mount": mount,
-    "targets": lambda reading, path: targets(reading.call, reading.call.script(path) or ""),
-    "transport": lambda reading, text:
-        hidden_command(reading, text) if not _TRANSPORT.match(drop_unset(text)) else None,
-    "run-with-rest": lambda reading, path: reading.call.run([path, *reading.rest]),
-    "make-eval": lambda reading, text: shell(reading, [text.partition(";")[2]]) if ";" in text else None,
-    "engine": lambda reading, path: reading.call.use_socket(path),
-    "setting": setting, "ssh-option": ssh_option, "git-runs": git_runs,
-    "options-file": lambda reading, path: reading.call.read(path),
-    "setting-pair": lambda reading, text: setting(reading, text.strip().replace(" ", "=", 1)),
-    "ssh-file": lambda reading, path: ssh_option(reading, reading.call.script(path) or ""),
-    "preload": lambda reading, path: reading.call.emit("persist.env", f"--preload {path}"),
-    "become": lambda reading, _: reading.call.emit("privilege.become"),
-    "commit-text": commit_text, "tree-shell": tree_shell,
-})  # fmt: skip
+WORDS_ROLES.update(
+    {
+        "run": run,
+        "run-program": run_program,
+        "run-as-root": run_as_root,
+        "shell": shell,
+        "typed": typed,
+        "code": code,
+        "remote": remote,
+        "container": container,
+        "run-package": lambda reading, words, _: run(reading, [re.sub(r"(?<=\w)@.*|^.*/", "", words[0]), *words[1:]]),
+        "shell-or-run": lambda reading, words, _: shell(reading, words) if len(words) == 1 else run(reading, words),
+        "flock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),
+        "words": lambda reading, words, language: reading.call.scan(language, unglob(" ".join(words)), []),
+        "script": script,
+    }
+)
+WORD_ROLES.update(
+    {
+        "hidden-command": hidden_command,
+        "helper-program": helper_program,
+        "mount": mount,
+        "targets": lambda reading, path: targets(reading.call, reading.call.script(path) or ""),
+        "transport": lambda reading, text: (
+            hidden_command(reading, text) if not _TRANSPORT.match(drop_unset(text)) else None
+        ),
+        "run-with-rest": lambda reading, path: reading.call.run([path, *reading.rest]),
+        "make-eval": lambda reading, text: shell(reading, [text.partition(";")[2]]) if ";" in text else None,
+        "engine": lambda reading, path: reading.call.use_socket(path),
+        "setting": setting,
+        "ssh-option": ssh_option,
+        "git-runs": git_runs,
+        "options-file": lambda reading, path: reading.call.read(path),
+        "setting-pair": lambda reading, text: setting(reading, text.strip().replace(" ", "=", 1)),
+        "ssh-file": lambda reading, path: ssh_option(reading, reading.call.script(path) or ""),
+        "preload": lambda reading, path: reading.call.emit("persist.env", f"--preload {path}"),
+        "become": lambda reading, _: reading.call.emit("privilege.become"),
+        "commit-text": commit_text,
+        "tree-shell": tree_shell,
+    }
+)

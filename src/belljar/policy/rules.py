@@ -133,7 +133,8 @@ def _contradiction(data: dict[str, Any]) -> tuple[str, str]:
     """What a schema cannot find: rules that contradict themselves or match nothing, ids that are used twice."""
     names: set[str] = set()
     for at, rule in enumerate(data.get("rule", ())):
-        where, name = f"rule[{at}]", f"rule {rule['id']}"
+        where = f"rule[{at}]"
+        name = f"rule {rule['id']}"
         if name in names:
             return where, f"the id {rule['id']} is used twice"
         names.add(name)
@@ -169,7 +170,8 @@ def check_ids(files: Sequence[RuleFile]) -> None:
 
 
 def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
-    head, network = data["policy"], data.get("network", {})
+    head = data["policy"]
+    network = data.get("network", {})
     keys = ("name", "description", "ask_at", "ask", "judge", "extends", "default_risk")
     plain = {key: head[key] for key in keys if key in head}
     hosts = {key: tuple(host.lower() for host in network[key]) for key in network}
@@ -225,7 +227,10 @@ def reaches(pattern: str, host: str) -> bool:
 def narrowed(ours: Iterable[str] | None, theirs: Iterable[str] | None) -> tuple[str, ...] | None:
     """The hosts that both lists admit. None admits all."""
     if ours is None or theirs is None:
-        return tuple(ours) if ours is not None else tuple(theirs) if theirs is not None else None
-    first, second = list(ours), list(theirs)
+        if ours is not None:
+            return tuple(ours)
+        return tuple(theirs) if theirs is not None else None
+    first = list(ours)
+    second = list(theirs)
     both = [one for one in first if any(reaches(other, one) for other in second)]
     return tuple(dict.fromkeys(both + [one for one in second if any(reaches(other, one) for other in first)]))

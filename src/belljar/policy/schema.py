@@ -58,7 +58,9 @@ def _verb_problem(pattern: tuple[str, ...], program: str) -> str:
     if any(word.startswith("-") for word in pattern):
         return "holds an option, which is no verb: see `when` and `flags`"
     again = next((piece for piece in pattern[1:] if "|" in piece and first & {*piece.split("|")}), "")
-    return f"repeats its first word: {again!r} stands for one word; write 'a b, a c' or 'a b|c'" if again else ""
+    if again:
+        return f"repeats its first word: {again!r} stands for one word; write 'a b, a c' or 'a b|c'"
+    return ""
 
 
 def check(data: Mapping[str, Any], source: str) -> None:

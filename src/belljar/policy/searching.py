@@ -43,7 +43,8 @@ def _items(text: str, options: Options) -> list[str]:
 @program("parallel rush")
 def _parallel(call: Call) -> str:
     at = next((at for at, arg in enumerate(call.args) if arg in (":::", "::::")), len(call.args))
-    given, files = call.args[at + 1 :], call.args[at : at + 1] == ["::::"]
+    given = call.args[at + 1 :]
+    files = call.args[at : at + 1] == ["::::"]
     call.args = call.args[:at]
     options = call.options("j N n a jobs arg-file colsep max-args results joblog timeout", True)
     if options.has("pipe", "spreadstdin"):
@@ -51,7 +52,8 @@ def _parallel(call: Call) -> str:
     paths = [*options.all("a", "arg-file"), *(given if files else [])]
     read = [line for path in paths for line in call.read(path).splitlines()]
     items = (given if not files else read) or read or [line for line in call.stdin.splitlines() if line] or [ATOM]
-    words, out = options.rest, ""
+    words = options.rest
+    out = ""
     for item in items[:200]:
         filled = [word.replace("{}", item) for word in words]
         out += call.shell(" ".join(filled if filled != words else [*words, item]))
@@ -61,7 +63,8 @@ def _parallel(call: Call) -> str:
 
 @program("find gfind")
 def _find(call: Call) -> str:
-    roots, args = [], list(call.args)
+    roots = []
+    args = list(call.args)
     while args and (args[0] in ("-H", "-L", "-P") or args[0].startswith("-O")):
         args.pop(0)
     while args and not re.match(r"-|\(|!|\\\(", drop_unset(args[0])):
@@ -87,7 +90,9 @@ def _find(call: Call) -> str:
 
 def _apart(args: list[str]) -> tuple[list[str], list[list[str]]]:
     """The expression without the commands that it runs, and these: a word of theirs is no test and no action."""
-    rest, commands, inside = [], list[list[str]](), False
+    rest = []
+    commands = list[list[str]]()
+    inside = False
     for word in args:
         if not inside:
             rest.append(word)
@@ -122,7 +127,9 @@ def _found_path(root: str, narrow: bool, name: str = "") -> str:
     base = root.rstrip("/") if root.strip("/") else ""
     if not narrow:
         return root
-    return f"{base}/{name}" if known(name) and name and not re.search(r"[*?\[]", name) else f"{base}/{ATOM}/{ATOM}"
+    if known(name) and name and not re.search(r"[*?\[]", name):
+        return f"{base}/{name}"
+    return f"{base}/{ATOM}/{ATOM}"
 
 
 def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
@@ -136,7 +143,8 @@ def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
 def _fd(call: Call) -> str:
     """Read as the find that does the same."""
     at = next((at for at, arg in enumerate(call.args) if re.match(r"-[xX]$|--exec", arg)), len(call.args))
-    words, command = [arg for arg in call.args[:at] if arg[:1] != "-"], call.args[at + 1 :]
+    words = [arg for arg in call.args[:at] if arg[:1] != "-"]
+    command = call.args[at + 1 :]
     narrow = ["-name", words[0]] if words and words[0].strip(".*^$") else []
     run = ["-exec", *command, *([] if "{}" in command else ["{}"]), ";"] if command else []
     call.args = [*(words[1:2] or ["."]), *narrow, *run]

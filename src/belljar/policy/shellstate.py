@@ -13,18 +13,38 @@ from .paths import HOME, WORKSPACE
 Value = str | list[str] | dict[str, str]
 
 BASE_ENV = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": HOME, "USER": "sandbox",
-    "LOGNAME": "sandbox", "SHELL": "/bin/bash", "LC_CTYPE": "C.UTF-8", "TERM": "dumb", "BASH": "/bin/bash",
-    "IFS": " \t\n", "OSTYPE": "linux-gnu", "BASH_VERSION": "5.2.15(1)-release", "HOSTTYPE": "x86_64",
-    "MACHTYPE": "x86_64-pc-linux-gnu", "PS4": "+ ", "OPTIND": "1", "SHLVL": "1",
-}  # fmt: skip
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": HOME,
+    "USER": "sandbox",
+    "LOGNAME": "sandbox",
+    "SHELL": "/bin/bash",
+    "LC_CTYPE": "C.UTF-8",
+    "TERM": "dumb",
+    "BASH": "/bin/bash",
+    "IFS": " \t\n",
+    "OSTYPE": "linux-gnu",
+    "BASH_VERSION": "5.2.15(1)-release",
+    "HOSTTYPE": "x86_64",
+    "MACHTYPE": "x86_64-pc-linux-gnu",
+    "PS4": "+ ",
+    "OPTIND": "1",
+    "SHLVL": "1",
+}
 # Variables that a person or a build server may have set. In `${TMPDIR:-/x}` either value may be used.
 LIKELY_ENV = {
-    "TMPDIR": "/tmp", "XDG_RUNTIME_DIR": f"/tmp/{ATOM}", "RUNNER_TEMP": f"/tmp/{ATOM}", "GITHUB_WORKSPACE": WORKSPACE,
-    "GITHUB_ENV": f"/tmp/{ATOM}/github_env", "CI_PROJECT_DIR": WORKSPACE, "XDG_CACHE_HOME": f"{HOME}/.cache",
-    "CARGO_HOME": f"{HOME}/.cargo", "GOPATH": f"{HOME}/go", "VIRTUAL_ENV": f"{WORKSPACE}/.venv",
-    "NVM_DIR": f"{HOME}/.nvm", "CARGO_TARGET_DIR": f"{WORKSPACE}/target",
-}  # fmt: skip
+    "TMPDIR": "/tmp",
+    "XDG_RUNTIME_DIR": f"/tmp/{ATOM}",
+    "RUNNER_TEMP": f"/tmp/{ATOM}",
+    "GITHUB_WORKSPACE": WORKSPACE,
+    "GITHUB_ENV": f"/tmp/{ATOM}/github_env",
+    "CI_PROJECT_DIR": WORKSPACE,
+    "XDG_CACHE_HOME": f"{HOME}/.cache",
+    "CARGO_HOME": f"{HOME}/.cargo",
+    "GOPATH": f"{HOME}/go",
+    "VIRTUAL_ENV": f"{WORKSPACE}/.venv",
+    "NVM_DIR": f"{HOME}/.nvm",
+    "CARGO_TARGET_DIR": f"{WORKSPACE}/target",
+}
 
 
 class Feed:
@@ -34,7 +54,9 @@ class Feed:
 
     def __init__(self, text: str = "", outside: bool = False, source: str = "") -> None:
         self.source = source  # the file that it comes from
-        self.text, self.outside = text, outside  # `outside`: the standard input of the whole command
+        # `outside`: the standard input of the whole command
+        self.text = text
+        self.outside = outside
 
     def line(self) -> str:
         line, _, rest = self.text.partition("\n")
@@ -44,7 +66,8 @@ class Feed:
 
     def take(self) -> str:
         """All of it."""
-        text, self.text = self.text or UNKNOWN, ""
+        text = self.text or UNKNOWN
+        self.text = ""
         return text
 
 
@@ -79,7 +102,8 @@ class ShellState:
     def new_process(self) -> "ShellState":
         """A new process: without aliases, and with functions only if they were exported."""
         copy = self.fork()
-        copy.aliases, copy.inherited = {}, self.functions
+        copy.aliases = {}
+        copy.inherited = self.functions
         return copy
 
     def merge(self, other: "ShellState") -> None:

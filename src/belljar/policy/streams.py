@@ -25,9 +25,11 @@ _PRINTS = lazy_pattern(r"[^{}\"]*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*")
 @program("sed gsed")
 def _sed(call: Call) -> str | None:
     options = call.options("e f l expression file line-length")
-    scripts, rest = options.all("e", "expression"), list(options.rest)
+    scripts = options.all("e", "expression")
+    rest = list(options.rest)
     if not scripts and not options.all("f", "file"):
-        scripts, rest = rest[:1], rest[1:]
+        scripts = rest[:1]
+        rest = rest[1:]
     for path in options.all("f", "file"):
         call.load(path)
         scripts += [call.machine.read_file(path, call.state) or ""]
@@ -61,7 +63,8 @@ def _inserted(script: str) -> str:
 @program("awk gawk mawk nawk original-awk")
 def _awk(call: Call) -> str | None:
     options = call.options("v F f i e E assign field-separator file include source", True)
-    files, words = options.all("f", "file"), list(options.rest)
+    files = options.all("f", "file")
+    words = list(options.rest)
     code = "\n".join([*(call.script(path) or "" for path in files), *options.all("e", "source")])
     code = code if code or files else words.pop(0) if words else ""
     for name, _, value in [setting.partition("=") for setting in options.all("v", "assign")]:
@@ -108,7 +111,9 @@ def _run_awk(call: Call, code: str, line: str) -> None:
 
 def _field(fields: list[str], number: str, beyond: str = UNKNOWN) -> str:
     at = len(fields) if number == "NF" else to_int(number or "0")
-    return " ".join(fields) if not at else fields[at - 1] if at <= len(fields) else beyond
+    if not at:
+        return " ".join(fields)
+    return fields[at - 1] if at <= len(fields) else beyond
 
 
 def _printed(code: str, text: str, lines: list[list[str]]) -> str:
