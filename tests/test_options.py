@@ -24,7 +24,7 @@ ODD: dict[str, Any] = {
     "cache": (("pip", ".cache/pip"),), "metadata": (("job", "17"),), "limits": Limits(memory="300m"), "lease": 77.0,
     "env": (("A", "1"),), "checkpoints": "auto", "keep": True, "id": "bj-0123456789ab", "keepable": True,
     "longest": 5.0, "base": "bj-0123456789ac", "continues": "bj-0123456789ad",
-    "account": "user", "reserved": ("/srv/trail",), "snapshot": "ready",
+    "account": "user", "reserved": ("/srv/trail",), "snapshot": "ready", "on_close": "keep",
 }  # fmt: skip
 """A value for each field that is not its default. A new option needs one here, and nothing else in this file."""
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Changes = Literal["direct", "staged"]
 Checkpoints = Literal["off", "auto"]
+OnClose = Literal["keep", "discard", "apply"]
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -310,6 +311,11 @@ def _literal(values: Any) -> Callable[[str, Any], Any]:
     return lambda name, value: one_of(name, value, values)
 
 
+def _on_close(name: str, value: Any) -> OnClose | None:
+    chosen: OnClose | None = None if value is None else one_of(name, value, OnClose)
+    return chosen
+
+
 @record
 class SandboxOptions:
     """What a sandbox and its session are to be, as one record that can be compared, written down and restored.
@@ -367,6 +373,9 @@ class SandboxOptions:
     """Variables of every command."""
     checkpoints: Checkpoints = option("off", _literal(Checkpoints), of_session=True)
     """With "auto" a checkpoint is made before risky commands of a staged session."""
+    on_close: OnClose | None = option(None, _on_close, of_session=True)
+    """What becomes of staged changes when the session ends. None: they are kept, and a log line says where. A session
+    whose block raised applies nothing: its changes are kept."""
     lease: float = option(30.0, _lease)
     """How many seconds the sandbox runs on without a host."""
     keep: bool = option(False, flag)
@@ -470,6 +479,7 @@ class PublicOptions(TypedDict, total=False):
     limits: Limits | None
     env: Mapping[str, str] | None
     checkpoints: Checkpoints
+    on_close: OnClose | None
     lease: float
 
 

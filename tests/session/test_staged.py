@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,48 @@ async def test_a_fork_and_its_origin_change_independently(staged: Open) -> None:
         finally:
             await twin.close()
         assert (await box.run("cat x y")).stdout == "common\nleft\n"
+
+
+@pytest.mark.parametrize("wish", ["keep", "discard", "apply", None])
+async def test_the_end_keeps_discards_or_applies_as_it_was_told(
+    mine: Path, engine_name: str, wish: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Session(mine, changes="staged", engine=engine_name, on_close=wish) as box:
+        await box.run("echo two > a.txt")
+        id = box.id
+    assert (mine / "a.txt").read_text() == ("two\n" if wish == "apply" else "one\n")
+    left = [area.id for area in StagedArea.all(root()) if area.changes()]
+    assert left == ([id] if wish in ("keep", None) else [])
+    said = [record.getMessage() for record in caplog.records if record.name == "belljar.staged"]
+    assert len(said) == (wish is None)
+    assert all(f"~1 kept as {id}: `belljar review --session {id}` shows" in each for each in said)
+
+
+async def test_a_session_whose_block_raised_applies_nothing(mine: Path, engine_name: str) -> None:
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 the block is what is tested
+        async with Session(mine, changes="staged", engine=engine_name, on_close="apply") as box:
+            await box.run("echo two > a.txt")
+            raise ZeroDivisionError
+    assert (mine / "a.txt").read_text() == "one\n"
+    assert len(StagedArea.all(root())) == 1
+
+
+async def test_an_apply_at_the_end_that_meets_a_conflict_says_so_and_keeps_the_changes(
+    mine: Path, engine_name: str
+) -> None:
+    async with Session(mine, changes="staged", engine=engine_name, on_close="apply", keep=True) as box:
+        await box.run("echo two > a.txt")
+        (mine / "a.txt").write_text("host\n")
+        with pytest.raises(Conflict, match=r"a\.txt"):
+            await box.stop()
+    assert len(StagedArea.all(root())) == 1
+
+
+def test_only_a_staged_session_has_an_end_to_choose(mine: Path) -> None:
+    with pytest.raises(UsageError, match='on_close="apply" is for changes="staged"'):
+        Session(mine, on_close="apply")
+    with pytest.raises(UsageError, match="on_close: 'drop' is not known"):
+        Session(mine, changes="staged", on_close="drop")  # type: ignore[arg-type]
 
 
 async def test_before_risky_commands_a_checkpoint_is_made(staged: Open) -> None:

@@ -135,6 +135,8 @@ class Session:
         self.host = host
         self._ledger = Ledger(audit or host.audit)
         is_staged = options.changes == "staged"
+        if options.on_close in ("discard", "apply") and not is_staged:
+            raise UsageError(f'on_close="{options.on_close}" is for changes="staged"')
         self._judge = Judge(options.policy, approve, self._ledger, staged=is_staged, root=options.root)
         allow = under_policy(options.network, self.policy)
         options = replace(
@@ -162,7 +164,9 @@ class Session:
     async def __aenter__(self) -> Self:
         return await self.open()
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
+        if any(error):
+            self.staged.nothing_more_is_applied()
         await self.close()
 
     def __enter__(self) -> Never:
@@ -296,7 +300,7 @@ class Session:
                 sandbox.disconnect()
             elif self._inside.is_busy or self.is_staged or sandbox.is_paused:
                 await sandbox.destroy()
-                await to_thread.run_sync(self.staged.forget_if_unchanged, sandbox.id)
+                await to_thread.run_sync(self.staged.at_end, sandbox.id)
             else:
                 await sandbox.retire()
         finally:

@@ -8,8 +8,10 @@ In other sessions its methods raise UsageError.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from belljar.staged.change import Change
     from belljar.staged.layers import Layers
     from belljar.staged.review import Review, Shown
+
+log = logging.getLogger("belljar.staged")
 
 
 class Staged:
@@ -342,13 +346,34 @@ class Staged:
         """The sandbox's files, if the staged workspace was copied into it."""
         return self._inside.files if self.is_on and not sandbox.engine.capabilities.overlays else None
 
-    def forget_if_unchanged(self, id: str) -> None:
-        """Remove the area of a session that changed nothing."""
-        if self.is_on:
-            with suppress(BelljarError, OSError):
-                area = _area(self._host.staged_root, id)
-                if not area.changes() and not area.can_undo:
-                    area.remove()
+    def nothing_more_is_applied(self) -> None:
+        """The session's block raised: what it changed may be half of something."""
+        if self.is_on and self._inside.options.on_close == "apply":
+            self._inside.options = replace(self._inside.options, on_close=None)
+
+    def at_end(self, id: str) -> None:
+        """Do with the changes of the ended session what `on_close` says. The area of one that changed nothing goes."""
+        if not self.is_on:
+            return
+        from belljar.staged.change import counted
+        from belljar.staged.review import Review
+
+        wish = self._inside.options.on_close
+        try:
+            review = Review(_area(self._host.staged_root, id), self._ledger.record)
+        except UsageError:
+            return  # everything was discarded
+        if wish == "apply":
+            review.apply()
+        with suppress(BelljarError, OSError):  # what cannot be read now stays
+            changes = review.changes()
+            if wish == "discard" and changes:
+                review.discard()
+            elif not changes and not review.area.can_undo:
+                review.area.remove()
+            elif changes and wish != "keep":
+                log.warning("%s kept as %s: `belljar review --session %s` shows, `belljar discard %s` drops them",
+                            counted(changes), id, id, id)  # fmt: skip
 
 
 def _area(root: Path, id: str) -> StagedArea:

@@ -139,8 +139,8 @@ class Session(Facade[sessions.Session]):
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, *error: object) -> None:
+        self._loop.call(self._of.__aexit__, *error)
 
     def open(self) -> Self:
         """Start the sandbox, or take a warm one: `box = belljar.sync.Session().open()`."""

@@ -10,6 +10,9 @@ from tests.surfaces.cli.test_staged_commands import place as place
 from tests.surfaces.invoking import belljar
 from tests.surfaces.real_terminal import Terminal
 
+from belljar import host
+from belljar.staged.area import StagedArea
+
 
 def test_with_several_staged_sessions_one_must_be_named(place: Path) -> None:
     ids = {run_staged(place), run_staged(place, CHANGE, "--new")}
@@ -77,3 +80,19 @@ def test_of_a_deleted_workspace_only_unapplied_changes_are_kept(place: Path) -> 
     assert "workspace gone" in next(line for line in listed.splitlines() if waiting in line)
     belljar("prune")
     assert [id for id in areas() if id in (done, waiting)] == [waiting]
+
+
+def test_prune_drops_only_what_is_old_enough_and_of_the_directory_that_was_named(place: Path) -> None:
+    old, new = run_staged(place), run_staged(place, CHANGE, "--new")
+    area = StagedArea.find(host.default().staged_root, old)
+    area._note(created=area.meta["created"] - 8 * 86400)
+    assert belljar("prune", "--older", "7d").status == 2
+    elsewhere = belljar("prune", "--staged", "--yes", "--json", "--workspace", "/usr")
+    assert elsewhere.json["staged_dropped"] == []
+    assert "no staged changes to drop" in elsewhere.stderr
+    asked = belljar("prune", "--staged", "--older", "7d", "--workspace", place)
+    assert f"unapplied changes: {old} +1 −1 ~1 of {place}, 8d ago" in asked.stderr
+    assert new not in asked.stderr
+    dropped = belljar("prune", "--staged", "--yes", "--json", "--older", "7d", "--workspace", place.parent)
+    assert dropped.json["staged_dropped"] == [old]
+    assert [id for id in areas() if id in (old, new)] == [new]

@@ -142,7 +142,7 @@ def options_of(args: Namespace, **more: Any) -> SandboxOptions:
     given |= {"network": network_of(args), "limits": limits(args)}
     if given["snapshot"] is not None:
         given = _beginning_with_a_snapshot(args, given)
-    return enforcement.bound(SandboxOptions(**{**given, **more}))
+    return enforcement.bound(SandboxOptions(**{**given, "on_close": "keep", **more}))
 
 
 def begin_with(args: Namespace) -> None:

@@ -319,6 +319,8 @@ def _upkeep(commands: Commands) -> None:
     add_engine_option(prune)
     prune.flag("--caches", "also remove what `--cache` keeps; without this they are listed")
     prune.flag("--staged", "also drop staged changes that were not applied; asks first")
+    prune.takes("--older", "TIME", "of --staged: only what was begun longer ago: 12h, 7d …", type=seconds)
+    prune.takes("--workspace", "DIR", "of --staged: only of this directory, or below it")
     prune.flag("--yes", "do not ask")
     cluster = commands.family("kubernetes", "what a cluster needs for the engine `kubernetes`")
     manifests = cluster.add("manifests", "cli.kubernetes_commands:print_manifests", "print it for kubectl apply -f -")

@@ -5,7 +5,9 @@ They never expire. An area without unapplied changes holds no work, so `prune` r
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from argparse import Namespace
 from typing import Any
 
@@ -16,6 +18,7 @@ from belljar.staged.area import StagedArea
 from belljar.staged.change import counted, ignored_in_words, without_ignored
 from belljar.staged.review import left_without_workspace
 from belljar.surfaces.cli import console
+from belljar.surfaces.cli.pending import ago
 from belljar.surfaces.cli.staged_choice import ask
 
 NOTHING = counted([])
@@ -59,19 +62,33 @@ def _is_over(area: StagedArea, running: set[str] | None = None) -> bool:
 
 def prune(args: Namespace) -> tuple[list[str], list[str]]:
     """The ids of the areas that were dropped, and of those that were kept because they hold work."""
+    if (args.older or args.workspace) and not args.staged:
+        raise UsageError("--older and --workspace are for --staged")
     over = [area for area in StagedArea.all(hosts.default().staged_root) if _is_over(area)]
     empty = [area for area in over if summary(area) == NOTHING]
     for area in empty:
         area.remove()
-    work = [area for area in over if area not in empty]
+    work = [area for area in over if area not in empty and _is_meant(area, args)]
     for area in work:
-        console.note(f"unapplied changes: {area.id} {summary(area)} of {area.workspace}")
+        named = f" ({area.name})" if area.name else ""
+        began = ago(float(area.meta["created"]))
+        console.note(f"unapplied changes: {area.id}{named} {summary(area)} of {area.workspace}, {began}")
+    if args.staged and not work:
+        console.note("no staged changes to drop")
     dropped = work if work and args.staged and (args.yes or _agreed(len(work))) else []
     for area in dropped:
         area.remove()
     if work and not dropped:
         console.note("these are kept; `belljar prune --staged` drops them, `belljar discard --session ID` a single one")
     return [area.id for area in dropped], [area.id for area in work if area not in dropped]
+
+
+def _is_meant(area: StagedArea, args: Namespace) -> bool:
+    """Whether `--older` and `--workspace` choose it."""
+    if args.older and time.time() - float(area.meta["created"]) < args.older:
+        return False
+    top = os.path.realpath(args.workspace) if args.workspace else "/"
+    return os.path.commonpath([top, area.workspace]) == top
 
 
 def _agreed(count: int) -> bool:

@@ -171,7 +171,7 @@ class LiveSession:
 
     async def _made(self) -> Session:
         await to_thread.run_sync(self._make_workspace)
-        box = Session(self.workspace, **self._options, keep=True, id=self.id, lease=self.init_lease)
+        box = Session(self.workspace, **self._options, keep=True, id=self.id, lease=self.init_lease, on_close="keep")
         return await box.open()
 
     @property
