@@ -73,10 +73,10 @@ def _file(folder: Folder, path: str, name: bytes, mode: int) -> Iterator[bytes]:
 
 
 class Unpacker:
-    """Unpacks an archive, fed in pieces, into a folder of the host."""
+    """Unpacks an archive, fed in pieces, into a folder of the host; without its links, if they are not wanted."""
 
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
+    def __init__(self, folder: Folder, *, links: bool = True) -> None:
+        self._folder, self._links = folder, links
         self._buffer = bytearray()
         self._left = 0
         self._file = -1
@@ -127,6 +127,8 @@ class Unpacker:
         if kind == b"d":
             with suppress(FileExistsError):
                 self._folder.mkdir(name)
+        elif kind == b"l" and not self._links:
+            return
         elif kind == b"l":
             with suppress(FileNotFoundError):
                 self._folder.unlink(name)

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from tests.surfaces.invoking import belljar
@@ -80,3 +81,34 @@ def test_a_denial_is_told_apart_from_a_program_s_own_126(workspace: Path, tmp_pa
         answer = belljar("run", "--workspace", workspace, "--report", report, command)
         told = json.loads(report.read_text())
         assert (answer.status, told["exit_code"], told["cause"]) == (126, 126, cause)
+
+
+def test_a_report_for_junit_says_how_it_ended(workspace: Path, tmp_path: Path) -> None:
+    ends = {"true": None, "exit 3": "failure", "rm -rf /": "error", "sleep 9": "error"}
+    for command, state in ends.items():
+        report = tmp_path / "report.xml"
+        belljar("run", "--workspace", workspace, "--timeout", "1", "--policy", "ci", "--report-junit", report, command)
+        suite = ElementTree.parse(report).getroot()
+        (case,) = suite
+        assert (case.get("name"), case.get("classname")) == (command, "belljar.ci")
+        assert [child.tag for child in case] == ([state] if state else [])
+        counted = (suite.get("tests"), suite.get("failures"), suite.get("errors"))
+        assert counted == ("1", str(int(state == "failure")), str(int(state == "error")))
+    assert case[0].get("type") == "timeout"
+
+
+def test_a_command_with_control_characters_is_still_xml(workspace: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    belljar("run", "--workspace", workspace, "--report-junit", report, "--", "echo", "\x1b[1m<&\x01")
+    assert "\ufffd[1m<&\ufffd" in str(ElementTree.parse(report).getroot()[0].get("name"))
+
+
+def test_the_summary_is_a_table_that_a_command_cannot_leave(workspace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "summary"
+    env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page)}
+    belljar("run", "--workspace", workspace, "echo '| <img src=x> [a](b)\n# new'; exit 4", env=env)
+    head, _, row, *_ = page.read_text().splitlines()
+    assert head == "| `belljar run` | outcome | time |"
+    assert row.count("|") == 4
+    assert not set("<[#") & set(row.replace("&#", ""))
+    assert "exit status 4" in row

@@ -1,9 +1,10 @@
-"""For CI: the report file, annotations of GitHub Actions, and the messages for a command that was stopped."""
+"""For CI: reports as JSON and JUnit, GitHub's annotations and summary, and why a command was stopped."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 import sys
 from argparse import Namespace
@@ -23,45 +24,107 @@ if TYPE_CHECKING:
 _OUTPUT = ("stdout", "stderr", "output")
 
 
+class _Target:
+    """A file that a report is written to. It is opened before any command can move its directory."""
+
+    def __init__(self, option: str, path: str, args: Namespace) -> None:
+        self._option, self._path = option, path
+        self._folder, self._name = _place(option, path, args)
+
+    def write(self, content: bytes) -> None:
+        try:
+            self._folder.write(self._name, content, 0o644)
+        except OSError as error:
+            raise UsageError(f"{self._option} {self._path}: {error.strerror}") from None
+
+
 class Report:
-    """`--report FILE`: the command, the verdict, how it ended and what it used; without its output."""
+    """`--report`, `--report-junit`: the command, the verdict, how it ended and what it used; without its output."""
 
     def __init__(self, args: Namespace) -> None:
         self._args = args
-        self._folder: Folder | None = None
-        if args.report:
-            self._folder, self._name = _place(args)
-            self._write({"cause": None})  # fails before anything runs if the file cannot be written
+        self._json = _Target("--report", args.report, args) if args.report else None
+        self._junit = _Target("--report-junit", args.report_junit, args) if args.report_junit else None
+        self._write({"cause": None})  # fails before anything runs if a file cannot be written
 
     def ended(self, result: Result, box: Session) -> None:
         facts = {name: value for name, value in result.as_dict().items() if name not in _OUTPUT}
         facts["hints"] = list(result.hints_for("cli"))
         network = {"network_mode": box.network, "allow": list(box.allow.hosts) if box.allow else []}
-        self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), **network})
-        if message := unusual_end(result, self._args):
+        message = unusual_end(result, self._args)
+        self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), **network}, message or "")
+        if message:
             annotate("Command was stopped", message)
+        self._summarize(message or f"exit status {result.exit_code}", f"{result.duration:.1f} s")
 
     def failed(self, error: BelljarError) -> None:
         cause = "denied" if isinstance(error, PolicyDenied) else None  # 126 is also a program's own
-        self._write({"cause": cause, "exit_code": error.exit_status, **error.as_dict()})
+        self._write({"cause": cause, "exit_code": error.exit_status, **error.as_dict()}, str(error))
         title = "Command was denied" if isinstance(error, PolicyDenied) else "Command did not run"
         annotate(title, str(error))
+        self._summarize(f"{title.removeprefix('Command ')}: {error}", "–")
 
-    def _write(self, facts: dict[str, Any]) -> None:
-        if self._folder is None:
+    def _write(self, facts: dict[str, Any], message: str = "") -> None:
+        if self._json is None and self._junit is None:
             return
         from belljar.audit import masking
 
         request = {"command": self._args.command, "policy": self._args.policy, "image": self._args.image}
-        text = json.dumps(masking.value({**request, **facts}), indent=2, default=str)
-        try:
-            self._folder.write(self._name, f"{text}\n".encode(), 0o644)
-        except OSError as error:
-            raise UsageError(f"--report {self._args.report}: {error.strerror}") from None
+        told = masking.value({**request, **facts})
+        if self._json is not None:
+            self._json.write(f"{json.dumps(told, indent=2, default=str)}\n".encode())
+        if self._junit is not None:
+            self._junit.write(_junit(told, masking.text(message)))
+
+    def _summarize(self, outcome: str, took: str) -> None:
+        """A line of the page that GitHub shows for the job."""
+        path = os.environ.get("GITHUB_STEP_SUMMARY", "")
+        if os.environ.get("GITHUB_ACTIONS") != "true" or not path:
+            return
+        from belljar.audit import masking
+
+        cells = [_cell(masking.text(text)) for text in (_words(self._args.command), outcome, took)]
+        with suppress(OSError), open(path, "a") as page:
+            page.write(f"| `belljar run` | outcome | time |\n|---|---|---|\n| {' | '.join(cells)} |\n\n")
 
 
-def _place(args: Namespace) -> tuple[Folder, str]:
-    """The report's directory, opened before any command can move it, and its name there.
+def _words(command: Any) -> str:
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def _cell(text: str) -> str:
+    """Plain text in a table: what Markdown or HTML would make of it is escaped."""
+    line = " ".join(text.split())[:300]
+    return "".join(f"&#{ord(each)};" if not each.isalnum() and each not in " .,:/–-" else each for each in line)
+
+
+def _junit(told: dict[str, Any], message: str) -> bytes:
+    """One test: the command. It fails with a status other than 0, and is an error if it did not run to its end."""
+    from xml.etree import ElementTree
+
+    cause, status = told["cause"], told.get("exit_code", 0)
+    state = "error" if cause not in ("exited", "signalled") else "failure" if status else None
+    suite = ElementTree.Element(
+        "testsuite", name="belljar run", tests="1", errors=str(int(state == "error")),
+        failures=str(int(state == "failure")), time=f"{told.get('duration', 0):.3f}",
+    )  # fmt: skip
+    case = ElementTree.SubElement(
+        suite, "testcase", classname=f"belljar.{told['policy']}", name=_printable(_words(told["command"])),
+        time=suite.get("time", "0"),
+    )  # fmt: skip
+    if state:
+        why = _printable(message or ("it has not ended" if cause is None else f"exit status {status}"))
+        ElementTree.SubElement(case, state, type=str(cause or told.get("error", "failed")), message=why)
+    return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _printable(text: str) -> str:
+    """XML has no other control characters, and no halves of surrogate pairs."""
+    return "".join(each if each >= " " and not "\ud800" <= each <= "\udfff" else "\ufffd" for each in text)
+
+
+def _place(option: str, path: str, args: Namespace) -> tuple[Folder, str]:
+    """A report's directory, opened before any command can move it, and its name there.
 
     Links below the workspace are not followed: a repository or a command may have created them.
     """
@@ -72,14 +135,14 @@ def _place(args: Namespace) -> tuple[Folder, str]:
         from belljar.session.host_paths import HostPath  # imported here: `run` launches before it imports `session`
 
         try:
-            where, name = HostPath(args.report, top.descriptor if top else None).above()
+            where, name = HostPath(path, top.descriptor if top else None).above()
             folder = Folder.of(opened.enter_context(where.folder()).descriptor)
             if folder.exists(name) and not stat.S_ISREG(folder.stat(name).st_mode):
-                raise UsageError(f"{args.report}: this exists and is not a regular file")
+                raise UsageError(f"{path}: this exists and is not a regular file")
         except OSError as error:
-            raise UsageError(f"--report {args.report}: {error.strerror}") from None
+            raise UsageError(f"{option} {path}: {error.strerror}") from None
         except UsageError as error:
-            raise UsageError(f"--report {error}") from None
+            raise UsageError(f"{option} {error}") from None
     return folder, name
 
 

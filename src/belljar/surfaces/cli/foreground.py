@@ -25,7 +25,7 @@ from belljar.errors import BelljarError
 from belljar.session.result import Output, Result
 from belljar.session.session import Session
 from belljar.session.watched_run import Run
-from belljar.surfaces.cli import ci_report, console
+from belljar.surfaces.cli import artifacts, ci_report, console
 from belljar.surfaces.cli.open_session import opened
 from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.signals import SignalGate
@@ -81,17 +81,19 @@ async def _run(
         tasks.start_soon(signals.listen, gate)
         async with opened(args, early, approve=streams.approver(args)) as box:
             staged = box.id if box.is_staged and not args.session else None
+            await artifacts.prepare(box, args)
             ended = await _watch(box, args, signals, streams)
             if not isinstance(ended, Result):
                 box.stay(DETACHED_LEASE, detached="run")
                 note_left_running(ended)
                 status, left = 0, True
             else:
+                copied = await artifacts.copy_out(box, args)
                 report.ended(ended, box)
                 changed = {"changes": [change.as_dict() for change in await box.changes()]} if box.is_staged else {}
                 if not signals.output_is_stuck:
                     _conclude(args, ended, {"session": box.id, **changed})
-                status = ended.exit_code
+                status = ended.exit_code or (0 if copied else 125)
         tasks.cancel_scope.cancel()
     return status if signals.status is None else signals.status, left, staged
 

@@ -168,6 +168,8 @@ def _work(commands: Commands) -> None:
     tty.add_argument("-T", "--no-tty", dest="tty", action="store_false", default=None, help="give it no terminal")
     run.flag(*YES)
     run.takes("--report", "FILE", "write verdict, cause, timing and resources as JSON")
+    run.takes("--report-junit", "FILE", "the same as JUnit XML: one test, the command")
+    run.takes("--artifacts", "DIR", "copy out what the command leaves in $BELLJAR_ARTIFACTS; no links, no devices")
     run.takes("command", "CMD", COMMAND, nargs="...")
     shell = commands.add("shell", "cli.safe_mode:shell",
                          "safe mode: a prompt in the sandbox; without a terminal, runs stdin's lines")  # fmt: skip
@@ -390,6 +392,8 @@ def _serving(commands: Commands) -> None:
         nargs="?", const="system", choices=("system", "user"),
     )  # fmt: skip
     add_engine_option(serve)
+    ci = commands.add("ci", "cli.ci_jobs:show", "print a job for a CI system that runs a task in a sandbox")
+    ci.add_argument("system", choices=("github", "gitlab", "jenkins", "without-root"), help="for this system")
     judged = commands.add(
         "conformance", "cli.conformance_commands:command", "does a server behave as /v1's contract says?"
     )
@@ -426,7 +430,7 @@ GROUPS = (
     Group("staged changes", ("changes", "diff", "review", "apply", "discard", "checkpoint", "rollback"),
           _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
-    Group("for others", ("serve", "login", "logout", "approvals", "conformance"), _serving),
+    Group("for others", ("serve", "login", "logout", "approvals", "ci", "conformance"), _serving),
     Group("upkeep", ("images", "doctor", "prune", "kubernetes", "audit", "network", "policy"), _upkeep),
     Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),
 )  # fmt: skip
