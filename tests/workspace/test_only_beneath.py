@@ -31,6 +31,7 @@ NOTED = "`touch` of a session notes that it was used"
 # By module, or by folder if the whole folder has nothing to do with the workspace.
 REASONS = {
     "adapters/boxes.py": "a workspace that it made, removed without following links; a file that the operator names",
+    "adapters/harbor.py": "the Dockerfile of the task that the operator names",
     "ancestry.py": "what it looks at is what it judges",
     "audit/": OWN,
     "doctor/": KERNEL,
@@ -66,6 +67,7 @@ REASONS = {
     "session/host_paths.py": "a file of the host that the caller uploads",
     "session/pool.py": KERNEL,
     "session/scratch_copies.py": OWN,
+    "session/snapshot.py": OWN,
     "session/standstill.py": KERNEL,
     "staged/area.py": OWN,
     "staged/copying.py": DESCRIPTORS,
