@@ -13,12 +13,11 @@ from anyio import to_thread
 from belljar.errors import BelljarError, FileFailed, UsageError
 from belljar.session.archive import Unpacker
 from belljar.session.host_paths import HostPath
+from belljar.session.session import Session
 from belljar.surfaces.cli import console
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from belljar.session.session import Session
 
 VARIABLE, PLACE = "BELLJAR_ARTIFACTS", "/tmp/belljar-artifacts"
 DEEPEST = 64
@@ -57,7 +56,8 @@ async def _copied(box: Session, args: Namespace) -> None:
     if (await box.files.stat(PLACE, follow=False)).kind != "directory":
         raise FileFailed("the command put something else in the directory's place")
     found = await box.files.list(PLACE, depth=DEEPEST)
-    with HostPath(args.artifacts, box.sandbox.workspace.descriptor).folder(make=True) as folder:
+    workspace = box.sandbox.workspace.descriptor if isinstance(box, Session) else None  # a service has its own
+    with HostPath(args.artifacts, workspace).folder(make=True) as folder:
         unpacker = Unpacker(folder, links=False)
         try:
             await box.files.pack(PLACE, unpacker.feed)
