@@ -81,6 +81,7 @@ REASONS = {
     "surfaces/cli/completion.py": OPERATOR,
     "surfaces/cli/conformance_commands.py": "a report that the caller names",
     "surfaces/cli/editing.py": OWN,
+    "surfaces/cli/far.py": "the file of the user's own key; workspaces are packed beneath",
     "surfaces/cli/examples.py": OPERATOR,
     "surfaces/cli/policy_score.py": "files of commands that the caller names",
     "surfaces/cli/console.py": "the caller's own terminal",
