@@ -145,6 +145,11 @@ def remove(host: Host, name: str) -> None:
     SnapshotFiles.find(host, name).remove()
 
 
+def remove_if_there(host: Host, name: str) -> None:
+    with suppress(UsageError):
+        remove(host, name)
+
+
 # Making one.
 
 

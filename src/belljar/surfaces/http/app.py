@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from belljar.surfaces.http import calls, files, observing, openapi, ports, review, routes, tracing
+from belljar.surfaces.http import calls, files, observing, openapi, ports, review, routes, snapshots, tracing
 from belljar.surfaces.http.calls import Route
 from belljar.surfaces.http.dashboard import routes as pages
 from belljar.surfaces.http.problems import Problem
@@ -52,6 +52,7 @@ ROUTES: list[Route] = [
     *routes.ROUTES,
     *files.ROUTES,
     *review.ROUTES,
+    *snapshots.ROUTES,
     *ports.ROUTES,
     *observing.ROUTES,
 ]

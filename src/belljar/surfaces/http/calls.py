@@ -157,7 +157,11 @@ async def serve(route: Route, request: Request) -> Response:
         raise Problem("not_acceptable", f"this answers {route.media}")
     if route.streams and accepts(request, "text/event-stream", route.media) is None:
         raise Problem("not_acceptable", f"this answers {route.media} or text/event-stream")
-    return await _answered(call)
+    try:
+        return await _answered(call)
+    except Elsewhere as elsewhere:  # what the body names is another server's
+        content = call.body.model_dump_json(by_alias=True, exclude_unset=True) if call.body is not None else ""
+        return await service.replicas.passed(request, elsewhere.owner, content.encode())
 
 
 def _offered(route: Route) -> tuple[str, ...]:

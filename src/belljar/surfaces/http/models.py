@@ -333,6 +333,8 @@ class SessionAnswer(Answer):
     root: bool
     debug: bool
     workspace: str | None
+    from_: Annotated[str | None, Field(alias="from")]
+    snapshot: str | None
 
 
 class CommandAnswer(Answer):
@@ -450,6 +452,7 @@ class SnapshotAnswer(Answer):
     image: str
     size: int
     created: float
+    left_out: list[str]
 
 
 class LinkAnswer(Answer):

@@ -107,18 +107,20 @@ class Replicas:
         """Whether another server passed this request on."""
         return bool(self.secret) and hmac.compare_digest(given.encode(), self.secret.encode())
 
-    async def passed(self, request: Request, owner: str) -> Response:
-        """The owner's answer to this request."""
+    async def passed(self, request: Request, owner: str, content: bytes | None = None) -> Response:
+        """The owner's answer to this request. `content`: its body, if that was read already."""
         url = self._urls.get(owner)
         if url is None:
             raise Problem("not_ready", "the server that has this session is gone", headers={"Retry-After": "1"})
         path, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
         headers = [(name, value) for name, value in request.headers.items() if name not in _NOT_PASSED]
         headers += [(FORWARDED, self.secret), ("x-request-id", request.state.request_id)]
+        if content is not None:
+            headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
         has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
         asked = self._client.build_request(
             request.method, f"{url}{path.split('?')[0]}{'?' + query if query else ''}", headers=headers,
-            content=body_of(request) if has_body else None,
+            content=content or (body_of(request) if has_body and content is None else None),
         )  # fmt: skip
         try:
             answer = await self._client.send(asked, stream=True)

@@ -17,7 +17,7 @@ from belljar.limits import Limits, parse_size
 from belljar.network.allow import Allow, pattern
 from belljar.policy import BUILT_IN
 from belljar.sandbox.rundir import new_session_id
-from belljar.surfaces.http import audit, quota, storage, streams
+from belljar.surfaces.http import audit, quota, snapshots, storage, streams
 from belljar.surfaces.http import models as m
 from belljar.surfaces.http.calls import Call, Route
 from belljar.surfaces.http.commands import Command
@@ -222,9 +222,7 @@ async def make_session(call: Call) -> Any:
 
 async def new_session(call: Call, account: str = "sandbox") -> LiveSession:
     """Admit and begin a session; `account` is the name of its user."""
-    body: m.SessionBody = call.body
-    if body.from_ is not None or body.snapshot is not None:
-        raise Problem("unsupported", "forks and snapshots are not supported by this server yet")
+    body = await snapshots.completed(call)
     limits = _limits(body)
     policy = body.policy
     if policy not in POLICIES:
@@ -239,7 +237,7 @@ async def new_session(call: Call, account: str = "sandbox") -> LiveSession:
         raise Problem("usage", "root and debug cannot be combined", field="root")
     bounds = call.service.keys.effective(call.key)
     now, lifetime = time.time(), bounds["lifetime"]
-    given = body.model_dump(by_alias=True, exclude={"from_", "snapshot"})
+    given = body.model_dump(by_alias=True)
     lease = body.lease if lifetime is None else min(body.lease, lifetime)
     data = {
         **given, "network": network, "limits": limits.as_dict(), "lease": lease,
@@ -253,6 +251,8 @@ async def new_session(call: Call, account: str = "sandbox") -> LiveSession:
         "remembered": {}, "cause": [by.key, by.name, by.request_id],
     }  # fmt: skip
     session = LiveSession(call.service, row)
+    if body.from_ is not None:
+        await snapshots.freeze(await call.service.live_for(call.key, body.from_))
     async with call.service.admission(call.key.tenant):
         await _check_quota(call, limits, policy, network)
         await session.insert(*call.claims(session.id))

@@ -19,18 +19,22 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from anyio import to_thread
 
+from belljar import enforcement
 from belljar.errors import BelljarError, PolicyDenied, SandboxLost
 from belljar.limits import Limits
+from belljar.options import SandboxOptions
 from belljar.session.judging import judged, load
 from belljar.session.ledger import CommandRecord
 from belljar.session.result import Surroundings
 from belljar.session.session import Session
+from belljar.staged.copying import copy_layer
 from belljar.surfaces.http import audit, storage, tracing
 from belljar.surfaces.http.approvals import remembered, restored
 from belljar.surfaces.http.commands import Command, SharedShell
 from belljar.surfaces.http.events import Signal
 from belljar.surfaces.http.problems import Problem, problem_of
 from belljar.surfaces.http.vitals import Vitals, verified
+from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
@@ -51,7 +55,7 @@ class LiveSession:
 
     def __init__(self, server: Server, row: dict[str, Any]) -> None:
         self.server = server
-        self.data: dict[str, Any] = row["session"]
+        self.data: dict[str, Any] = {"from": None, "snapshot": None, **row["session"]}
         self.path: str = row["path"]
         self.ends_at: float | None = row["ends_at"]
         """The hard end."""
@@ -171,15 +175,25 @@ class LiveSession:
 
     async def _made(self) -> Session:
         await to_thread.run_sync(self._make_workspace)
-        box = Session(self.workspace, **self._options, keep=True, id=self.id, lease=self.init_lease, on_close="keep")
-        return await box.open()
+        options = dict(self._options)
+        live = {name: options.pop(name) for name in ("approve", "host")}
+        own = {"keep": True, "id": self.id, "lease": self.init_lease, "on_close": "keep"}
+        begins = {"snapshot": self.data["snapshot"], "base": self.data["from"] or ""}
+        made = SandboxOptions(self.workspace, **enforcement.filled({**options, **own, **begins}))
+        return await Session.of(made, **live).open()
 
     @property
     def workspace(self) -> Path:
         return self.server.workspace_of(self.tenant, self.id, self.data["workspace"])
 
     def _make_workspace(self) -> None:
-        self.workspace.mkdir(parents=True, exist_ok=True)
+        own, origin = self.workspace, self.data["from"]
+        if origin is not None and self.data["workspace"] is None and not own.exists():
+            # What the original applied is in its own directory, which ends with it.
+            own.mkdir(parents=True)
+            with Folder.at(self.server.workspace_of(self.tenant, origin, None)) as source, Folder.at(own) as target:
+                copy_layer(source, target)
+        own.mkdir(parents=True, exist_ok=True)
 
     @property
     def init_lease(self) -> float:
