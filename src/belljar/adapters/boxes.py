@@ -133,7 +133,7 @@ def host_of(host: Any) -> Any:
     """The host that `host=` means; an address is connected to."""
     if not isinstance(host, str):
         return host
-    return belljar.connect(host, key=os.environ.get("BELLJAR_KEY") or None)
+    return belljar.connect(host)
 
 
 def is_far(host: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
+from belljar import environment
 from belljar import host as hosts
 from belljar.errors import UsageError, WorkspaceError
 from belljar.limits import Limits
@@ -43,7 +44,7 @@ def connect(url: str, *, key: str | None = None, approval_seconds: float = APPRO
     far = belljar.connect("https://belljar.example.com", key="bj_…")
     async with belljar.Session(host=far) as box: ...
     """
-    return RemoteHost(url, key or os.environ.get("BELLJAR_KEY", ""), approval_seconds=approval_seconds)
+    return RemoteHost(url, key or environment.value("BELLJAR_KEY"), approval_seconds=approval_seconds)
 
 
 class RemoteHost:

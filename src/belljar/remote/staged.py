@@ -322,7 +322,3 @@ class CopiedUp:
     async def forget_checkpoint(self, point: Point) -> None:
         """Forget a checkpoint; the current files stay as they are."""
         await to_thread.run_sync(self.area.forget, point)
-
-
-RemoteStaged = AtService | CopiedUp
-"""Both have the same methods."""

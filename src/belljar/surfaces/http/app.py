@@ -214,7 +214,7 @@ class _Asked(Request):
 
 
 def _request_id(given: str) -> str:
-    return given if calls._ID.match(given) else secrets.token_hex(8)
+    return given if calls.ID.match(given) else secrets.token_hex(8)
 
 
 async def refuse(problem: Problem, scope: Scope, receive: Receive, send: Any) -> None:

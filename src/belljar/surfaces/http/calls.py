@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LARGEST_BODY = 1 << 20
 LONGEST_WAIT = 300.0
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _PREFER = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9}(?:\.\d+)?)\"?\s*(?:$|[,;])")
 _IDEMPOTENCY = re.compile(r"[\x21-\x7e]{1,255}\Z")
 
@@ -172,7 +172,7 @@ def _offered(route: Route) -> tuple[str, ...]:
 async def _find(call: Call) -> None:
     ids = call.ids
     for name, id in ids.items():
-        if name in ("sid", "cid", "id", "aid", "kid") and not _ID.match(id):
+        if name in ("sid", "cid", "id", "aid", "kid") and not ID.match(id):
             raise Problem("session_not_found" if name == "sid" else "not_found", "there is no such thing")
     if "sid" in ids:
         call.session = await call.service.live_for(call.key, ids["sid"])

@@ -223,7 +223,7 @@ class Command:
         except asyncio.CancelledError:
             raise
         except SandboxLost as lost:
-            await self._lost(lost)
+            await self.lost(lost)
         except PolicyDenied as denied:
             await self._refused(denied)
         except Problem as problem:
@@ -311,7 +311,7 @@ class Command:
     async def adopt(self, held: HeldCommand | None) -> None:
         """Go on after a restart. `held`: what the sandbox knows of it."""
         if held is None and self.launched:
-            await self._lost(SandboxLost("the server ended before the command was known to have started"))
+            await self.lost(SandboxLost("the server ended before the command was known to have started"))
         elif held is None:
             self.begin()
         else:
@@ -334,7 +334,7 @@ class Command:
         try:
             await self._follow(held)
         except SandboxLost as lost:
-            await self._lost(lost)
+            await self.lost(lost)
         except Exception as error:
             self.server.report(error)
             await self._end(error=Problem("failed", "the service lost this command"))
@@ -400,7 +400,7 @@ class Command:
             held.left(ended)
             held.forget()
 
-    async def _lost(self, lost: SandboxLost) -> None:
+    async def lost(self, lost: SandboxLost) -> None:
         """Its sandbox is gone, or it was never known to have started."""
         if self.is_over:
             return

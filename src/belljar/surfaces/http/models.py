@@ -19,7 +19,6 @@ Variables = dict[Annotated[str, StringConstraints(min_length=1, pattern=r"^[^=\x
 Scope = Literal["read", "run", "approve", "admin", "operator"]
 Network = Literal["none", "full"]
 Mode = Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")]
-ImageName = Annotated[str, StringConstraints(max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 _NETWORKS = Literal[NETWORKS]  # type: ignore[valid-type]
 
 
@@ -126,10 +125,6 @@ class SignalBody(Body):
 
 class GraceQuery(Query):
     grace: Seconds = 2.0
-
-
-class AttachQuery(Query):
-    offset: Annotated[int, Field(ge=0, lt=1 << 62)] = 0
 
 
 # Files.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal as signals
 import time
 from typing import Any
@@ -30,9 +29,7 @@ from belljar.surfaces.http.storage import IntegrityError
 WAIT_FOR_COMMAND = 30.0
 LONGEST_BYPASS = 8 * 3600.0
 LARGEST_INPUT = 16 << 20
-POLICIES = (*BUILT_IN, "none")
 COOKIE, SECURE_COOKIE = "belljar", "__Host-belljar"
-_TENANT_ROUTE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 
 # Keys.
 
@@ -225,7 +222,7 @@ async def new_session(call: Call, account: str = "sandbox") -> LiveSession:
     body = await snapshots.completed(call)
     limits = _limits(body)
     policy = body.policy
-    if policy not in POLICIES:
+    if policy not in BUILT_IN:
         raise Problem("policy_invalid", f"policy: there is no policy {policy[:64]}", field="policy")
     network = body.network if isinstance(body.network, str) else body.network.model_dump()
     if isinstance(network, dict):

@@ -471,7 +471,7 @@ class LiveSession:
         told = error.as_dict() if error is not None else None
         for command in list(self.commands.values()):
             command.abandon()
-            await command._lost(SandboxLost("the session ended"))
+            await command.lost(SandboxLost("the session ended"))
         await self.server.approvals.cancel_of(self.id)
         await self.save(
             state="ended", reason=reason, error=told, ended=time.time(), paused=False, listening=[],
