@@ -81,8 +81,9 @@ def _edges() -> dict[tuple[str, str], list[str]]:
 
 
 def test_surfaces_do_not_import_each_other() -> None:
-    """The command line starts the servers; what draws on a terminal and the words for verdicts are shared."""
-    shared, launched = {"terminal", "words"}, {("cli", "mcp"), ("cli", "http")}
+    """The command line starts the servers. What draws on a terminal, words for verdicts and limits on connections
+    are shared."""
+    shared, launched = {"terminal", "words", "connections"}, {("cli", "mcp"), ("cli", "http")}
     found = set()
     for path in (ROOT / "surfaces").rglob("*.py"):
         for name in _imports(path):

@@ -22,8 +22,11 @@ STARTS = 60.0
 class Serving:
     """The process, and its client with the first key."""
 
-    def __init__(self, state: Path, *options: str, env: dict[str, str] | None = None) -> None:
-        self.state, self._options = state, options
+    def __init__(
+        self, state: Path, *options: str, env: dict[str, str] | None = None, wrapper: tuple[str, ...] = ()
+    ) -> None:
+        """`wrapper`: a program that starts the server."""
+        self.state, self._options, self._wrapper = state, options, wrapper
         self._env = {**os.environ, "BELLJAR_STATE": str(state), "BELLJAR_BOOTSTRAP_KEY": KEY, **(env or {})}
         self.port = 0
         self.start()
@@ -33,7 +36,10 @@ class Serving:
         self._log = open(self.state / "serve.log", "ab")  # noqa: SIM115
         listen = ["serve", "--listen", f"127.0.0.1:{self.port}", *self._options]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "belljar", *listen], env=self._env, stdout=subprocess.PIPE, stderr=self._log
+            [*self._wrapper, sys.executable, "-m", "belljar", *listen],
+            env=self._env,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -94,8 +100,10 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(state: Path, *options: str, env: dict[str, str] | None = None) -> Iterator[Serving]:
-    server = Serving(state, *options, env=env)
+def serving(
+    state: Path, *options: str, env: dict[str, str] | None = None, wrapper: tuple[str, ...] = ()
+) -> Iterator[Serving]:
+    server = Serving(state, *options, env=env, wrapper=wrapper)
     try:
         yield server
     finally:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -88,3 +90,20 @@ def test_tls_makes_cookies_secure(tmp_path: Path) -> None:
     assert cookie.startswith("__Host-belljar=")
     for part in ("HttpOnly", "Secure", "SameSite=strict", "Path=/"):
         assert part.lower() in cookie.lower()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"GET /v1/sessions HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b""],
+    ids=["half a request", "no key", "nothing"],
+)
+def test_clients_without_a_key_do_not_lock_out_others(tmp_path: Path, sent: bytes) -> None:
+    (tmp_path / "state").mkdir(mode=0o700)
+    with serving(tmp_path / "state", wrapper=("prlimit", "--nofile=256:256")) as server, ExitStack() as held:
+        for _ in range(400):
+            idle = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            with suppress(OSError):  # the server has closed it to make room
+                idle.sendall(sent)
+        with server.with_key(KEY) as client:
+            client.timeout = httpx.Timeout(20)
+            assert client.get("/v1/keys/self").status_code == 200

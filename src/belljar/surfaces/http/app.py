@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from belljar.surfaces import connections
 from belljar.surfaces.http import calls, files, observing, openapi, ports, review, routes, snapshots, tracing
 from belljar.surfaces.http.calls import Route
 from belljar.surfaces.http.dashboard import routes as pages
@@ -154,6 +155,8 @@ class Gate:
             self._check_origin(request)
         if _is_api(path):
             request.state.key = await self._key(request)
+        if request.state.key is not None or request.state.is_vouched:
+            connections.admit(request.scope)
 
     def _check_host(self, request: Any) -> None:
         if request.headers.get("host", "").lower() not in self._app.state.hosts:

@@ -22,6 +22,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from belljar.errors import BelljarError
+from belljar.surfaces import connections
 from belljar.surfaces.http import models as m
 from belljar.surfaces.http.calls import Call, Route
 from belljar.surfaces.http.problems import Elsewhere, Problem, body_of, problem_of
@@ -85,6 +86,7 @@ async def linked(request: Request | WebSocket) -> tuple[LiveSession, int]:
         raise Elsewhere(owner)
     if found is None or session is None or session.is_over or key is None or key.is_over:
         raise Problem("not_found", "there is no such link")
+    connections.admit(request.scope)
     return session, found[1]
 
 

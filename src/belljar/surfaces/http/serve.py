@@ -25,6 +25,7 @@ BOOTSTRAP = "BELLJAR_BOOTSTRAP_KEY"
 DATABASE = "BELLJAR_DATABASE"  # instead of --database: its password is not for `ps`
 _KEY = re.compile(r"bj_[A-Za-z0-9_-]{32,}\Z")
 STOP_SECONDS = 5
+KEEP_ALIVE = 75  # seconds; load balancers keep connections for a minute
 NOTICE_SECONDS = 1.0  # how long `/readyz` says that we stop before connections are refused
 SMALLEST_KEPT = 64 << 10
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -189,12 +190,19 @@ async def _serve(
 def _server(args: Namespace, app: Any) -> Any:
     import uvicorn
 
+    from belljar.surfaces.connections import Guarded
+
+    class Connections(Guarded):
+        """Of a service behind other servers, which keep connections, and with a database, which may take a while."""
+
+        patience, idle = 30.0, KEEP_ALIVE
+
     server = uvicorn.Server(
         uvicorn.Config(
             app, log_config=None, access_log=False, log_level="error", server_header=False, date_header=True,
             ws="websockets-sansio", lifespan="off", timeout_graceful_shutdown=STOP_SECONDS, backlog=2048,
             ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key, proxy_headers=args.behind_proxy,
-            forwarded_allow_ips="*" if args.behind_proxy else "", timeout_keep_alive=75,
+            forwarded_allow_ips="*" if args.behind_proxy else "", timeout_keep_alive=KEEP_ALIVE, http=Connections,
         )
     )  # fmt: skip
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

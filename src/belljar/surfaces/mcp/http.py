@@ -25,7 +25,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from belljar.errors import UsageError
-from belljar.surfaces.mcp.connections import ADMIT, BACKLOG, Guarded
+from belljar.surfaces.connections import BACKLOG, Guarded, admit
 
 TOKEN_VARIABLE = "BELLJAR_MCP_TOKEN"
 SHORTEST_TOKEN = 16
@@ -106,7 +106,7 @@ class TokenGate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif self._admits(Headers(scope=scope).get("authorization", "")):
-            scope["state"][ADMIT]()
+            admit(scope)
             await self._app(scope, receive, send)
         else:
             while (await receive()).get("more_body"):

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from belljar.surfaces import connections
 from belljar.surfaces.http import audit
 from belljar.surfaces.http.e2b import filesystem
 from belljar.surfaces.http.e2b.connect import STATUSES, ConnectError
@@ -62,6 +63,7 @@ def _session(request: Request) -> LiveSession:
 
 
 def _enter(request: Request, session: LiveSession) -> LiveSession:
+    connections.admit(request.scope)
     request.state.session, request.state.user = session, _user(request)
     name = request.app.state.sandboxes.service.keys.name_of(session.data["key"])
     audit.set_cause(audit.Cause(session.data["key"], name, ""))

@@ -15,6 +15,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from belljar.surfaces import connections
 from belljar.surfaces.http import storage
 from belljar.surfaces.http.keys import PREFIX, Key
 from belljar.surfaces.http.problems import Problem
@@ -72,6 +73,7 @@ class Sandboxes:
         key = await self.service.keys.by_secret(_secret(given))
         if key is None:
             raise Refused(401, "unauthorized: X-API-Key must be a key of this server")
+        connections.admit(request.scope)
         return key
 
     def token(self, id: str) -> str:

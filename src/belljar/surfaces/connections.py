@@ -1,37 +1,52 @@
-"""Limits on connections to the HTTP server, so that nobody without the token can use them all up.
+"""Limits on connections to an HTTP server, so that nobody without a key can use them all up.
 
-Each connection takes a descriptor. Until a request with the token arrives on it, a connection has HEADER_SECONDS in
-all, whatever it does (nothing, half a request, not reading a refusal). If there are too many connections, the oldest of
-these is closed. An admitted connection is closed only if it sends no next request for HEADER_SECONDS, or reads nothing
-of its answer for UNREAD_SECONDS.
+Each connection takes a descriptor. Until a request with a key (or a token) arrives on it, a connection has `patience`
+in all, whatever it does (nothing, half a request, not reading a refusal). If there are too many of these, the oldest is
+closed. An admitted connection is closed only if it sends no next request for `idle`, or reads nothing of its answer for
+UNREAD_SECONDS. One that became a websocket is its application's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any, ClassVar
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
 UNREAD_SECONDS = 300.0
 """Long: with a slow reader it may take minutes until the kernel's buffer takes more."""
 ADMIT = "belljar.admit"
-"""Key in the state of a request: the function to call when the token is right."""
+"""Key in the state of a request: the function to call when the key is right."""
 BACKLOG = 64  # the most that are accepted at once, before the oldest is closed
 _MOST = 256
 
 
 def most_connections() -> int:
-    """A quarter of our limit on descriptors; the sandbox and its link need some too."""
+    """A quarter of our limit on descriptors; sandboxes and their links need some too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft // 4))
 
 
+def admit(scope: MutableMapping[str, Any]) -> None:
+    """Who sent this request may be here. Does nothing for a websocket, or under another server."""
+    scope.get("state", {}).get(ADMIT, _nothing)()
+
+
+def _nothing() -> None:
+    pass
+
+
 class Guarded(H11Protocol):
     most: ClassVar[int] = most_connections()
+    """Connections that are not admitted."""
+    patience: ClassVar[float] = HEADER_SECONDS
+    """How long one has until it is admitted."""
+    idle: ClassVar[float] = HEADER_SECONDS
+    """How long an admitted one may send no request."""
     waiting: ClassVar[dict[Guarded, None]] = {}
     """Connections that are not admitted yet, the oldest first."""
 
@@ -42,8 +57,8 @@ class Guarded(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.waiting[self] = None
-        self._set_timer(HEADER_SECONDS, self.give_up)
-        if len(self.connections) > self.most:
+        self._set_timer(self.patience, self.give_up)
+        if len(self.waiting) > self.most:
             next(iter(self.waiting)).give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -55,6 +70,11 @@ class Guarded(H11Protocol):
         super().handle_events()
         if self.scope is not None:  # a request has arrived, and its task has not started yet
             self.scope["state"][ADMIT] = self.admit
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self.waiting.pop(self, None)
+        self._stop_timer()
+        super().handle_websocket_upgrade(event)
 
     def admit(self) -> None:
         self.waiting.pop(self, None)
@@ -89,7 +109,7 @@ class Guarded(H11Protocol):
         elif unsent and (answered or self.flow.write_paused):
             self._set_timer(UNREAD_SECONDS, self._watch, unsent)
         elif answered:
-            self._set_timer(HEADER_SECONDS, self.give_up)
+            self._set_timer(self.idle, self.give_up)
 
     def _set_timer(self, seconds: float, call: Callable[..., None], *arguments: int) -> None:
         self._timer = self.loop.call_later(seconds, call, *arguments)

@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 import uvicorn
+import websockets
 from tests.surfaces.mcp.test_http import TOKEN, serving
 from tests.surfaces.mcp.test_http import served as served
 
-from belljar.surfaces.mcp import connections
+from belljar.surfaces import connections
 from belljar.surfaces.mcp.http import TokenGate
 
 LONG = bytes(32 << 20)
@@ -45,7 +46,8 @@ def test_half_sent_requests_do_not_lock_out_other_clients(workspace: Path) -> No
 
 
 def test_an_unfinished_request_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(connections.Guarded, "patience", 0.2)
+    monkeypatch.setattr(connections.Guarded, "idle", 0.2)
 
     async def scenario(address: Address) -> None:
         for token in (TOKEN, "another"):
@@ -67,7 +69,7 @@ def test_an_unfinished_request_times_out(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_clients_without_the_token_do_not_lock_out_others(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections.Guarded, "most", 4)
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 600)
+    monkeypatch.setattr(connections.Guarded, "patience", 600)
 
     async def scenario(address: Address) -> None:
         loop = asyncio.get_running_loop()
@@ -87,14 +89,15 @@ def test_clients_without_the_token_do_not_lock_out_others(sent: bytes, monkeypat
 
 
 def test_a_slow_reader_with_the_token_gets_its_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(connections.Guarded, "patience", 0.2)
+    monkeypatch.setattr(connections.Guarded, "idle", 0.2)
 
     async def scenario(address: Address) -> None:
         async with connection(address) as (reader, writer):
             writer.write(request(TOKEN))
             await reader.readuntil(b"\r\n\r\n")
             async with connection(address) as (silent, _):
-                await ended(silent)  # now HEADER_SECONDS are over for the slow reader too
+                await ended(silent)  # now `patience` is over for the slow reader too
             await reader.readexactly(len(LONG))
 
     run(scenario, answering(LONG))
@@ -117,6 +120,26 @@ def test_an_answer_that_is_never_read_ends_its_connection(monkeypatch: pytest.Mo
             await disconnected.wait()
 
     run(scenario, endless)
+
+
+def test_a_connection_that_became_a_websocket_is_its_application_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections.Guarded, "patience", 0.2)
+
+    async def echoing(_: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
+
+    async def scenario(address: Address) -> None:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with websockets.connect(f"ws://{address[0]}:{address[1]}/", additional_headers=headers) as socket:
+            async with connection(address) as (silent, _):
+                await ended(silent)  # now `patience` is over for the websocket too
+            await socket.send("still there")
+            assert await socket.recv() == "still there"
+
+    run(scenario, echoing)
 
 
 def answering(body: bytes) -> Any:
@@ -145,7 +168,12 @@ async def ended(reader: asyncio.StreamReader) -> None:
 def run(scenario: Callable[[Address], Awaitable[None]], app: Any) -> None:
     async def serve() -> None:
         gate = TokenGate(app, TOKEN)
-        options: Any = {"log_config": None, "lifespan": "off", "timeout_graceful_shutdown": 5}
+        options: Any = {
+            "ws": "websockets-sansio",
+            "log_config": None,
+            "lifespan": "off",
+            "timeout_graceful_shutdown": 5,
+        }
         server = uvicorn.Server(uvicorn.Config(gate, http=connections.Guarded, **options))
         with socket.create_server(("127.0.0.1", 0)) as listener:
             async with anyio.create_task_group() as tasks:
