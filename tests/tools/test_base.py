@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
+from pydantic import Field
 from tests.tools.test_registry import NAMES, registry
 
-from belljar import ToolRegistry
-from belljar.tools.base import truncate
+from belljar import Session, ToolRegistry
+from belljar.tools.base import Tool, truncate
+from belljar.tools.parameters import Params, Text
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,3 +93,24 @@ def test_truncation_keeps_head_and_tail_within_the_limit(limit: int) -> None:
 
 def test_what_fits_is_not_truncated() -> None:
     assert truncate("abc", 3) == ("abc", False)
+
+
+@pytest.mark.engine
+async def test_the_example_of_a_tool_works_and_is_judged(box: Session) -> None:
+    class CountParams(Params):
+        path: Text = Field(description="The file")
+
+    example = inspect.getdoc(Tool)
+    assert example is not None
+    made: dict[str, Any] = {"Tool": Tool, "CountParams": CountParams}
+    exec(example[example.index("class CountWords") :], made)
+    await box.files.write("three.txt", "one two three\n")
+    tools = ToolRegistry(box)
+    tools.register(made["CountWords"])
+    assert (await tools.call("count_words", {"path": "three.txt"})).text.split()[0] == "3"
+    assert not (await tools.call("count_words", {"path": "missing.txt"})).success
+    assert (await tools.call("count_words", {"path": "/etc/shadow"})).code == "policy_denied"
+    assert tools.risk("count_words", {"path": "three.txt"}) == "low"
+    assert (
+        "wc -w three.txt" in (await ToolRegistry(box, dry_run=True).call("Bash", {"command": "wc -w three.txt"})).text
+    )

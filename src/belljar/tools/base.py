@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -147,6 +147,24 @@ async def _follow(run: Run, on_event: Callable[[Event], None]) -> None:
 
 
 class Tool(ABC):
+    """What an agent may call. `admit` asks the policy, so nothing runs and no file is touched that it denies:
+
+    class CountWords(Tool):
+        name = "count_words"
+        title = "Count words"
+        description = "Counts the words of a file."
+        does = "reads"
+        Params = CountParams  # class CountParams(Params): path: Text = Field(description="The file")
+
+        def command(self, params):
+            return ["wc", "-w", params.path]
+
+        async def execute(self, params, call):
+            request = await self.box.admit(self.command(params))
+            result = await call.carry_out(self.box, request)
+            return self.done(result.stdout) if result.ok else self.fail(result.stderr)
+    """
+
     name: ClassVar[str]
     title: ClassVar[str]
     description: ClassVar[str]
@@ -154,6 +172,8 @@ class Tool(ABC):
     tags: ClassVar[tuple[str, ...]] = ()
     default_risk: ClassVar[str] = "high"
     runs_commands: ClassVar[bool] = True
+    does: ClassVar[Literal["changes", "reads", "lists", "kills"]] = "changes"
+    """What it does to the sandbox. A tool that lists may also forget what has ended."""
     summary_template: ClassVar[str] = "Run: {command}"
     """A short description of a call, with `{parameter}` placeholders."""
     Params: ClassVar[type[Params]]

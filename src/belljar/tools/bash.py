@@ -145,6 +145,7 @@ def _within_limit(stdout: str, stderr: str) -> tuple[str, str, bool]:
 
 class BashOutput(_ShellTool):
     name = "BashOutput"
+    does = "reads"
     title = "Bash output"
     description = """Retrieves output from a running or completed background bash shell.
 
@@ -181,6 +182,7 @@ class KillShellParams(Params):
 
 class KillShell(_ShellTool):
     name = "KillShell"
+    does = "kills"
     title = "Kill shell"
     description = """Kills a running background bash shell by its ID.
 
@@ -206,6 +208,7 @@ class ListShellsParams(Params):
 
 class ListShells(_ShellTool):
     name = "ListShells"
+    does = "lists"
     title = "List shells"
     description = "Lists the background shells with their status; with cleanup=true those that ended are removed."
     summary_template = "List shells"

@@ -84,6 +84,7 @@ class FileTool(Tool):
 
 class ReadFile(FileTool):
     name = "read_file"
+    does = "reads"
     title = "Read file"
     description = "Reads a text file and shows its lines with their numbers."
     judged_as = ("cat", "--", "{path}")
@@ -154,6 +155,7 @@ class EditFile(FileTool):
 
 class ListFiles(FileTool):
     name = "list_files"
+    does = "reads"
     title = "List files"
     description = "Lists a directory: directories end in /, links show where they lead, files their size in bytes."
     judged_as = ("ls", "-la", "--", "{path}")
@@ -167,6 +169,7 @@ class ListFiles(FileTool):
 
 class SearchFiles(FileTool):
     name = "search_files"
+    does = "reads"
     title = "Search files"
     description = "Finds lines that match a regular expression, below a directory. Binary files and .git are left out."
     judged_as = ("grep", "-rnE", "--", "{pattern}", "{path}")

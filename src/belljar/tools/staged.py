@@ -47,6 +47,7 @@ class StagedTool(Tool):
 
 class ListChanges(StagedTool):
     name = "list_changes"
+    does = "reads"
     title = summary_template = "List changes"
     description = "Lists what this session changed in the workspace. The user's files stay as they are until applied."
     Params = NoParams
@@ -60,6 +61,7 @@ class ListChanges(StagedTool):
 
 class DiffChanges(StagedTool):
     name = "diff_changes"
+    does = "reads"
     title = summary_template = "Diff changes"
     description = "Shows what this session changed in the workspace, as a unified diff."
 

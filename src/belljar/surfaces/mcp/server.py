@@ -27,11 +27,10 @@ from belljar.errors import BelljarError, SandboxLost
 from belljar.surfaces.mcp.call import Call, Calls, Progress, Unanswered, client_of
 from belljar.surfaces.mcp.structured import once, output_schema
 from belljar.tools import ToolResult
-from belljar.tools.base import surroundings
+from belljar.tools.base import Tool, surroundings
 
 log = logging.getLogger("belljar.mcp")
 
-READING = frozenset(("BashOutput", "read_file", "list_files", "search_files", "list_changes", "diff_changes"))
 
 Answer = types.CallToolResult | types.InputRequiredResult
 
@@ -81,7 +80,9 @@ class Sandboxed:
         network = self.session.network
         return [
             types.Tool(
-                **schema, annotations=annotate(schema["name"], network), output_schema=output_schema(schema["name"])
+                **schema,
+                annotations=annotate(self._tools.get(schema["name"]), network),
+                output_schema=output_schema(schema["name"]),
             )
             for schema in self._tools.schemas("mcp")
         ]
@@ -171,14 +172,13 @@ def _reply(result: ToolResult) -> types.CallToolResult:
     )
 
 
-def annotate(name: str, network: Network) -> types.ToolAnnotations:
+def annotate(tool: Tool, network: Network) -> types.ToolAnnotations:
     """MCP's hints about a tool, for this sandbox: its workspace is writable, and it may have a network."""
-    reads, lists, kills = name in READING, name == "ListShells", name == "KillShell"
     return types.ToolAnnotations(
-        read_only_hint=reads,
-        destructive_hint=not (reads or lists),
-        idempotent_hint=lists or kills,
-        open_world_hint=network != "none" and not (reads or lists or kills),
+        read_only_hint=tool.does == "reads",
+        destructive_hint=tool.does in ("changes", "kills"),
+        idempotent_hint=tool.does in ("lists", "kills"),
+        open_world_hint=network != "none" and tool.does == "changes",
     )
 
 
