@@ -25,6 +25,8 @@ from tests.adapters.frameworks import Framework
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "belljar-adapters")
 TOOLS = ("pytest>=9",)
+CHECKOUT = "BELLJAR_CHECKOUT_PYTHON"
+"""A variable: the Python of the checkout's own environment, in which a service can run."""
 
 
 class NotRun(Exception):
@@ -137,7 +139,7 @@ def install_checkout(place: Path) -> Path:
 def pytest_in(environment: Path, site: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """pytest in a framework's environment, with this checkout's package and tests."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
-    variables = {**inherited, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = {**inherited, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", CHECKOUT: sys.executable}
     command = [environment / "bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", *arguments]
     return subprocess.run(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 

@@ -31,9 +31,10 @@ OTHERWISE = {
 
 @pytest.mark.engine
 class TestBelljar(SandboxIntegrationTests):
-    @pytest.fixture(scope="class")
-    def sandbox(self) -> Iterator[BelljarSandbox]:
-        with BelljarSandbox() as sandbox:
+    @pytest.fixture(scope="class", params=["near", "far"])
+    def sandbox(self, request: pytest.FixtureRequest) -> Iterator[BelljarSandbox]:
+        host = request.getfixturevalue("far") if request.param == "far" else None
+        with BelljarSandbox(host=host) as sandbox:
             yield sandbox
 
     @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -27,22 +28,28 @@ async def made() -> AsyncIterator[list[BelljarWorkspaceBackend]]:
 
 @pytest.mark.engine
 class TestBelljar(WorkspaceBackendSuite):
+    @pytest.fixture(params=["near", "far"])
+    def host(self, request: pytest.FixtureRequest) -> Any:
+        return request.getfixturevalue("far") if request.param == "far" else None
+
     @pytest.fixture
     def backend(self, fresh_backend: Callable[[], BelljarWorkspaceBackend]) -> BelljarWorkspaceBackend:
         return fresh_backend()
 
     @pytest.fixture
-    def fresh_backend(self, made: list[BelljarWorkspaceBackend]) -> Callable[[], BelljarWorkspaceBackend]:
+    def fresh_backend(self, made: list[BelljarWorkspaceBackend], host: Any) -> Callable[[], BelljarWorkspaceBackend]:
         def make() -> BelljarWorkspaceBackend:
-            made.append(BelljarWorkspaceBackend(lease=60))
+            made.append(BelljarWorkspaceBackend(host=host, lease=60))
             return made[-1]
 
         return make
 
     @pytest.fixture
-    def attach_backend(self, made: list[BelljarWorkspaceBackend]) -> Callable[[WorkspaceRef], BelljarWorkspaceBackend]:
+    def attach_backend(
+        self, made: list[BelljarWorkspaceBackend], host: Any
+    ) -> Callable[[WorkspaceRef], BelljarWorkspaceBackend]:
         def attach(ref: WorkspaceRef) -> BelljarWorkspaceBackend:
-            made.append(adapter.attach(ref))
+            made.append(adapter.attach(ref, host=host))
             return made[-1]
 
         return attach

@@ -92,6 +92,16 @@ async def test_an_agent_works_with_files_and_terminals(workspace: Path) -> None:
     assert (workspace / "src/a.sh").read_text() == "echo from $PWD\n"
 
 
+async def test_its_sandbox_may_be_a_services(address: str, workspace: Path) -> None:
+    said: list[str] = []
+    async with BelljarClient.opened(workspace, host=address, updates=heard(said)) as client:
+        lines = ["write /workspace/a.sh echo far", "text sh a.sh; exit 7", "text rm -rf /", "read /workspace/a.sh"]
+        await conversation(client, said, *lines, cwd=str(workspace))
+    assert said[:2] == ["write: written", "text: far\n[7]"]
+    assert said[2].startswith("text: belljar: denied: ")
+    assert said[3] == "read: echo far\n"
+
+
 async def test_only_a_person_gives_permission_and_only_once() -> None:
     asked: list[str] = []
 

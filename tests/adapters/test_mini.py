@@ -132,6 +132,14 @@ def test_many_threads_have_an_environment_each() -> None:
     assert sorted(found) == [f"{number}\nmine\n" for number in range(6)]
 
 
+def test_its_sandbox_may_be_a_services(address: str, workspace: Path) -> None:
+    (workspace / "here").write_text("copied up\n")
+    with BelljarEnvironment(host=address, workspace=workspace) as made:
+        assert made.execute({"command": "cat here; uname"})["output"] == "copied up\nLinux\n"
+        assert made.execute({"command": "rm -rf /"})["returncode"] == 126
+        assert made.execute({"command": "sleep 600"}, timeout=1)["returncode"] == -1
+
+
 def test_a_lost_sandbox_is_not_a_failed_command() -> None:
     made = BelljarEnvironment()
     made._loop.call(made.box.sandbox.destroy)

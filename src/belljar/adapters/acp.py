@@ -136,7 +136,8 @@ class BelljarClient:
         variables = {each.name: each.value for each in env or ()}
         words = [command, *args] if args else command
         try:
-            shell = await self.box.start(words, ring=ring, cwd=cwd, env=variables, combined=True)
+            place = None if cwd is None else self._place(cwd)
+            shell = await self.box.start(words, ring=ring, cwd=place, env=variables, combined=True)
         except (belljar.PolicyDenied, CommandError) as error:
             terminal = Terminal(None, most, f"{boxes.reason(error)}\n", error.exit_status)
         except UsageError as error:

@@ -80,7 +80,7 @@ class BelljarWorkspaceBackend:
             raise ValueError(f"a workspace of {ref.provider!r} is not one of {PROVIDER!r}")
         boxes.options_of(options)
         self._ref = ref
-        self._workspace, self._host = workspace, host
+        self._workspace, self._host = workspace, boxes.host_of(host)
         self._options = {**options, "lease": lease}
         self._box: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -106,7 +106,7 @@ class BelljarWorkspaceBackend:
         if self._ref is None:
             return await boxes.opened(self._workspace, host=self._host, **self._options, keep=True)
         live = {name: self._options[name] for name in ("policy", "env", *boxes.LIVE) if name in self._options}
-        return await belljar.Session.attach(self._ref.id, host=boxes.host_of(self._host), **live)
+        return await belljar.Session.attach(self._ref.id, host=self._host, **live)
 
     async def detach(self) -> None:
         """Leave the sandbox, which runs on for its lease: `await backend.detach()`."""

@@ -33,7 +33,7 @@ from belljar.remote.wire import APPROVAL_SECONDS, LONGEST_WAIT, Service, Wire, e
 from belljar.session import options as checks
 from belljar.session.commands import Request, flags_of
 from belljar.session.flat import flat
-from belljar.session.judging import judged
+from belljar.session.judging import judged, load
 from belljar.tasks import see_through
 from belljar.workspace.cwd import in_sandbox, inside
 
@@ -296,7 +296,7 @@ class RemoteSession:
     @cached_property
     def policy(self) -> Policy:
         name = self.options.policy
-        return name if isinstance(name, Policy) else Policy.load(name)
+        return load(name)
 
     @property
     def network(self) -> Network:

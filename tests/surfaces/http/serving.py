@@ -17,6 +17,8 @@ import httpx
 
 KEY = "bj_" + secrets.token_urlsafe(32)
 STARTS = 60.0
+PYTHON = os.environ.get("BELLJAR_CHECKOUT_PYTHON", sys.executable)
+"""In the environment of an agent framework (tests/adapters) the service's packages are missing."""
 
 
 class Serving:
@@ -36,7 +38,7 @@ class Serving:
         self._log = open(self.state / "serve.log", "ab")  # noqa: SIM115
         listen = ["serve", "--listen", f"127.0.0.1:{self.port}", *self._options]
         self.process = subprocess.Popen(
-            [*self._wrapper, sys.executable, "-m", "belljar", *listen],
+            [*self._wrapper, PYTHON, "-m", "belljar", *listen],
             env=self._env,
             stdout=subprocess.PIPE,
             stderr=self._log,
