@@ -17,10 +17,7 @@ that program's input.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
 import posixpath
-import re
 from pathlib import Path
 from typing import Any
 
@@ -33,32 +30,21 @@ from swerex.utils.log import get_logger
 
 import belljar
 from belljar.adapters import boxes
+from belljar.adapters.terminals import INTERRUPT, SUSPEND, Seen, Terminal
 
 PROMPT = "SHELLPS1PREFIX"
 """What `expect_string` says if the command has ended, as in SWE-ReX's own sessions."""
-INTERRUPT, SUSPEND = b"\x03", b"\x1a"
-TERMINAL = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
-CONTROL = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_][0-?]*[ -/]*[@-~]")
-
-
-def plain(text: bytes) -> str:
-    """Output as SWE-ReX shows it: without what only a terminal understands."""
-    return CONTROL.sub("", text.decode(errors="backslashreplace")).replace("\r\n", "\n")
 
 
 class BashSession:
-    """A bash on a terminal. A command that takes longer than its action may goes on, until it is interrupted."""
+    """A command that takes longer than its action may goes on, until it is interrupted."""
 
-    def __init__(self, shell: Any, box: Any) -> None:
-        self._shell = shell
+    def __init__(self, box: Any) -> None:
         self._box = box
-        self._running: asyncio.Task[Any] | None = None
-        self._new = bytearray()
-        self._news = asyncio.Event()
+        self._terminal = Terminal(box)
 
     async def start(self, request: swe.CreateBashSessionRequest) -> str:
-        self._shell.use_terminal(TERMINAL)
-        await self._shell.run("stty -echo")
+        await self._terminal.open()
         output = ""
         for path in request.startup_source:
             action = swe.BashAction(command=f"source {path}", timeout=request.startup_timeout, check="silent")
@@ -66,7 +52,7 @@ class BashSession:
         return output
 
     async def run(self, action: swe.BashAction) -> swe.BashObservation:
-        if not action.command.strip() and self._running is None:
+        if not action.command.strip() and not self._terminal.is_busy:
             return swe.BashObservation(exit_code=0, expect_string=PROMPT)
         try:
             seen = await self._run(action)
@@ -80,102 +66,49 @@ class BashSession:
 
     async def _run(self, action: swe.BashAction) -> swe.BashObservation:
         is_typed = action.is_interactive_command or action.is_interactive_quit
-        if self._running is not None and is_typed:
-            await self._shell.write(action.command.encode() + b"\n")
+        if self._terminal.is_busy and is_typed:
+            await self._terminal.type(action.command.encode() + b"\n")
         else:
-            await self._end_of_earlier(action)
-            self._running = asyncio.create_task(self._shell.run(action.command, on_output=self._take))
-        found, output = await self._until(action.expect, action.timeout, action.command)
-        if found is None:
-            result, self._running = await self._ended(), None
-            if "syntax error" in output and not result.ok:
-                await self._check_syntax(action.command)
-            return swe.BashObservation(
-                output=output, exit_code=0 if is_typed else result.exit_code, expect_string=PROMPT
-            )
-        if is_typed:
-            output = output.lstrip().removeprefix(action.command).strip()
-        return swe.BashObservation(output=output, exit_code=0, expect_string=found)
-
-    async def _end_of_earlier(self, action: swe.BashAction) -> None:
-        """Calls take turns: what still runs has this action's time to end."""
-        if self._running is not None:
-            await self._until([], action.timeout, action.command)
-            self._running = None
+            if self._terminal.is_busy:  # what still runs has this action's time to end
+                await self._wait([], action.timeout, action.command)
+            self._terminal.begin(action.command)
+        seen = await self._wait(action.expect, action.timeout, action.command)
+        output = seen.output
+        if seen.result is None:
+            if is_typed:
+                output = output.lstrip().removeprefix(action.command).strip()
+            return swe.BashObservation(output=output, exit_code=0, expect_string=seen.matched or "")
+        if "syntax error" in output and not seen.result.ok:
+            await self._check_syntax(action.command)
+        status = 0 if is_typed else seen.result.exit_code
+        return swe.BashObservation(output=output, exit_code=status, expect_string=PROMPT)
 
     async def interrupt(self, action: swe.BashInterruptAction) -> swe.BashObservation:
         """Ctrl+C; if the program survives it, Ctrl+Z and SIGKILL; at last the whole shell is replaced."""
         output = ""
         for key in [INTERRUPT] * action.n_retry + [SUSPEND]:
-            if self._running is None:
+            if not self._terminal.is_busy:
                 break
-            await self._shell.write(key)
-            with contextlib.suppress(exceptions.CommandTimeoutError):
-                found, text = await self._until(action.expect, action.timeout, "interrupt")
-                output += text
-                if found is not None:
-                    return swe.BashObservation(output=output.strip(), exit_code=0, expect_string=found)
-                await self._ended()
-                self._running = None
-                if key == SUSPEND:
-                    await self._kill_suspended()
-        if self._running is not None:
-            self._shell.interrupt()
-            await asyncio.wait([self._running])
-            self._running = None
+            await self._terminal.type(key)
+            seen = await self._terminal.wait(action.expect, timeout=action.timeout)
+            output += seen.output
+            if seen.matched is not None:
+                return swe.BashObservation(output=output.strip(), exit_code=0, expect_string=seen.matched)
+            if seen.result is not None and key == SUSPEND:
+                await self._terminal.kill_suspended()
+        if self._terminal.is_busy:
+            await self._terminal.interrupt()
+            output += (await self._terminal.wait()).output
         return swe.BashObservation(output=output.strip(), exit_code=0, expect_string=PROMPT)
 
-    async def _kill_suspended(self) -> None:
-        """What bash says of it comes with the next command's output, as in SWE-ReX's own sessions."""
-        with contextlib.suppress(belljar.PolicyDenied):
-            await self._shell.run("kill -9 %% && { fg || jobs; }", on_output=self._take)
-
     async def close(self) -> None:
-        self._shell.kill()
-        if self._running is not None:
-            await asyncio.wait([self._running])
-        await self._shell.restart()
+        await self._terminal.close()
 
-    # Output.
-
-    def _take(self, output: Any) -> None:
-        self._new += output.data
-        self._news.set()
-
-    async def _until(self, expect: list[str], timeout: float | None, command: str) -> tuple[str | None, str]:
-        """Which of these came first, and the output before it; None: the command has ended."""
-        assert self._running is not None
-        self._running.add_done_callback(lambda _: self._news.set())
-        try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    if found := self._found(expect):
-                        return found
-                    if self._running.done():
-                        text, self._new = plain(bytes(self._new)), bytearray()
-                        return None, text
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError as error:
-            message = f"timeout after {timeout} seconds while running command {command!r}"
-            raise exceptions.CommandTimeoutError(message) from error
-
-    def _found(self, expect: list[str]) -> tuple[str, str] | None:
-        matches = [(match, text) for text in expect if (match := re.search(text.encode(), self._new))]
-        if not matches:
-            return None
-        match, text = min(matches, key=lambda pair: pair[0].start())
-        before = plain(bytes(self._new[: match.start()]))
-        del self._new[: match.end()]
-        return text, before
-
-    async def _ended(self) -> Any:
-        assert self._running is not None
-        try:
-            return await self._running
-        except BaseException:
-            self._running = None
-            raise
+    async def _wait(self, expect: list[str], timeout: float | None, command: str) -> Seen:
+        seen = await self._terminal.wait(expect, timeout=timeout)
+        if seen.result is None and seen.matched is None:
+            raise exceptions.CommandTimeoutError(f"timeout after {timeout} seconds while running command {command!r}")
+        return seen
 
     async def _check_syntax(self, command: str) -> None:
         """Only where nothing is judged: the policy refuses what does not parse."""
@@ -208,7 +141,6 @@ class BelljarRuntime(swe.AbstractRuntime):
         self.box = box
         self.logger = logger or get_logger("rex-runtime")
         self._sessions: dict[str, BashSession] = {}
-        self._numbers = itertools.count(1)
 
     async def is_alive(self, *, timeout: float | None = None) -> swe.IsAliveResponse:
         try:
@@ -221,7 +153,7 @@ class BelljarRuntime(swe.AbstractRuntime):
     async def create_session(self, request: Any) -> swe.CreateBashSessionResponse:
         if request.session in self._sessions:
             raise exceptions.SessionExistsError(f"session {request.session} already exists")
-        session = BashSession(self.box.shells.named(f"swerex-{next(self._numbers)}"), self.box)
+        session = BashSession(self.box)
         self._sessions[request.session] = session
         try:
             return swe.CreateBashSessionResponse(output=await session.start(request))
