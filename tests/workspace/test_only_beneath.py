@@ -32,6 +32,7 @@ NOTED = "`touch` of a session notes that it was used"
 REASONS = {
     "adapters/boxes.py": "a workspace that it made, removed without following links; a file that the operator names",
     "adapters/harbor.py": "the Dockerfile of the task that the operator names",
+    "adapters/openhands.py": "copies in a directory that only we can enter; what the caller names",
     "ancestry.py": "what it looks at is what it judges",
     "audit/": OWN,
     "doctor/": KERNEL,
