@@ -96,7 +96,7 @@ def test_what_fits_is_not_truncated() -> None:
 
 
 @pytest.mark.engine
-async def test_the_example_of_a_tool_works_and_is_judged(box: Session) -> None:
+async def test_the_example_of_a_tool_works_and_is_judged(box: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     class CountParams(Params):
         path: Text = Field(description="The file")
 
@@ -109,8 +109,8 @@ async def test_the_example_of_a_tool_works_and_is_judged(box: Session) -> None:
     tools.register(made["CountWords"])
     assert (await tools.call("count_words", {"path": "three.txt"})).text.split()[0] == "3"
     assert not (await tools.call("count_words", {"path": "missing.txt"})).success
-    assert (await tools.call("count_words", {"path": "/etc/shadow"})).code == "policy_denied"
     assert tools.risk("count_words", {"path": "three.txt"}) == "low"
-    assert (
-        "wc -w three.txt" in (await ToolRegistry(box, dry_run=True).call("Bash", {"command": "wc -w three.txt"})).text
-    )
+    rehearsal = made["CountWords"](box, dry_run=True)
+    assert "wc -w three.txt" in (await rehearsal.call({"path": "three.txt"})).text
+    monkeypatch.setattr(made["CountWords"], "command", lambda tool, params: ["rm", "-rf", "/"])
+    assert (await tools.call("count_words", {"path": "three.txt"})).code == "policy_denied"
