@@ -12,7 +12,7 @@ from belljar.session.watched_run import Run
 
 FOR_TOOLS_AND_SURFACES = {
     *("adopt", "allow", "ask", "audit", "copy_out", "env", "held", "hold", "image", "init_tools", "named_shell"),
-    *("network", "of", "options", "ping", "resolve_cwd", "sandbox", "stay"),
+    *("network", "of", "options", "ping", "resolve_cwd", "sandbox", "stay", "why_lost"),
 }
 """Used only by Belljar's own tools and surfaces. All other public names are in `belljar.sync` too."""
 

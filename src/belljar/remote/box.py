@@ -106,6 +106,8 @@ class RemoteSession:
         self._wire: Wire | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._was_open = self._is_over = False
+        self.enters: str | None = None
+        """The session that is there already, which `open` takes part in."""
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed" if self._was_open else "not open"
@@ -129,6 +131,8 @@ class RemoteSession:
         """Make the session at the service, and wait until it is ready: `await box.open()`."""
         if self._was_open:
             return self
+        if self.enters is not None:
+            return await self.enter(self.enters)
         self._was_open = True
         self._wire = self._service.wire()
         try:
@@ -242,6 +246,12 @@ class RemoteSession:
         """Change the lease: `box.extend(3600)`."""
         self._told["lease"] = lease
         self.commands.later(lambda: self.wire.ask("PATCH", self.at, json={"lease": lease}))
+
+    @property
+    def why_lost(self) -> str:
+        """Why the sandbox is gone, if it is."""
+        error = self._told.get("error") or {}
+        return str(error.get("detail") or self._told.get("reason") or "")
 
     async def until_lost(self) -> None:
         """Wait until the sandbox is gone: `await box.until_lost()`."""

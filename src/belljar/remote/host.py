@@ -60,6 +60,13 @@ class RemoteHost:
         self._lock = threading.Lock()
         self._portal: BlockingPortal | None = None
 
+    @classmethod
+    def itself_at(cls, url: str, key: str) -> RemoteHost:
+        """For a server that is its own client, at the address where it listens."""
+        far = cls("http://127.0.0.1", key)
+        far.url, far._service = url, Service(url, key, APPROVAL_SECONDS, verifies=False)
+        return far
+
     @property
     def key(self) -> str:
         return self._service.key
@@ -84,6 +91,14 @@ class RemoteHost:
         record = SandboxOptions(EMPTY if workspace is None else workspace, **given)
         place = None if workspace is None else _place(workspace, record.allow_home)
         return RemoteSession(self, self._service, record, place, approve)
+
+    def entering(self, id: str, approve: Any = None) -> RemoteSession:
+        """A session that is there already, not entered yet; it stays when it is closed."""
+        if not SESSION_ID.fullmatch(id):
+            raise UsageError(f"{id!r} is not the id of a session")
+        box = RemoteSession(self, self._service, SandboxOptions(EMPTY, keep=True), None, approve)
+        box.enters = id
+        return box
 
     def restored(self, options: Any, **live: Any) -> RemoteSession:
         """A session there with these options: `belljar.Session.of(options, host=far)`."""

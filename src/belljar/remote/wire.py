@@ -53,20 +53,24 @@ class Service:
     key: str = field(repr=False)
     approval_seconds: float
     """How long a command may wait there for a person's answer."""
+    verifies: bool = True
+    """Its certificate is checked. Only a server that asks itself need not."""
 
     def wire(self) -> Wire:
         """Connections for the event loop that calls; whoever has them closes them."""
-        return Wire(self.url, self.key)
+        return Wire(self.url, self.key, verifies=self.verifies)
 
 
 class Wire:
     """A connection pool of one event loop. `await wire.close()` ends it."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, *, verifies: bool = True) -> None:
         self.url = url
         self._was_reached = False
         self._client = httpx.AsyncClient(
             base_url=url,
+            verify=verifies,
+            trust_env=verifies,
             headers={"Authorization": f"Bearer {key}", "User-Agent": "belljar"},
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),

@@ -381,6 +381,11 @@ class Session:
             return await far.list()  # type: ignore[no-any-return]
         return await to_thread.run_sync(kept.listed, hosts.chosen(host, engine))
 
+    @property
+    def why_lost(self) -> str:
+        """Why the sandbox is gone, if it is."""
+        return str(self.sandbox.link.lost or "")
+
     async def until_lost(self) -> None:
         """Wait until the sandbox is gone: `await box.until_lost()`."""
         gone = anyio.Event()

@@ -37,6 +37,19 @@ ON_REQUEST: dict[str, tuple[type[Tool], ...]] = {
 }
 
 
+def chosen_families(option: str | None, *, staged: bool = False) -> tuple[str, ...]:
+    """The families named in `--tools a,b`, by default the Bash family. A staged session adds its own."""
+    known = [*FAMILIES, *ON_REQUEST]
+    names = [name.strip() for name in (option or "bash").split(",")]
+    if unknown := [name for name in names if name not in (*known, "all")]:
+        raise UsageError(f"--tools: unknown: {', '.join(unknown)}; choose from {', '.join(known)}, all")
+    if "staged" in names and not staged:
+        raise UsageError("--tools staged: these are the tools of a staged session; add --staged")
+    if "all" in names:
+        names = [name for name in known if name != "staged"]
+    return tuple(dict.fromkeys((*names, "staged") if staged else names))
+
+
 class ToolRegistry:
     """The tools of one session. Without a session it gives schemas and risks only.
 

@@ -12,8 +12,7 @@ from tests.surfaces.mcp_client import COMMAND
 from tests.surfaces.real_terminal import Terminal
 
 from belljar.surfaces.cli.main import main
-from belljar.surfaces.cli.mcp_command import families
-from belljar.tools.registry import FAMILIES
+from belljar.tools.registry import FAMILIES, chosen_families
 
 
 @pytest.mark.parametrize(
@@ -42,10 +41,14 @@ def test_a_bad_option_is_one_line_and_status_2(
 
 
 def test_all_tools_includes_every_family_and_the_staged_one_only_when_staged() -> None:
-    assert families("all") == (*FAMILIES, "files")
-    assert families("all", staged=True) == families("bash,all", staged=True) == (*FAMILIES, "files", "staged")
-    assert families(None) == ("bash",)
-    assert families("staged,files", staged=True) == ("staged", "files")
+    assert chosen_families("all") == (*FAMILIES, "files")
+    assert (
+        chosen_families("all", staged=True)
+        == chosen_families("bash,all", staged=True)
+        == (*FAMILIES, "files", "staged")
+    )
+    assert chosen_families(None) == ("bash",)
+    assert chosen_families("staged,files", staged=True) == ("staged", "files")
 
 
 def test_a_missing_sdk_is_named_with_what_to_install(workspace: Path) -> None:

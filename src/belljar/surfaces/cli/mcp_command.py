@@ -41,27 +41,15 @@ def serve(args: Namespace) -> int:
 
 def build(args: Namespace) -> Service:
     try:
-        from belljar.surfaces.mcp.server import Service
+        from belljar.surfaces.mcp.server import Service, of_the_user
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("belljar"):
             raise
         raise UsageError(f"the MCP server needs {missing.name}: {resources.extra('mcp')}") from None
+    from belljar.tools.registry import chosen_families
+
     with Workspace.open(args.workspace, allow_home=args.allow_home) as workspace:
         directory = workspace.path
     ended = partial(staged_offer.conclude, ask=False)
-    return Service(partial(planned, args), directory, families(args.tools, args.changes == "staged"), ended)
-
-
-def families(option: str | None, staged: bool = False) -> tuple[str, ...]:
-    """The families named in `--tools a,b`, by default the Bash family. A staged session adds its own."""
-    from belljar.tools.registry import FAMILIES, ON_REQUEST
-
-    known = [*FAMILIES, *ON_REQUEST]
-    names = [name.strip() for name in (option or "bash").split(",")]
-    if unknown := [name for name in names if name not in (*known, "all")]:
-        raise UsageError(f"--tools: unknown: {', '.join(unknown)}; choose from {', '.join(known)}, all")
-    if "staged" in names and not staged:
-        raise UsageError("--tools staged: these are the tools of a staged session; add --staged")
-    if "all" in names:
-        names = [name for name in known if name != "staged"]
-    return tuple(dict.fromkeys((*names, "staged") if staged else names))
+    chosen = chosen_families(args.tools, staged=args.changes == "staged")
+    return Service(partial(planned, args), of_the_user(directory), chosen, ended)

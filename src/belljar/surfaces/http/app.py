@@ -18,11 +18,12 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route as StarletteRoute
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from belljar.surfaces import connections
-from belljar.surfaces.http import calls, files, observing, openapi, ports, review, routes, snapshots, tracing
+from belljar.surfaces.http import calls, files, mcp, observing, openapi, ports, review, routes, snapshots, tracing
 from belljar.surfaces.http.calls import Route
 from belljar.surfaces.http.dashboard import routes as pages
 from belljar.surfaces.http.problems import Problem
@@ -71,6 +72,7 @@ def make(service: Service, *, hosts: Iterable[str], origins: Iterable[str], secu
         app.add_route(pattern, answer, [*ports.METHODS], include_in_schema=False)
     for pattern, socket in ((_PORT, ports.socket_by_key), (ports.LINK, ports.socket_by_link), (_ATTACH, ports.attach)):
         app.router.routes.append(WebSocketRoute(pattern, socket))
+    app.router.routes.append(StarletteRoute("/mcp", mcp.Endpoint(service), methods=["GET", "POST", "DELETE"]))
     app.add_route("/healthz", _alive, ["GET"], include_in_schema=False)
     app.add_route("/readyz", _ready, ["GET"], include_in_schema=False)
     pages.mount(app)

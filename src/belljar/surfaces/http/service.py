@@ -23,7 +23,7 @@ import contextlib
 import secrets
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from belljar.surfaces.http.sessions import LIVING, LiveSession
 from belljar.surfaces.http.storage import Row
 
 TICK_SECONDS = 0.5
+STOP_SECONDS = 3.0
 SWEEP_SECONDS = 30.0
 SHOWN_AFTER_END = 3600.0  # how long an ended session is shown
 ANSWERS_KEPT = 24 * 3600.0
@@ -59,6 +60,9 @@ class Service(Server):
         self.stopping = asyncio.Event()
         """Set when the server goes: streams end."""
         self._live: dict[str, LiveSession] = {}
+        self.own_url = ""
+        """The address where this server listens."""
+        self._kept: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._admission = asyncio.Lock()
         self._told: dict[str, int] = {}
@@ -68,6 +72,7 @@ class Service(Server):
 
     async def open(self, bootstrap: str | None = None, url: str = "") -> str | None:
         """Open the database and take over the sessions; the first key, if one was made. `url`: for other servers."""
+        self.own_url = url
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         hide(str(self.state), "…")
         await self.store.open()
@@ -109,6 +114,8 @@ class Service(Server):
     async def close(self) -> None:
         """Stop serving; sessions run on."""
         self.stop()
+        if self._kept:
+            await asyncio.wait(self._kept, timeout=STOP_SECONDS)
         for task in self._tasks:
             task.cancel()
         await self.keys.note_use()
@@ -121,6 +128,13 @@ class Service(Server):
             await to_thread.run_sync(trail.close)
         await self.replicas.close()
         await self.store.close()
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Work that ends by itself soon after `stopping`."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
+        return task
 
     def _begin(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(self._every(seconds, work)))

@@ -105,12 +105,12 @@ class Service:
     def __init__(
         self,
         new_session: Callable[..., Session],
-        directory: str,
+        project: str,
         families: tuple[str, ...],
         ended: Callable[[str], None] = lambda id: None,
     ) -> None:
-        """`new_session` takes the session's `approve`. `ended`: called with the id of a staged session that has
-        ended, to tell the operator where its changes are."""
+        """`new_session` takes the session's `approve`; `project` says where the workspace is. `ended`: called with the
+        id of a staged session that has ended, to tell the operator where its changes are."""
         self._calls = Calls()
         self.sandboxed = Sandboxed(partial(new_session, approve=self._calls.approve), families, ended)
         self._tools = {tool.name: tool for tool in self.sandboxed.describe()}
@@ -119,7 +119,7 @@ class Service:
             version=__version__,
             title="Belljar sandbox",
             description="Runs commands in a container with the workspace mounted and a policy in front.",
-            instructions=instruct(self.sandboxed.session, directory),
+            instructions=instruct(self.sandboxed.session, project),
             lifespan=self._life,
             on_list_tools=self._list,
             on_call_tool=self._call,
@@ -192,17 +192,22 @@ def lost(session: Session) -> str:
         kept = f"Its changes of /workspace are kept for the user, who can apply them (session {session.id})."
         gone.append("the changes of /workspace, which is the user's again")
     return (
-        f"The sandbox was lost ({session.sandbox.link.lost}), and a new one is running. Gone: {'; '.join(gone)}. "
+        f"The sandbox was lost ({session.why_lost}), and a new one is running. Gone: {'; '.join(gone)}. "
         f"{kept} This call was not made: look at what is there, then repeat it if it still makes sense."
     )
 
 
-def instruct(session: Session, directory: str) -> str:
-    """What the model should know before its first command."""
+def of_the_user(directory: str) -> str:
+    """Quoted: whoever named the directory does not speak to the model."""
+    return f"the directory {directory!r} of the user's machine"
+
+
+def instruct(session: Session, project: str) -> str:
+    """What the model should know before its first command. `project`: where the workspace is."""
     tools = " list_changes and diff_changes show what is kept aside, apply_changes asks the user to apply it."
     staged = tools if session.is_staged else ""
     return (
-        f"{surroundings(session)} The project is the directory {directory!r} of the user's machine.{staged} A denied "
+        f"{surroundings(session)} The project is {project}.{staged} A denied "
         "command says why and what to do instead: do that, don't disguise the command. Some commands wait for the "
         "user's approval."
     )
