@@ -95,15 +95,23 @@ def reason_to_skip() -> str | None:
 
 @contextmanager
 def ordinary_user() -> Iterator[OrdinaryUser]:
+    """One who may run sandboxes of his own."""
+    with account() as user:
+        _give_subordinate_ids(pwd.getpwuid(user.uid).pw_name)
+        with _control_groups(user.uid):
+            yield user
+
+
+@contextmanager
+def account() -> Iterator[OrdinaryUser]:
+    """Just an account, removed afterwards."""
     name = f"bj-ordinary-{os.getpid()}"
     home = Path(tempfile.mkdtemp(prefix="bj-", dir="/var/tmp"))
     subprocess.run(["useradd", "--no-create-home", "--home-dir", home, "--shell", "/bin/sh", name], check=True)
     uid = pwd.getpwnam(name).pw_uid
     try:
         os.chown(home, uid, uid)
-        _give_subordinate_ids(name)
-        with _control_groups(uid):
-            yield OrdinaryUser(uid, home)
+        yield OrdinaryUser(uid, home)
     finally:
         subprocess.run(["userdel", name], check=True, capture_output=True)
         shutil.rmtree(home)

@@ -28,19 +28,19 @@ def test_a_tree_is_removed_whatever_its_modes_and_links(tmp_path: Path) -> None:
 
 def test_subordinate_ids_are_the_first_range_that_is_large_enough(tmp_path: Path) -> None:
     file = tmp_path / "subuid"
-    assert user_namespace._first(file) is None
+    assert user_namespace._first(file, {str(os.getuid())}) is None
     file.write_text(f"other:1:65536\n{os.getuid()}:500:10\n{os.getuid()}:200000:65536\nbroken\n")
-    assert user_namespace._first(file) == 200000
+    assert user_namespace._first(file, {str(os.getuid())}) == 200000
 
 
 def test_offered_subordinate_ids_are_unused(tmp_path: Path) -> None:
     uids, gids = tmp_path / "subuid", tmp_path / "subgid"
-    assert user_namespace._unused([uids, gids]) == 100_000
+    assert user_namespace.free_range([uids, gids]) == 100_000
     uids.write_text("a:100000:65536\nb:300000:65536\nbroken\nc:x:y\n")
     gids.write_text("a:165536:65536\n")
-    assert user_namespace._unused([uids, gids]) == 231_072
+    assert user_namespace.free_range([uids, gids]) == 231_072
     gids.write_text("a:165536:100000\n")
-    assert user_namespace._unused([uids, gids]) == 365_536
+    assert user_namespace.free_range([uids, gids]) == 365_536
 
 
 def test_a_namespace_child_has_its_own_user_namespace_and_ends() -> None:

@@ -175,6 +175,8 @@ class EngineError(BelljarError):
 
 class EngineUnavailable(EngineError):
     code = "engine_unavailable"
+    others: tuple[str, ...] = ()
+    """Of `auto`: the errors of the other engines that were tried."""
 
 
 class NamedEngineUnavailable(EngineUnavailable):
@@ -183,9 +185,6 @@ class NamedEngineUnavailable(EngineUnavailable):
 
 class EngineRefused(EngineUnavailable):
     """An engine is there, but this user may not use it."""
-
-    others: tuple[str, ...] = ()
-    """The errors of the other engines that were tried."""
 
 
 class ImageMissing(EngineError):

@@ -18,7 +18,7 @@ import pwd
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from belljar.syscalls import CLONE_NEWUSER, checked, closing, libc
 
 COUNT = 65536
 """How many subordinate ids are needed: as many as an image may use."""
+FILES = ("subuid", "subgid")
 FIRST_UNUSED = 100_000
 """Lower ids may be accounts."""
 MAP_SECONDS = 10.0
@@ -56,19 +57,23 @@ def missing_requirements() -> str | None:
         for name, package in programs.items()
         if shutil.which(name) is None
     ]
-    files = {name: Path("/etc", name) for name in ("subuid", "subgid")}
-    if missing := [name for name, path in files.items() if _first(path) is None]:
-        start = _unused(files.values())
+    if missing := lacking(_user(), os.getuid()):
+        start = free_range()
         options = " ".join(f"--add-{name}s {start}-{start + COUNT - 1}" for name in missing)
         where = " and ".join(f"/etc/{name}" for name in missing)
         problems.append(f"you have no {COUNT} ids in {where}: `sudo usermod {options} {_user()}`")
     return "; ".join(problems) or None
 
 
-def _unused(files: Iterable[Path]) -> int:
+def lacking(name: str, uid: int) -> list[str]:
+    """In which of the two files this user has no range that is large enough."""
+    return [each for each in FILES if _first(Path("/etc", each), {name, str(uid)}) is None]
+
+
+def free_range(places: Sequence[Path] = (Path("/etc/subuid"), Path("/etc/subgid"))) -> int:
     """The first of COUNT ids that nobody has. Two users who share ids could reach each other's sandboxes."""
     start = FIRST_UNUSED
-    for first, count in sorted(span for path in files for _, span in _spans(path)):
+    for first, count in sorted(span for path in places for _, span in _spans(path)):
         if start + COUNT <= first:
             break
         start = max(start, first + count)
@@ -76,7 +81,8 @@ def _unused(files: Iterable[Path]) -> int:
 
 
 def subordinate_ids() -> SubordinateIds:
-    uid, gid = _first(Path("/etc/subuid")), _first(Path("/etc/subgid"))
+    names = {_user(), str(os.getuid())}
+    uid, gid = (_first(Path("/etc", each), names) for each in FILES)
     if uid is None or gid is None:
         raise EngineUnavailable(missing_requirements() or "you have no subordinate ids")
     return SubordinateIds(uid, gid)
@@ -168,9 +174,8 @@ def _map(program: str, child: int, own: int, first: int) -> None:
     )
 
 
-def _first(file: Path) -> int | None:
-    """The first id of the caller's first range that is large enough."""
-    names = {_user(), str(os.getuid())}
+def _first(file: Path, names: set[str]) -> int | None:
+    """The first id of the first range that is large enough, of whoever has these names."""
     return next((first for name, (first, count) in _spans(file) if name in names and count >= COUNT), None)
 
 

@@ -88,6 +88,7 @@ REASONS = {
     "surfaces/cli/console.py": "the caller's own terminal",
     "surfaces/cli/arguments.py": "a file of variables that the caller names",
     "surfaces/cli/prompt.py": OWN,
+    "surfaces/cli/setup_user.py": "root's own files in /etc and /var/lib",
     "surfaces/http/dashboard/assets.py": OPERATOR,
     "surfaces/http/e2b/processes.py": NOTED,
     "surfaces/http/log.py": OWN,

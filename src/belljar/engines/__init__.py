@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -51,4 +53,20 @@ def _first_that_answers(runtime: str | None, state: Path | None) -> Engine:
         first = EngineRefused(f"{refused[0]}; `belljar doctor` shows what else there is")
         first.others = tuple(str(error) for error in errors if error is not refused[0])
         raise first
-    raise EngineUnavailable(" ".join(dict.fromkeys(map(str, errors))))
+    none = EngineUnavailable(f"no container engine can be used here: {_ways()}. `belljar doctor` says why each cannot")
+    none.others = tuple(dict.fromkeys(map(str, errors)))
+    raise none
+
+
+def _ways() -> str:
+    """The two ways there are, with the one command of each."""
+    if os.geteuid() == 0:
+        return "install Docker (`apt-get install docker.io`), or just its runtime (`apt-get install runc`)"
+    return f"install Podman (`sudo apt-get install podman`), or have none (`sudo belljar setup-user {_caller()}`)"
+
+
+def _caller() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -174,15 +174,24 @@ def delegated(uid: int) -> Place:
     if version() == "2" and not configured:
         return _user_manager(uid)
     parent = "/" + (configured or f"belljar-{uid}").strip("/")
-    limiting = [point for kind, point in _hierarchies() if kind == "cgroup" or version() == "2"]
-    if all(os.access(point + parent, os.W_OK | os.X_OK) for point in limiting):
+    places = _limiting(parent)
+    if all(os.access(place, os.W_OK | os.X_OK) for place in places):
         return Place(parent)
-    each = " ".join(point for point in limiting)
+    where = " ".join(places)
+    by = f"mkdir -p {where}; chown -R {uid} {where}" if configured else f"sudo belljar setup-user {uid}"
     raise EngineUnavailable(
-        f"the engine oci cannot limit what an ordinary user's sandboxes take: no control group is yours at {parent} "
-        f"of {each}. Root can give you one until the next restart: `for d in {each}; do mkdir -p $d{parent}; "
-        f"chown -R {uid} $d{parent}; done`; with cgroup v2 systemd can for good (Delegate=yes)"
+        "the engine oci cannot limit what an ordinary user's sandboxes take: no control groups are yours at "
+        f"{where}. Root can give you them: `{by}`"
     )
+
+
+def places_for(uid: int) -> list[str]:
+    """The groups that must belong to an ordinary user, with version 1."""
+    return _limiting(f"/belljar-{uid}")
+
+
+def _limiting(parent: str) -> list[str]:
+    return [point + parent for kind, point in _hierarchies() if kind == "cgroup" or version() == "2"]
 
 
 def _user_manager(uid: int) -> Place:

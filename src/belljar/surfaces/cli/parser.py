@@ -317,6 +317,12 @@ def _upkeep(commands: Commands) -> None:
         command.add_argument("--engine", choices=("oci",), help="only oci; for Docker use `docker image rm`")
     summary = "check what this machine can enforce, and say how to fix what it cannot"
     add_engine_option(commands.add("doctor", "cli.upkeep:doctor", summary))
+    setup = commands.add(
+        "setup-user", "cli.setup_user:command", "as root: let an ordinary user run sandboxes of his own"
+    )
+    setup.takes("name", "NAME", "his name or number")
+    setup.flag("--remove", "undo what this did for him")
+    setup.flag("--yes", "do not ask")
     prune = commands.add("prune", "cli.upkeep:prune", "clean up after Belljar processes that died")
     add_engine_option(prune)
     prune.flag("--caches", "also remove what `--cache` keeps; without this they are listed")
@@ -431,7 +437,7 @@ GROUPS = (
           _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
     Group("for others", ("serve", "login", "logout", "approvals", "ci", "conformance"), _serving),
-    Group("upkeep", ("images", "doctor", "prune", "kubernetes", "audit", "network", "policy"), _upkeep),
+    Group("upkeep", ("images", "doctor", "setup-user", "prune", "kubernetes", "audit", "network", "policy"), _upkeep),
     Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),
 )  # fmt: skip
 

@@ -91,6 +91,7 @@ def _entries() -> dict[str, Entry]:
         "kubernetes-manifests": ("belljar kubernetes manifests: the objects, as Kubernetes' API takes them",
                                  list[dict[str, Any]]),
         "kubernetes-image": ("belljar kubernetes image", shape("an image", image=str, file=str)),
+        "setup-user": ("belljar setup-user", shape("what was done", user=str, done=Texts)),
         "ci": ("belljar ci: a job", shape("a job", system=str, job=str)),
         "conformance": ("belljar conformance",
                         listed("a check", {"group": str, "check": str, "state": str, "why": str})),
