@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from anyio import to_thread
 from pydantic import ValidationError
-from starlette.responses import Response
 
 from belljar.errors import UsageError
 from belljar.session import snapshot as kept
@@ -22,6 +21,8 @@ from belljar.surfaces.http.pages import page
 from belljar.surfaces.http.problems import Elsewhere, Problem
 
 if TYPE_CHECKING:
+    from belljar.surfaces.http.keys import Key
+    from belljar.surfaces.http.service import Service
     from belljar.surfaces.http.sessions import LiveSession
 
 FIELDS = frozenset(field.alias or name for name, field in m.SessionBody.model_fields.items()) - {"from", "snapshot"}
@@ -31,38 +32,51 @@ async def make(call: Call) -> Any:
     """Keep what a session holds under a name."""
     body: m.SnapshotBody = call.body
     session = await call.service.live_for(call.key, body.session)
+    return await keep(call.service, call.key, session, body.name)
+
+
+async def keep(service: Service, key: Key, session: LiveSession, name: str, *, replace: bool = False) -> dict[str, Any]:
     box = await session.usable()
-    if await call.service.store.get(storage.snapshots, _id(session.tenant, body.name)) is not None:
-        raise Problem("conflict", f"there is a snapshot {body.name} already")
+    id = _id(session.tenant, name)
+    before = await service.store.get(storage.snapshots, id)
+    if before is not None and not (replace and key.sees(before["tenant"], before["path"])):
+        raise Problem("conflict", f"there is a snapshot {name} already")
     whole = session.data["changes"] == "direct" and session.data["workspace"] is None
-    made = await box.snapshot(body.name, workspace=whole, replace=True)
+    made = await box.snapshot(name, workspace=whole, replace=True)
     told = {
         "name": made.name, "image": made.image, "size": made.size, "created": made.created,
         "left_out": list(made.left_out),
     }  # fmt: skip
     given = {name: value for name, value in session.data.items() if name in FIELDS}
-    await call.service.store.insert(
-        storage.snapshots, id=_id(session.tenant, made.name), tenant=session.tenant, name=made.name,
-        path=call.key.path, created=made.created, data={"told": told, "given": given, "server": call.service.id},
-    )  # fmt: skip
+    data = {"told": told, "given": given, "server": service.id, "session": session.id}
+    row = {"tenant": session.tenant, "name": name, "path": key.path, "created": made.created, "data": data}
+    if before is None:
+        await service.store.insert(storage.snapshots, id=id, **row)
+    else:
+        await service.store.update(storage.snapshots, id, **row)
     return told
 
 
 async def listing(call: Call) -> Any:
     """List snapshots."""
-    table = storage.snapshots
-    rows = await call.service.store.all(sa.select(table).where(table.c.tenant == call.key.tenant))
-    found = [row["data"]["told"] for row in rows if call.key.sees(row["tenant"], row["path"])]
-    return page(found, call.query, id="name")
+    return page([row["data"]["told"] for row in await visible(call.service, call.key)], call.query, id="name")
+
+
+async def visible(service: Service, key: Key) -> list[dict[str, Any]]:
+    """The rows of those that this key may see."""
+    rows = await service.store.all(sa.select(storage.snapshots).where(storage.snapshots.c.tenant == key.tenant))
+    return [dict(row) for row in rows if key.sees(row["tenant"], row["path"])]
 
 
 async def remove(call: Call) -> Any:
     """Remove a snapshot. Sessions that began with it go on."""
-    row = await _row(call, call.ids["name"])
-    host = call.service.host_of(row["tenant"])
-    await to_thread.run_sync(kept.remove_if_there, host, row["name"])
-    await call.service.store.delete(storage.snapshots, row["id"])
-    return Response(status_code=204)
+    await drop(call.service, call.key, call.ids["name"])
+
+
+async def drop(service: Service, key: Key, name: str) -> None:
+    row = await _row(service, key, name)
+    await to_thread.run_sync(kept.remove_if_there, service.host_of(row["tenant"]), row["name"])
+    await service.store.delete(storage.snapshots, row["id"])
 
 
 async def completed(call: Call) -> m.SessionBody:
@@ -73,7 +87,7 @@ async def completed(call: Call) -> m.SessionBody:
     if body.from_ is not None and body.snapshot is not None:
         raise Problem("usage", "from and snapshot do not go together", field="snapshot")
     if body.snapshot is not None:
-        given = (await _row(call, body.snapshot))["data"]["given"]
+        given = (await _row(call.service, call.key, body.snapshot))["data"]["given"]
     else:
         origin = await call.service.live_for(call.key, str(body.from_))
         given = {name: value for name, value in origin.data.items() if name in FIELDS}
@@ -98,13 +112,13 @@ async def freeze(origin: LiveSession) -> None:
         raise Problem("conflict", str(error)) from None
 
 
-async def _row(call: Call, name: str) -> dict[str, Any]:
-    row = await call.service.store.get(storage.snapshots, _id(call.key.tenant, name))
-    if row is None or not call.key.sees(row["tenant"], row["path"]):
+async def _row(service: Service, key: Key, name: str) -> dict[str, Any]:
+    row = await service.store.get(storage.snapshots, _id(key.tenant, name))
+    if row is None or not key.sees(row["tenant"], row["path"]):
         raise Problem("not_found", "there is no such snapshot")
     owner = row["data"]["server"]
-    is_here = await to_thread.run_sync((call.service.host_of(row["tenant"]).snapshots_root / row["name"]).exists)
-    if not is_here and call.service.store.is_shared and owner != call.service.id:
+    is_here = await to_thread.run_sync((service.host_of(row["tenant"]).snapshots_root / row["name"]).exists)
+    if not is_here and service.store.is_shared and owner != service.id:
         raise Elsewhere(owner)
     return dict(row)
 

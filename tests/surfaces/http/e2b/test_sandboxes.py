@@ -58,6 +58,26 @@ def test_a_paused_sandbox_goes_on_where_it_was(sandbox: Sandbox) -> None:
     assert len(again.commands.list()) == 1
 
 
+def test_a_snapshot_is_a_template(sandbox: Sandbox) -> None:
+    sandbox.files.write("state", "kept")
+    sandbox.commands.run("echo w > /workspace/w; echo t > /tmp/t")
+    made = sandbox.create_snapshot(name="ready")
+    sandbox.files.write("state", "later")
+    listed = sandbox.list_snapshots().next_items()
+    assert [each.snapshot_id for each in listed] == [made.snapshot_id]
+    twin = Sandbox.create(made.snapshot_id, timeout=60)
+    try:
+        assert twin.files.read("state") == "kept"
+        assert twin.commands.run("cat /workspace/w /tmp/t").stdout == "w\nt\n"
+        assert twin.get_info().template_id == made.snapshot_id
+    finally:
+        twin.kill()
+    assert Sandbox.delete_snapshot(made.snapshot_id) is True
+    assert Sandbox.delete_snapshot(made.snapshot_id) is False
+    with pytest.raises(SandboxException):
+        Sandbox.create(made.snapshot_id, timeout=60)
+
+
 def test_forks_have_the_files_and_are_apart(sandbox: Sandbox) -> None:
     sandbox.files.write("state", "before")
     forks = sandbox.fork(count=2)

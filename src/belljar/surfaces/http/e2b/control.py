@@ -6,6 +6,7 @@ What is not there answers in E2B's own shape: `{"code": 404, "message": "…"}`.
 from __future__ import annotations
 
 import json
+import secrets
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from belljar.errors import BelljarError
-from belljar.surfaces.http import audit, routes
+from belljar.surfaces.http import audit, routes, snapshots
 from belljar.surfaces.http import models as m
 from belljar.surfaces.http.calls import Call
 from belljar.surfaces.http.e2b.sandboxes import OURS, Refused, Sandboxes, moment, seconds_of
@@ -34,6 +35,8 @@ MOST_FORKS = 20
 LARGEST_BODY = 1 << 20
 PIECE = 256 << 10
 ACCOUNT = "user"
+SNAPSHOT = "snapshot/"
+"""Names of templates begin so that are snapshots."""
 Handler = Callable[[Sandboxes, "Key", Request], Awaitable[Any]]
 
 
@@ -127,8 +130,8 @@ async def _started(session: LiveSession) -> None:
 
 def _source(name: str) -> dict[str, Any]:
     """A template is an image, or a snapshot: `snapshot/NAME`."""
-    if name.startswith("snapshot/"):
-        return {"snapshot": name.removeprefix("snapshot/").partition(":")[0]}
+    if name.startswith(SNAPSHOT):
+        return {"snapshot": name.removeprefix(SNAPSHOT).partition(":")[0]}
     return {"image": name}
 
 
@@ -281,6 +284,42 @@ async def _forked(
     return made
 
 
+async def snapshot(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
+    """Keep its files. Processes and memory are not kept, also where a client asks for them."""
+    _needs_run(key)
+    session = await sandboxes.live(key, request.path_params["id"])
+    name = (await _body(request)).get("name")
+    try:
+        body = m.SnapshotBody(session=session.id, name=name or secrets.token_hex(6))
+    except ValidationError:
+        raise Refused(400, "name: lower-case letters, digits, dots and dashes expected") from None
+    await snapshots.keep(sandboxes.service, key, session, body.name, replace=True)
+    return _snapshot(body.name)
+
+
+def _snapshot(name: str) -> dict[str, Any]:
+    return {"snapshotID": f"{SNAPSHOT}{name}:default", "names": [f"{SNAPSHOT}{name}:default"]}
+
+
+async def list_snapshots(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
+    query = request.query_params
+    rows = sorted(await snapshots.visible(sandboxes.service, key), key=lambda row: -float(row["created"]))
+    found = [
+        _snapshot(row["name"])
+        for row in rows
+        if query.get("sandboxID") in (None, row["data"]["session"]) and query.get("name") in (None, row["name"])
+    ]
+    return _page(found, query, "snapshotID")
+
+
+async def remove_template(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
+    _needs_run(key)
+    name = _source(unquote(request.path_params["name"])).get("snapshot")
+    if name is None:
+        raise Refused(404, "there is no such snapshot")
+    await snapshots.drop(sandboxes.service, key, name)
+
+
 async def network(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
     await sandboxes.live(key, request.path_params["id"])
     raise Refused(400, "the network of a running sandbox cannot be changed here; say what is allowed when it is made")
@@ -307,6 +346,9 @@ API = [
     Route(f"{_ONE}/resume", route(connect, 201), methods=["POST"]),
     Route(f"{_ONE}/connect", route(connect), methods=["POST"]),
     Route(f"/v2{_ONE}/connect", route(connect), methods=["POST"]),
+    Route(f"{_ONE}/snapshots", route(snapshot, 201), methods=["POST"]),
+    Route("/snapshots", route(list_snapshots), methods=["GET"]),
+    Route("/templates/{name:path}", route(remove_template), methods=["DELETE"]),
     Route(f"{_ONE}/fork", route(fork, 201), methods=["POST"]),
     Route(f"{_ONE}/network", route(network), methods=["PUT"]),
     Route("/{rest:path}", route(unknown), methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
