@@ -13,6 +13,7 @@ from tests.surfaces.http.serving import KEY, Serving
 
 import belljar
 from belljar.errors import (
+    BelljarError,
     CommandNotFound,
     EngineUnavailable,
     PolicyDenied,
@@ -295,3 +296,15 @@ def test_a_remote_shell_and_run_have_the_protocols_names() -> None:
     for promise, kind in ((BoxShell, RemoteShell), (Watched, RemoteRun)):
         promised = {name for name in vars(promise) if not name.startswith("_") and callable(getattr(promise, name))}
         assert promised <= set(dir(kind))
+
+
+async def test_a_session_begins_with_a_snapshot_at_the_service(far: RemoteHost) -> None:
+    async with RemoteHost.session(far, env={"OWN": "1"}) as first:
+        await first.run("echo w > file; echo t > /tmp/t")
+        made = await first.snapshot("far-away")
+        assert (made.name, made.left_out) == ("far-away", ())
+        assert (await first.snapshot("far-away", replace=True)).created > made.created
+    async with RemoteHost.session(far, snapshot="far-away") as twin:
+        assert (await twin.run("cat file /tmp/t; echo $OWN")).stdout == "w\nt\n1\n"
+    with pytest.raises(BelljarError, match="no such snapshot"):
+        await RemoteHost.session(far, snapshot="nobody").open()

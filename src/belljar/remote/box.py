@@ -34,6 +34,7 @@ from belljar.session import options as checks
 from belljar.session.commands import Request, flags_of
 from belljar.session.flat import flat
 from belljar.session.judging import judged, load
+from belljar.session.snapshot import Snapshot
 from belljar.tasks import see_through
 from belljar.workspace.cwd import in_sandbox, inside
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 WORKSPACE_AT_SERVICE = "/workspace"
 LOOK_SECONDS = 2.0  # between looks whether the session still lives
 _NOT_OPEN = "this session is not open, or was closed; write `async with belljar.Session(…) as box:`"
-_SENT = ("image", "name", "changes", "checkpoints", "root", "debug", "lease")
+_SENT = ("image", "name", "snapshot", "changes", "checkpoints", "root", "debug", "lease")
 _NOT_SENT = ("mounts", "cache", "account", "id")
 
 
@@ -219,6 +220,20 @@ class RemoteSession:
             pass
         finally:
             await wire.close()
+
+    async def snapshot(self, name: str, *, workspace: bool = False, replace: bool = False) -> Snapshot:
+        """Keep what the sandbox holds under a name, for sessions at the same service: `await box.snapshot("ready")`.
+
+        A service keeps all files of a session that is not staged, unless its workspace has a name.
+        """
+        if workspace and self._workspace is not None and not is_copied(self._workspace):
+            raise Unsupported("a workspace that the service keeps under a name is not kept in a snapshot as well")
+        if replace:
+            with suppress(BelljarError):  # there is none
+                await self.wire.ask("DELETE", f"/v1/snapshots/{name}")
+        told = await self.wire.post("/v1/snapshots", {"session": self.id, "name": name})
+        facts = {each: told[each] for each in ("name", "image", "created", "size")}
+        return Snapshot(**facts, engine="", workspace=self._workspace or "", left_out=tuple(told["left_out"]))
 
     async def pause(self) -> None:
         """Freeze all processes where they stand, until `resume`: `await box.pause()`."""
@@ -509,6 +524,8 @@ def body_of(options: SandboxOptions, workspace: str | None, approval_seconds: fl
         hosts, presets = list(options.network.hosts), list(options.network.presets)
         body["network"] = {"allow": hosts, "presets": presets, "ask_hosts": options.network.ask_hosts}
     body |= {"env": dict(options.env), "metadata": dict(options.metadata), "approval_seconds": approval_seconds}
+    if options.snapshot is not None:  # what is not given is the original's
+        body = {name: value for name, value in body.items() if name in changed or name == "approval_seconds"}
     if is_copied(workspace):
         body.pop("changes", None)  # kept aside here
         body.pop("checkpoints", None)
