@@ -137,10 +137,15 @@ def install_checkout(place: Path) -> Path:
 
 
 def pytest_in(environment: Path, site: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """pytest in a framework's environment, with this checkout's package and tests."""
+    """pytest in a framework's environment."""
+    return run_in(environment, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", *arguments)
+
+
+def run_in(environment: Path, site: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The environment's Python, with this checkout's package and tests."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
     variables = {**inherited, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", CHECKOUT: sys.executable}
-    command = [environment / "bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", *arguments]
+    command = [environment / "bin/python", *arguments]
     return subprocess.run(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
 

@@ -1,0 +1,140 @@
+"""The time of a tool call through an adapter, and through the framework's own back ends on this machine and in Docker.
+
+It runs in a framework's environment, for `make bench`, and prints seconds as JSON: {"ours": […], "local": […], …}. The
+contenders take turns.
+
+    python -m tests.adapters.calls mini IMAGE ROUNDS
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio import to_thread
+
+Call = Callable[[], Awaitable[Any]]
+Contenders = dict[str, Call]
+SAMPLES = 20
+
+
+@asynccontextmanager
+async def inspect(image: str) -> AsyncIterator[Contenders]:
+    from inspect_ai.util._sandbox.local import LocalSandboxEnvironment
+
+    from belljar.adapters.inspect import BelljarSandboxEnvironment
+
+    kinds = {"ours": BelljarSandboxEnvironment, "local": LocalSandboxEnvironment}
+    made = {name: await kind.sample_init("bench", None, {}) for name, kind in kinds.items()}
+    try:
+        yield {name: partial(found["default"].exec, ["echo", "hi"]) for name, found in made.items()}
+    finally:
+        for name, kind in kinds.items():
+            await kind.sample_cleanup("bench", None, made[name], False)
+
+
+@asynccontextmanager
+async def pydantic_ai(image: str) -> AsyncIterator[Contenders]:
+    from pydantic_ai.workspaces import LocalWorkspaceBackend
+
+    from belljar.adapters.pydantic_ai import BelljarWorkspaceBackend, destroy
+
+    ours = BelljarWorkspaceBackend()
+    with tempfile.TemporaryDirectory() as place:
+        contenders = {"ours": ours, "local": LocalWorkspaceBackend(place)}
+        yield {name: partial(backend.run, "echo hi", shell=True) for name, backend in contenders.items()}
+    await destroy(ours)
+
+
+@asynccontextmanager
+async def deepagents(image: str) -> AsyncIterator[Contenders]:
+    from deepagents.backends.local_shell import LocalShellBackend
+
+    from belljar.adapters.deepagents import BelljarSandbox
+
+    ours = await to_thread.run_sync(BelljarSandbox)
+    with tempfile.TemporaryDirectory() as place:
+        contenders = {"ours": ours, "local": LocalShellBackend(root_dir=place, virtual_mode=False)}
+        yield {name: partial(backend.aexecute, "echo hi") for name, backend in contenders.items()}
+    await to_thread.run_sync(ours.close)
+
+
+@asynccontextmanager
+async def mini(image: str) -> AsyncIterator[Contenders]:
+    os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
+    from minisweagent.environments.docker import DockerEnvironment
+    from minisweagent.environments.local import LocalEnvironment
+
+    from belljar.adapters.mini import BelljarEnvironment
+
+    contenders: dict[str, Any] = {"ours": await to_thread.run_sync(BelljarEnvironment), "local": LocalEnvironment()}
+    if shutil.which("docker"):
+        contenders["docker"] = await to_thread.run_sync(partial(DockerEnvironment, image=image))
+    try:
+        calls = {name: partial(each.execute, {"command": "echo hi"}) for name, each in contenders.items()}
+        yield {name: partial(to_thread.run_sync, call) for name, call in calls.items()}
+    finally:
+        await to_thread.run_sync(contenders["ours"].cleanup)
+
+
+@asynccontextmanager
+async def acp(image: str) -> AsyncIterator[Contenders]:
+    """It has no back ends of its own: beside it a plain process."""
+    from belljar.adapters.acp import BelljarClient
+
+    async with BelljarClient.opened() as client:
+
+        async def terminal() -> None:
+            made = await client.create_terminal("one", "echo", ["hi"])
+            await client.wait_for_terminal_exit("one", made.terminal_id)
+            await client.terminal_output("one", made.terminal_id)
+            await client.release_terminal("one", made.terminal_id)
+
+        run = partial(subprocess.run, ["echo", "hi"], capture_output=True, check=True)
+        yield {"ours": terminal, "local": partial(to_thread.run_sync, run)}
+
+
+async def samples(image: str) -> list[float]:
+    """Seconds for each of many samples of Inspect at once, set up and torn down."""
+    from belljar.adapters.inspect import BelljarSandboxEnvironment
+
+    async def one() -> None:
+        made = await BelljarSandboxEnvironment.sample_init("bench", None, {})
+        await BelljarSandboxEnvironment.sample_cleanup("bench", None, made, False)
+
+    await one()
+    begun = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(SAMPLES):
+            tasks.start_soon(one)
+    return [(time.perf_counter() - begun) / SAMPLES]
+
+
+FRAMEWORKS = {each.__name__: each for each in (inspect, pydantic_ai, deepagents, mini, acp)}
+
+
+async def main(name: str, image: str, rounds: int) -> dict[str, list[float]]:
+    async with AsyncExitStack() as stack:
+        calls = await stack.enter_async_context(FRAMEWORKS[name](image))
+        times: dict[str, list[float]] = {each: [] for each in calls}
+        for number in range(-3, rounds):  # the first ones are not counted
+            for each, call in calls.items():
+                begun = time.perf_counter()
+                await call()
+                if number >= 0:
+                    times[each].append(time.perf_counter() - begun)
+    return times | ({"samples": await samples(image)} if name == "inspect" else {})
+
+
+if __name__ == "__main__":
+    print(json.dumps(anyio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]))))

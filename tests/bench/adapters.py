@@ -1,0 +1,67 @@
+"""A tool call through each agent framework, beside the framework's own back ends, in turns. Only those are measured
+whose environment `make adapters-test` has made.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import docker
+from anyio import to_thread
+from tests.adapters import environments
+from tests.adapters.calls import FRAMEWORKS as MEASURED
+from tests.adapters.frameworks import FRAMEWORKS
+
+from belljar.images import catalog
+
+from .table import Row, ms, p50, p95
+
+ROUNDS = 50
+STARTS = 5
+
+
+async def rows(directory: Path) -> list[Row]:
+    site = await to_thread.run_sync(environments.install_checkout, directory)
+    return [row for name in MEASURED for row in await to_thread.run_sync(_measured, name, site)]
+
+
+def _measured(name: str, site: Path) -> list[Row]:
+    try:
+        place = environments.environment(FRAMEWORKS[name])
+    except environments.NotRun as reason:
+        return [Row(name, "not run", str(reason), "", "")]
+    image = catalog.reference("base")
+    done = environments.run_in(place, site, "-m", "tests.adapters.calls", name, image, str(ROUNDS))
+    if done.returncode:
+        return [Row(name, "failed", done.stderr.strip().splitlines()[-1][:100], "", "")]
+    times = json.loads(done.stdout.splitlines()[-1])  # a framework may print something first
+    ours, found = times.pop("ours"), []
+    samples = times.pop("samples", None)
+    for other, taken in times.items():
+        ratio = p50(ours) / p50(taken)
+        found.append(
+            Row(
+                f"{name}: `echo hi`, p50 / p95",
+                ms(p50(ours), p95(ours)),
+                f"its {other} {ms(p50(taken), p95(taken))}",
+                f"{ratio:.2f}",
+                "",
+            )
+        )
+    if samples:
+        found.append(_samples(samples[0]))
+    return found
+
+
+def _samples(taken: float) -> Row:
+    """Inspect's docker provider needs `docker compose`. What it starts is a container; beside it, that alone."""
+    client = docker.from_env()
+    begun = time.perf_counter()
+    for _ in range(STARTS):
+        client.containers.run(catalog.reference("base"), ["sleep", "60"], detach=True).remove(force=True)
+    container = (time.perf_counter() - begun) / STARTS
+    client.close()
+    return Row("inspect: a sample set up and torn down, of 20 at once", ms(taken), f"a container {ms(container)}",
+               f"{taken / container:.2f}", "", None)  # fmt: skip
