@@ -81,10 +81,10 @@ def _edges() -> dict[tuple[str, str], list[str]]:
 
 
 def test_surfaces_do_not_import_each_other() -> None:
-    """The command line starts the servers, and the service offers MCP too. What draws on a terminal, words for verdicts
-    and limits on connections are shared."""
+    """The command line starts the servers, the service offers MCP too, the local server runs the command line. What
+    draws on a terminal, words for verdicts and limits on connections are shared."""
     shared = {"terminal", "words", "connections"}
-    launched = {("cli", "mcp"), ("cli", "http"), ("http", "mcp")}
+    launched = {("cli", "mcp"), ("cli", "http"), ("http", "mcp"), ("local", "cli")}
     found = set()
     for path in (ROOT / "surfaces").rglob("*.py"):
         for name in _imports(path):

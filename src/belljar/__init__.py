@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # importing typing takes milliseconds, which the client of a local server does not have
 if TYPE_CHECKING:
+    from typing import Any
+
     from belljar.errors import BelljarError, Conflict, FileFailed, PolicyDenied, SandboxLost, Unsupported
     from belljar.host import Host
     from belljar.limits import Limits
@@ -47,6 +47,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in ("errors", "sync"):
         return import_module(f"belljar.{name}")
     if name in _MODULE_OF:

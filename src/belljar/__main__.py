@@ -5,6 +5,6 @@ import sys
 if not sys.flags.safe_path:
     del sys.path[0]  # the directory we are called in, a workspace as a rule: its json.py is not for us
 
-from belljar.surfaces.cli.main import main
+from belljar.surfaces.local.client import main
 
 sys.exit(main())

@@ -22,3 +22,14 @@ def for_program(**more: str) -> dict[str, str]:
 def only(*names: str) -> dict[str, str]:
     """Those of these variables that are set."""
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def run_place() -> str:
+    """Where the directories of running sandboxes are: $BELLJAR_RUN, else this user's own place, which ends with the
+    machine or the login."""
+    if setting := value("BELLJAR_RUN"):
+        return setting
+    if os.geteuid() == 0:
+        return "/run/belljar"
+    runtime = value("XDG_RUNTIME_DIR")
+    return os.path.join(runtime, "belljar") if runtime else f"/tmp/belljar-{os.geteuid()}"

@@ -66,7 +66,7 @@ def state_dir() -> Path:
 
 
 def run_root() -> Path:
-    """$BELLJAR_RUN, else a directory of this user that ends with the machine or the login."""
+    """The run directory, if nobody else can enter it."""
     return closed_to_others(_default_root())
 
 
@@ -83,16 +83,11 @@ def closed_to_others(root: Path) -> Path:
 
 
 def _default_root() -> Path:
-    if setting := environment.value("BELLJAR_RUN"):
-        return Path(setting)
-    if os.geteuid() == 0:
-        return Path("/run/belljar")
-    if runtime := environment.value("XDG_RUNTIME_DIR"):
-        return Path(runtime) / "belljar"
-    shared = Path(f"/tmp/belljar-{os.geteuid()}")
-    with suppress(OSError):
-        shared.mkdir(mode=0o700)  # /tmp is sticky: from now on nobody else can replace it
-    return shared
+    place = Path(environment.run_place())
+    if place.parent == Path("/tmp") and not environment.value("BELLJAR_RUN"):
+        with suppress(OSError):
+            place.mkdir(mode=0o700)  # /tmp is sticky: from now on nobody else can replace it
+    return place
 
 
 def own_directory(path: Path, forbidden: int = 0o077, setting: str = "BELLJAR_STATE") -> Path:

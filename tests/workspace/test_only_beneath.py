@@ -97,6 +97,8 @@ REASONS = {
     "surfaces/http/serve.py": OWN,
     "surfaces/http/service.py": OWN,
     "surfaces/http/sessions.py": "a workspace in the state directory, removed without following links",
+    "surfaces/local/": OWN,
+    "surfaces/terminal/host.py": KERNEL,
     "workspace/accounts.py": OWN,
     "runs_later/git_settings.py": OPERATOR,
     "runs_later/table.py": OWN,

@@ -128,10 +128,15 @@ class Note(NamedTuple):
         return Note(self.pid, self.time, self.kind, {**known, "unwritable": type(reason).__name__})
 
 
+client: int | None = None
+"""The process for which a worker of the local server acts."""
+
+
 def _who() -> dict[str, Any]:
     """Who runs Belljar. The name is looked up once."""
     uid = os.getuid()
-    return {"uid": uid, "user": _name_of(uid)}
+    found = {"uid": uid, "user": _name_of(uid)}
+    return found if client is None else {**found, "client": client}
 
 
 @cache

@@ -124,6 +124,13 @@ def remember(path: Path, options: SandboxOptions) -> None:
         write_session(path, {**facts, "options": {**options.as_dict(), "workspace": facts["options"]["workspace"]}})
 
 
+def mark_waiting(path: Path, waits: bool) -> None:
+    """Note whether a sandbox still waits for its first use: until then it is nobody's session, and not listed."""
+    facts = read_session(path)
+    if facts is not None:
+        write_session(path, {**facts, "waits": waits})
+
+
 def run_dirs(root: Path | None = None) -> list[Path]:
     return [entry for entry in _entries(root) if SESSION_ID.fullmatch(entry.name)]
 

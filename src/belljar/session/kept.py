@@ -42,7 +42,7 @@ def facts(host: Host) -> list[dict[str, Any]]:
 def running(host: Host) -> list[dict[str, Any]]:
     """The same for all sessions, with the process id (`owner`) of those that end with a process."""
     found = map(rundir.read_session, rundir.run_dirs(host.run_root))
-    read = [session for session in found if session and "options" in session]
+    read = [session for session in found if session and "options" in session and not session.get("waits")]
     living = _living(host, read)
     sessions = [
         {
@@ -76,7 +76,7 @@ def _shown(session: dict[str, Any]) -> dict[str, Any]:
     options = SandboxOptions.restored({**saved, "policy": policy})
     return {
         **options.facts(),
-        **{name: value for name, value in session.items() if name != "options"},
+        **{name: value for name, value in session.items() if name not in ("options", "waits")},
     }
 
 

@@ -19,6 +19,14 @@ SHORT_SECONDS = 1.0
 STOP_SECONDS = 1.0  # a launch that builds no image has ended by then
 
 
+def _none(options: SandboxOptions, host: host.Host) -> Launch | None:
+    return None
+
+
+waiting = _none
+"""What has a sandbox of this kind that waits to be used, in a worker of the local server."""
+
+
 class EarlyLaunch:
     """Start it, and `take` what it launched, or `discard` it."""
 
@@ -33,6 +41,10 @@ class EarlyLaunch:
     def start(self) -> None:
         """Returns when the engine is at work: until then both threads would compete for the interpreter."""
         self._host.progress = console.Bar()
+        self._launched = waiting(self.options, self._host)
+        if self._launched is not None:
+            self._over.set()
+            return
         if self._host.reaping.acquire(blocking=False):
             self._reap_when_idle()
         self._thread = Thread(target=self._launch, name="belljar-launch", daemon=True)
@@ -84,7 +96,7 @@ class EarlyLaunch:
         return launched
 
     def discard(self) -> None:
-        if self._thread is not None:
+        if self._thread is not None or self._launched is not None:
             while not self._over.wait(STOP_SECONDS):
                 catalog.stop_building()  # building an image may take minutes, and nobody needs it now
             if self._launched is not None:

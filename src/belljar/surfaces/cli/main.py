@@ -24,17 +24,23 @@ from belljar.surfaces.cli import afterwards, console, far
 def main(argv: Sequence[str] | None = None) -> int:
     """The whole program. Without `argv` it ends the process instead of returning."""
     gc.set_threshold(100_000)  # imports make no garbage, and looking for it takes a tenth of a quick command's time
-    console.open_streams()
-    _drop_relative_paths()
-    try:
-        status = _dispatch(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
-    except BaseException as error:
-        status = _failed(console.cause_of(error))
+    status = status_of(sys.argv[1:] if argv is None else argv)
     if argv is None:
         _leave(status)
     afterwards.finish()
     return status
+
+
+def status_of(argv: Sequence[str]) -> int:
+    """Carry out a command line; what it leaves to be done afterwards is not done yet."""
+    console.open_streams()
+    _drop_relative_paths()
+    try:
+        status = _dispatch(argv)
+        sys.stdout.flush()
+        return status
+    except BaseException as error:
+        return _failed(console.cause_of(error))
 
 
 def _drop_relative_paths() -> None:

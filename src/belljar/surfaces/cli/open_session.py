@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from belljar import host as hosts
-from belljar.policy import Policy, Verdict
+from belljar.policy import Verdict
 from belljar.sandbox.sandbox import Sandbox
+from belljar.session import judging
 from belljar.session.session import Session
 from belljar.surfaces.cli import afterwards, console, names
 from belljar.surfaces.cli.arguments import options_of
@@ -55,7 +56,7 @@ async def _attached(args: Namespace, id: str, approve: Approver | None) -> Sessi
 async def _adopted(early: EarlyLaunch, args: Namespace, **live: Any) -> Session:
     """A session in the sandbox that is being launched."""
     options = early.options
-    policy = options.policy if isinstance(options.policy, Policy) else Policy.load(options.policy)
+    policy = judging.load(options.policy)
     await to_thread.run_sync(policy.prepare, abandon_on_cancel=True)  # while the engine works
     await to_thread.run_sync(early.wait, abandon_on_cancel=True)
     sandbox = await Sandbox.greeted(early.take())

@@ -382,6 +382,7 @@ def _about(commands: Commands) -> None:
 
 def _serving(commands: Commands) -> None:
     serve = commands.add("serve", "http.serve:command", "serve sessions over HTTP, to many keys and tenants")
+    _serving_here(serve)
     serve.takes("--listen", "HOST:PORT", "where to listen; port 0 is a free one", default="127.0.0.1:8808")
     serve.takes("--database", "URL", "postgresql://… for several servers (default: SQLite in the state directory)")
     serve.takes("--tls-cert", "FILE", "certificate; needed off loopback, unless --behind-proxy")
@@ -426,6 +427,18 @@ def _serving(commands: Commands) -> None:
     for decided in (allow, deny):
         decided.takes("--reason", "TEXT", "why; it is recorded, and told to whoever asked")
         decided.takes("ids", "ID", "approvals' ids, or their beginnings", nargs="+")
+
+
+def _serving_here(serve: Parser) -> None:
+    local = serve.add_argument_group("this user's own command lines, in processes that are ready")
+    for flag, function, text in (
+        ("--local", "command", "serve them instead: `belljar run` then takes a few milliseconds"),
+        ("--stop", "stop", "end the local server"),
+        ("--local-unit", "print_unit", "print a systemd user unit that starts it"),
+    ):
+        local.add_argument(flag, dest="handler", action="store_const", const=f"local.serving:{function}", help=text,
+                           default=argparse.SUPPRESS)  # fmt: skip
+    local.add_argument("--detach", action="store_true", help="with --local: return when it answers")
 
 
 GROUPS = (

@@ -101,12 +101,22 @@ class HostTerminal:
             termios.tcflush(self.fd, termios.TCIFLUSH)
 
 
+lender: int | None = None
+"""The process whose terminal we use, if it is not our own: it lent it to us (surfaces/local)."""
+
+
 def _is_ours(fd: int) -> bool:
     """Whether we are in the terminal's foreground. From the background, changing it would stop us."""
     try:
-        return os.tcgetpgrp(fd) == os.getpgrp()
+        return _lender_is_in_front(lender) if lender is not None else os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
         return False
+
+
+def _lender_is_in_front(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat") as file:
+        _, _, group, _, _, foreground, *_ = file.read().rpartition(")")[2].split()
+    return group == foreground
 
 
 def environment() -> dict[str, str]:

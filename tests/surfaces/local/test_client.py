@@ -1,0 +1,300 @@
+"""With a local server the command line is what it is without one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import PROGRAM, environment
+from tests.surfaces.local.conftest import LONGEST, Local
+from tests.surfaces.real_terminal import Terminal
+
+from belljar.surfaces.local import client
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.parametrize(
+    ("argv", "stdin"),
+    [
+        (("run", "echo out; echo err >&2; exit 7"), None),
+        (("run", "--", "sh", "-c", "kill -9 $$"), None),
+        (("run", "--", "nosuchprogram"), None),
+        (("run", "wc -c"), b"12345"),
+        (("run", "rm -rf /"), None),
+        (("run", "--timeout", "0.5", "sleep 60"), None),
+        (("run",), None),
+        (("check", "--json", "ls | wc"), None),
+        (("check", "cd / && rm -fr -- *"), None),
+        (("call", "Bash", "command=echo hi"), None),
+        (("ps",), None),
+        (("logs", "sh-000000000000"), None),
+    ],
+)
+def test_output_and_status_are_those_of_a_plain_run(
+    local: Local, workspace: Path, argv: tuple[str, ...], stdin: bytes | None
+) -> None:
+    plain = local.run(*argv, cwd=workspace, stdin=stdin)
+    local.start()
+    assert local.run(*argv, cwd=workspace, stdin=stdin) == plain
+    assert local.run(*argv, cwd=workspace, stdin=stdin) == plain
+
+
+def test_json_has_the_same_fields(local: Local, workspace: Path) -> None:
+    argv = ("run", "--json", "echo hi")
+    plain = local.run(*argv, cwd=workspace).json
+    local.start()
+    served = local.run(*argv, cwd=workspace).json
+    assert served.keys() == plain.keys()
+    assert (served["stdout"], served["exit_code"], served["verdict"]) == ("hi\n", 0, plain["verdict"])
+
+
+def test_the_second_command_finds_a_sandbox_that_waits_and_each_is_used_once(served: Local, workspace: Path) -> None:
+    seen = set()
+    for _ in range(3):
+        answer = served.run("run", "--json", "touch /tmp/mark 2>&1; ls /tmp", cwd=workspace).json
+        assert answer["stdout"] == "mark\n"
+        seen.add(answer["session"])
+        served.until(lambda: len(served.waiting()) == 2)
+        ready = {path.parent.name for path in served.waiting()}
+        assert served.run("ps", "--json").json == []
+        used = served.run("run", "--json", "ls /tmp", cwd=workspace).json
+        assert used["stdout"] == ""
+        assert used["session"] in ready
+        seen.add(used["session"])
+    assert len(seen) == 6
+
+
+def test_a_sandbox_of_another_kind_is_not_used(served: Local, workspace: Path) -> None:
+    served.run("run", "true", cwd=workspace)
+    served.until(served.waiting)
+    ready = {path.parent.name for path in served.waiting()}
+    answer = served.run("run", "--memory", "64m", "--json", "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/"
+                        "memory.limit_in_bytes 2>/dev/null", cwd=workspace).json  # fmt: skip
+    assert answer["stdout"] == f"{64 << 20}\n"
+    assert answer["session"] not in ready
+
+
+def test_a_terminal_is_passed_on_with_its_size_keys_and_detaching(served: Local, workspace: Path) -> None:
+    for _ in range(2):
+        argv = (*PROGRAM, "run", 'read -r line; stty size; tty; echo "<$line>"')
+        terminal = Terminal(*argv, rows=31, cols=97, cwd=workspace, **served.env)
+        before = terminal.settings()
+        terminal.insist("words\r", "<words>")
+        assert terminal.status() == 0
+        assert before
+        served.until(served.waiting)
+
+
+def test_approvals_are_asked_for_on_the_client_s_terminal(served: Local, workspace: Path) -> None:
+    for answer, status in (("n", 126), ("y", 1)):
+        terminal = Terminal(*PROGRAM, "run", "sudo -n false || exit 1", cwd=workspace, **served.env)
+        terminal.until("allow it?")
+        terminal.type(f"{answer}\r")
+        assert terminal.status() == status
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_end_the_command_as_in_a_plain_run(served: Local, workspace: Path, number: int, status: int) -> None:
+    with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(number)
+        assert process.wait(LONGEST) == status
+
+
+def test_a_stopped_client_stops_its_worker(served: Local, workspace: Path) -> None:
+    with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        worker = _worker_of(served)
+        process.send_signal(signal.SIGTSTP)
+        served.until(lambda: _state(worker) == "T" and _state(process.pid) == "T")
+        process.send_signal(signal.SIGCONT)
+        served.until(lambda: _state(worker) != "T")
+        process.terminate()
+        assert process.wait(LONGEST) == 143
+
+
+def test_a_client_that_dies_takes_its_command_with_it(served: Local, workspace: Path) -> None:
+    served.env["BELLJAR_STATE"] = str(served.root / "state")
+    served.stop()
+    served.start()
+    with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        worker = _worker_of(served)
+        process.kill()
+    served.until(lambda: not Path(f"/proc/{worker}").exists())
+    records = served.run("audit", "show", "--json").json
+    assert [each["cause"] for each in records if each["kind"] == "end"] == ["killed"]
+    assert {each["client"] for each in records} == {process.pid}, "the trail records the peer"
+
+
+def test_the_client_s_descriptors_stay_outside_and_blocking(served: Local, workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "host-file").write_text("line\n")
+    options = ("--policy", "none")
+    served.run("run", *options, "true", cwd=workspace)
+    served.until(served.waiting)
+    script = "echo begun; ls -l /proc/[0-9]*/fd 2>&1; until [ -e go ]; do sleep 0.05; done; read -r line; echo $line"
+    with (
+        open(tmp_path / "host-file") as stdin,
+        open(tmp_path / "output", "wb") as stdout,
+        served.popen("run", *options, script, cwd=workspace, stdin=stdin, stdout=stdout) as process,
+    ):
+        served.until(lambda: "begun" in (tmp_path / "output").read_text() or process.poll() is not None)
+        for descriptor in (stdin.fileno(), stdout.fileno()):
+            assert not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_NONBLOCK
+        (workspace / "go").touch()
+        assert process.wait(LONGEST) == 0
+    text = (tmp_path / "output").read_text()
+    assert text.startswith("begun\n")
+    assert text.endswith("\nline\n")
+    assert "pipe:" in text, "the sandbox's own"
+    assert not [line for line in text.splitlines() if str(tmp_path) in line or str(served.root) in line]
+
+
+def test_the_directory_is_the_one_the_client_is_in_whatever_its_path_leads_to_now(
+    served: Local, workspace: Path
+) -> None:
+    here, moved = workspace / "here", workspace / "moved"
+    here.mkdir()
+    (here / "mine").touch()
+    script = f"mv {here} {moved}; mkdir {here}; {sys.executable} -m belljar run ls"
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=here, env=environment(**served.env), capture_output=True, check=True
+    )
+    assert ran.stdout == b"mine\n"
+
+
+# Without a server that can be trusted.
+
+
+def test_without_a_server_nothing_is_said(local: Local, workspace: Path) -> None:
+    answer = local.run("run", "echo hi", cwd=workspace)
+    assert (answer.stdout, answer.stderr) == ("hi\n", "")
+
+
+def _fallen_back(local: Local, workspace: Path) -> str:
+    """What -v says of a plain run; without it nothing is said."""
+    quiet = local.run("check", "ls", cwd=workspace)
+    assert (quiet.status, quiet.stderr) == (0, "")
+    told = local.run("check", "-v", "ls", cwd=workspace).stderr.splitlines()[0]
+    assert told.startswith("belljar: not by the local server: ")
+    return told
+
+
+@contextmanager
+def _impostor(local: Local, answer: bytes | None) -> Iterator[None]:
+    local.place.mkdir(mode=0o700)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(local.place / "socket"))
+    listener.listen()
+    held: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                caller, _ = listener.accept()
+            except OSError:
+                return
+            held.append(caller)
+            if answer is not None:
+                caller.send(answer)
+                caller.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield
+    listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    for each in (listener, *held):
+        each.close()
+
+
+@pytest.mark.parametrize("answer", [b"", b"refused nonsense\n", b"taken 999999999\n", b"taken x\n", b"\xff\0\n", None])
+def test_a_server_that_answers_nonsense_or_nothing_is_not_used(
+    local: Local, workspace: Path, answer: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _impostor(local, answer):
+        _fallen_back(local, workspace)
+
+
+def test_a_meeting_place_that_others_can_enter_is_not_used(local: Local, workspace: Path) -> None:
+    with _impostor(local, b"status 0\n"):
+        local.place.chmod(0o755)
+        assert "only you can enter" in _fallen_back(local, workspace)
+        local.place.chmod(0o700)
+        local.place.rename(local.root / "elsewhere")
+        local.place.symlink_to(local.root / "elsewhere")
+        _fallen_back(local, workspace)
+
+
+@pytest.mark.root
+def test_a_server_of_another_user_is_not_used(local: Local, workspace: Path) -> None:
+    local.place.mkdir(mode=0o700)
+    place = os.open(local.place, os.O_PATH)
+    ready, say = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.chmod(local.place, 0o777)
+        os.chmod(local.root, 0o777)
+        os.setresuid(1000, 1000, 1000)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(local.place / "socket"))
+        listener.listen()
+        os.write(say, b"+")
+        while True:
+            caller, _ = listener.accept()
+            caller.send(b"status 0\n")
+    try:
+        os.read(ready, 1)
+        os.chmod(local.place, 0o700)
+        os.chmod(local.root, 0o700)
+        assert "another user" in _fallen_back(local, workspace)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for descriptor in (place, ready, say):
+            os.close(descriptor)
+
+
+def test_the_client_imports_little() -> None:
+    program = (
+        "import os, sys; before = set(sys.modules); from belljar.surfaces.local import client, meeting; "
+        "import _socket, _signal; print(*sorted(set(sys.modules) - before))"
+    )
+    argv = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path}; {program}"]
+    made = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    own = [name for name in made if name.startswith("belljar")]
+    assert client.__name__ in own
+    assert set(made) - set(own) <= {"__future__", "_socket"}
+
+
+def _worker_of(local: Local) -> int:
+    """The only worker that does not wait."""
+    assert local.server is not None
+    children = Path(f"/proc/{local.server.pid}/task/{local.server.pid}/children").read_text().split()
+    waiting = {str(_owner(path)) for path in local.waiting()}
+    (pid,) = (int(each) for each in children if each not in waiting)
+    return pid
+
+
+def _owner(facts: Path) -> int:
+    """The process that holds the lock of a sandbox's directory."""
+    inode = (facts.parent / "owner").stat().st_ino
+    lines = Path("/proc/locks").read_text().splitlines()
+    return next(int(line.split()[4]) for line in lines if line.split()[5].endswith(f":{inode}"))
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

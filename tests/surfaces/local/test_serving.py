@@ -1,0 +1,59 @@
+"""`belljar serve --local`: starting, stopping, its unit (serving.py)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from tests.surfaces.local.conftest import Local
+
+from belljar.surfaces.local import serving
+
+
+def test_a_detached_server_answers_when_the_command_returns_and_stops_when_told(local: Local) -> None:
+    started = local.run("serve", "--local", "--detach")
+    assert (started.status, started.stdout, started.stderr) == (0, "", "")
+    assert "not by the local server" not in local.run("check", "-v", "ls").stderr
+    second = local.run("serve", "--local", "--detach")
+    assert second.status == 2
+    assert "a local server runs already" in second.stderr
+    assert local.run("serve", "--stop").status == 0
+    assert not (local.place / "socket").exists()
+    again = local.run("serve", "--stop")
+    assert (again.status, again.complaint) == (0, "belljar: no local server runs")
+
+
+def test_a_socket_of_a_dead_server_is_replaced(local: Local) -> None:
+    local.start()
+    assert local.server is not None
+    local.server.kill()
+    local.server.wait()
+    assert local.server.stderr is not None
+    local.server.stderr.close()
+    assert local.run("check", "ls").stdout == "allow (low)\n"
+    local.start()
+    assert "not by the local server" not in local.run("check", "-v", "ls").stderr
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o710])
+def test_a_meeting_place_that_others_can_enter_is_refused(local: Local, mode: int) -> None:
+    local.place.mkdir()
+    local.place.chmod(mode)
+    answer = local.run("serve", "--local", "--detach")
+    assert answer.status == 2
+    assert "only you can enter" in answer.complaint
+
+
+def test_a_link_instead_of_the_meeting_place_is_refused(local: Local) -> None:
+    (local.root / "elsewhere").mkdir(mode=0o700)
+    local.place.symlink_to("elsewhere")
+    assert local.run("serve", "--local", "--detach").status != 0
+    assert os.listdir(local.root / "elsewhere") == []
+
+
+def test_the_unit_starts_this_belljar(local: Local) -> None:
+    printed = local.run("serve", "--local-unit").stdout
+    assert f"ExecStart={sys.executable} -P -m belljar serve --local\n" in printed
+    assert printed.splitlines()[0].startswith("# belljar serve --local-unit")
+    assert printed.rstrip() == serving.UNIT.format(python=sys.executable, path=os.environ["PATH"]).rstrip()
