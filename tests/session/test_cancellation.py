@@ -12,7 +12,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from belljar import Host, Pool, Session
+from belljar import Allow, Host, Pool, Session
 from belljar.audit.writer import Audit
 from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import AuditError, BelljarError, UsageError
@@ -130,6 +130,46 @@ async def test_a_session_with_a_command_and_a_stream_can_be_cancelled_at_every_s
                     pass
 
     assert await cancelled_everywhere(work, nothing_left) >= 5
+
+
+async def test_a_session_with_a_door_can_be_cancelled_at_every_step(
+    workspace: Path, host: Host, nothing_left: Any
+) -> None:
+    ports: set[str] = set()
+
+    async def work() -> None:
+        async with Session(workspace, host=host, network=Allow("a.example")) as box:
+            ports.add(await box.forward(8000))
+            await box.allow_host("b.example")
+            await box.run("curl -s http://a.example & true")
+
+    async def nothing_listens() -> None:
+        await nothing_left()
+        while ports:
+            name, _, port = ports.pop().rpartition("/")[2].rpartition(":")
+            with pytest.raises(OSError, match="connect"):
+                await anyio.connect_tcp(name, int(port))
+
+    assert await cancelled_everywhere(work, nothing_listens) >= 5
+
+
+async def test_a_staged_session_can_be_cancelled_at_every_step(workspace: Path, host: Host, nothing_left: Any) -> None:
+    """Whatever is cancelled, the workspace has all of an apply or nothing."""
+
+    async def work() -> None:
+        for each in (workspace / "a", workspace / "b"):
+            each.unlink(missing_ok=True)
+        async with Session(workspace, host=host, changes="staged") as box:
+            await box.run("echo a > a; echo b > b")
+            await box.checkpoint("one")
+            await box.apply()
+            await box.discard()
+
+    async def all_or_nothing() -> None:
+        await nothing_left()
+        assert sorted(each.name for each in workspace.iterdir()) in ([], ["a", "b"])
+
+    assert await cancelled_everywhere(work, all_or_nothing) >= 5
 
 
 async def test_a_command_that_is_cancelled_anywhere_leaves_no_process(workspace: Path, host: Host) -> None:

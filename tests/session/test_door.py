@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import urllib.request
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -201,3 +203,37 @@ async def test_a_thousand_connections_are_kept_alive_and_become_websockets(base_
         async with anyio.create_task_group() as tasks:
             for number, stream in enumerate(talkers):
                 tasks.start_soon(talk, stream, number)
+
+
+async def test_two_who_forward_a_port_at_once_get_the_same(workspace: Path) -> None:
+    async with Session(workspace) as box:
+        await box.start("python3 -m http.server 8000")
+        urls = await gathered(*(lambda: box.forward(8000) for _ in range(5)), lambda: box.forward(8001))
+        assert len(set(urls[:5])) == 1
+        assert urls[5] not in urls[:5]
+        relays = await box.run("pgrep -fc '[r]elay 0'")
+        assert relays.stdout == "1\n"
+    for url in set(urls):
+        with pytest.raises(OSError, match="connect"):
+            await anyio.connect_tcp("127.0.0.1", int(url.rpartition(":")[2]))
+
+
+async def test_two_who_allow_hosts_at_once_open_one_door(workspace: Path) -> None:
+    async with Session(workspace) as box:
+        await gathered(*(lambda name=name: box.allow_host(f"{name}.example") for name in "abc"))
+        assert box.allow is not None
+        assert {*box.allow.hosts} == {"a.example", "b.example", "c.example"}
+        assert box.door.proxy is not None
+        assert {*box.door.proxy.allow.hosts} == {*box.allow.hosts}
+
+
+async def gathered(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
+    results: list[Any] = [None] * len(calls)
+
+    async def one(index: int) -> None:
+        results[index] = await calls[index]()
+
+    async with anyio.create_task_group() as tasks:
+        for index in range(len(calls)):
+            tasks.start_soon(one, index)
+    return results

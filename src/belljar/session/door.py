@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from anyio import to_thread
 
 from belljar.errors import BelljarError, UsageError
@@ -50,10 +51,17 @@ class SessionDoor:
         self._inside = inside
         self._judge = judge
         self._ledger = ledger
-        self.allow = allow
-        """What the door lets through; None: it is not open."""
+        self._allow = allow
+        """What it is to let through when it is opened."""
         self._relay: NetworkDoor | None = None
         self._forwarded: dict[int, Forwarded] = {}
+        self._opening = anyio.Lock()
+        """So that two who open the door or a port at once get the same one."""
+
+    @property
+    def allow(self) -> Allow | None:
+        """What the door lets through; None: it is not open."""
+        return self.proxy.allow if self.proxy is not None else self._allow
 
     @property
     def proxy(self) -> Door | None:
@@ -63,13 +71,13 @@ class SessionDoor:
     async def open(self, asked: tuple[str, ...] = ()) -> None:
         """Called before any command runs, or later for hosts that were `asked` for. One that fails to open is closed:
         it becomes the session's own only when nothing can fail any more."""
-        if self.allow is None:
+        if self._allow is None:
             return
         from belljar.session.network_door import NetworkDoor
 
         relay = NetworkDoor(self._inside.tools, self._record_visit)
         try:
-            self._remember(await self._opened(relay, self.allow, asked))
+            self._remember(await self._opened(relay, self._allow, asked))
         except BaseException:
             await see_through(relay.end())
             raise
@@ -98,10 +106,11 @@ class SessionDoor:
         ceiling = self._judge.policy.network_ceiling
         if ceiling is not None:
             check_ceiling(hosts, ceiling)
-        if self.proxy is not None:
-            self._open_further(self.proxy, hosts)
-        else:
-            await self._open_late(hosts)
+        async with self._opening:
+            if self.proxy is not None:
+                self._open_further(self.proxy, hosts)
+            else:
+                await self._open_late(hosts)
 
     def _open_further(self, proxy: Door, hosts: tuple[str, ...]) -> None:
         """Let more hosts through, once everything that may fail is done."""
@@ -116,11 +125,11 @@ class SessionDoor:
             raise UsageError("this session has the whole network; there is no door to open")
         from belljar.network.allow import Allow
 
-        self.allow = under_policy(Allow(*hosts), self._judge.policy)
+        self._allow = under_policy(Allow(*hosts), self._judge.policy)
         try:
             await self.open(hosts)
         except BaseException:
-            self.allow = None
+            self._allow = None
             raise
 
     async def reopen(self) -> None:
@@ -130,7 +139,7 @@ class SessionDoor:
         try:
             await self.open()
         except BelljarError:  # the process that opened it still serves it
-            self.allow = None
+            self._allow = None
             self._inside.env = {**self._variables(), **self._inside.env}
 
     def _remember(self, allow: Allow) -> None:
@@ -150,13 +159,15 @@ class SessionDoor:
         """
         from belljar.session.network_door import Forwarded, check_port
 
-        forwarded = self._forwarded.get(check_port(port))
-        if forwarded is None:
-            forwarded = Forwarded(await self._opened_relay(), port)
-            await forwarded.open(at)
-            self._forwarded[port] = forwarded
-        elif at not in (0, forwarded.port):
-            raise UsageError(f"port {port} is already forwarded, at {forwarded.port}")
+        check_port(port)
+        async with self._opening:
+            forwarded = self._forwarded.get(port)
+            if forwarded is None:
+                forwarded = Forwarded(await self._opened_relay(), port)
+                await forwarded.open(at)
+                self._forwarded[port] = forwarded
+            elif at not in (0, forwarded.port):
+                raise UsageError(f"port {port} is already forwarded, at {forwarded.port}")
         return f"http://127.0.0.1:{forwarded.port}"
 
     async def _opened_relay(self) -> NetworkDoor:

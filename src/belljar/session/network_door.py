@@ -198,7 +198,14 @@ class Forwarded:
         except OSError as error:
             why = "is taken" if error.errno == EADDRINUSE else f"cannot be opened ({error.strerror})"
             raise UsageError(f"port {at} of this machine {why}; choose another, or none for a free one") from None
-        self._server = await asyncio.start_server(self._serve, sock=listener, backlog=ACCEPTED)
+        try:
+            # Nothing is waited for here: a server that listens is ours, also if we are cancelled.
+            self._server = await asyncio.start_server(self._serve, sock=listener, backlog=ACCEPTED, start_serving=False)
+            await self._server.start_serving()
+        except BaseException:
+            self.close()
+            listener.close()
+            raise
         listener.listen(BACKLOG)  # asyncio accepts as many per turn as its `backlog`, so that one is small
         self.port = listener.getsockname()[1]
 
