@@ -44,9 +44,24 @@ _tests = importlib.import_module("swerex_tests.test_execution")
 globals().update({name: test for name, test in vars(_tests).items() if name.startswith("test_")})
 
 
-@pytest.fixture
-async def remote_runtime(tmp_path: Path) -> AsyncIterator[BelljarRuntime]:
-    deployment = BelljarDeployment(workspace=tmp_path)
+HAS_NO_TERMINAL = "at a service nothing can be typed to a program that runs in a shell"
+HAS_FILES_OF_ITS_OWN = "this test looks at the file on its own machine"
+FAR = {
+    "test_read_write_file": HAS_FILES_OF_ITS_OWN,
+    "test_read_large_file": HAS_FILES_OF_ITS_OWN,
+    "test_run_in_shell_interactive_command": HAS_NO_TERMINAL,
+    "test_interrupt_pager": HAS_NO_TERMINAL,
+}
+
+
+@pytest.fixture(params=["near", "far"])
+async def remote_runtime(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[BelljarRuntime]:
+    if request.param == "far":
+        if request.node.originalname in FAR:
+            request.applymarker(pytest.mark.xfail(reason=FAR[request.node.originalname], strict=True))
+        deployment = BelljarDeployment(host=request.getfixturevalue("far"))
+    else:
+        deployment = BelljarDeployment(workspace=tmp_path)
     await deployment.start()
     box = deployment.runtime.box
     link = await box.run(["sh", "-c", 'mkdir -p "${1%/*}" && ln -s /workspace "$1"', "sh", str(tmp_path)])

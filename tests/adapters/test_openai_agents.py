@@ -18,6 +18,7 @@ from agents.run import RunConfig
 from agents.sandbox import Manifest, SandboxAgent, SandboxRunConfig, errors
 from agents.sandbox.entries import Dir, File, InContainerMountStrategy, MountpointMountPattern, S3Mount
 from agents.sandbox.snapshot import LocalSnapshotSpec
+from agents.sandbox.types import Group, User
 from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.tool import ShellActionRequest, ShellCallData, ShellCommandRequest
 
@@ -85,6 +86,15 @@ async def test_a_timeout_is_the_sdks_error(session: Any) -> None:
     assert (await session.exec("pgrep -f '[s]leep 600'")).exit_code == 1
 
 
+async def test_long_output_is_whole_or_an_error(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await session.exec("head -c 9000000 /dev/zero")
+    assert len(made.stdout) == 9_000_000
+    monkeypatch.setattr("belljar.adapters.boxes.MOST_OUTPUT", 1 << 20)
+    with pytest.raises(errors.ExecTransportError) as raised:
+        await session.exec("cat /dev/zero")
+    assert raised.value.context["cause"] == "output_limit"
+
+
 async def test_what_cannot_start_has_a_shells_status(session: Any) -> None:
     assert (await session.exec("no-such-program", shell=False)).exit_code == 127
     assert (await session.exec("/workspace/notes.txt", shell=False)).exit_code == 126
@@ -105,6 +115,41 @@ async def test_with_root_inside_commands_run_as_other_users() -> None:
     async with await client.create(options=BelljarSandboxClientOptions(root=True)) as session:
         assert (await session.exec("id -un", user="nobody")).stdout == b"nobody\n"
         assert (await session.exec("id -un")).stdout == b"root\n"
+
+
+@pytest.mark.oci
+async def test_users_and_groups_of_the_manifest_are_made_if_the_policy_lets_them() -> None:
+    manifest = Manifest(users=[User(name="alice")], groups=[Group(name="team", users=[User(name="bob")])])
+    client = BelljarSandboxClient(engine="oci")
+    session = await client.create(options=BelljarSandboxClientOptions(root=True), manifest=manifest)
+    with pytest.raises(errors.ExecNonZeroError, match="an account"):
+        await session.start()
+    assert not await session.running()
+    options = BelljarSandboxClientOptions(root=True, policy="none")
+    async with await client.create(options=options, manifest=manifest) as session:
+        assert (await session.exec("id -un; touch mine", user="alice")).stdout == b"alice\n"
+        assert b"team" in (await session.exec("id", user=User(name="bob"))).stdout
+
+
+@pytest.mark.quick
+async def test_a_service_far_away_has_the_sandbox(address: str, tmp_path: Path) -> None:
+    client = BelljarSandboxClient()
+    manifest = Manifest(entries={"notes.txt": File(content=b"hello\n")})
+    options = BelljarSandboxClientOptions(host=address)
+    session = await client.create(options=options, manifest=manifest, snapshot=LocalSnapshotSpec(base_path=tmp_path))
+    async with session:
+        assert (await session.exec("cat notes.txt; echo more >> notes.txt")).stdout == b"hello\n"
+        with pytest.raises(errors.ExecTimeoutError):
+            await session.exec("sleep 600", timeout=0.5)
+        with pytest.raises(errors.InvalidManifestPathError):
+            await session.read(Path("/etc/passwd"))
+        typed = await session.pty_exec_start("read name; echo hi $name", tty=True, yield_time_s=0.3)
+        last = await session.pty_write_stdin(session_id=typed.process_id, chars="you\n", yield_time_s=20)
+        assert b"hi you" in last.output
+        assert last.exit_code == 0
+        assert (await session.pty_exec_start("seq 3", yield_time_s=20)).output == b"1\n2\n3\n"
+    async with await client.resume(session.state) as resumed:
+        assert (await resumed.read(Path("notes.txt"))).read() == b"hello\nmore\n"
 
 
 @pytest.mark.quick

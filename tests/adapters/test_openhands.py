@@ -43,6 +43,13 @@ def call(name: str, arguments: str) -> Message:
     return Message(role="assistant", content=[TextContent(text="")], tool_calls=[tool])
 
 
+DONE = Message(role="assistant", content=[TextContent(text="done")])
+
+
+def scripted(arguments: str) -> Agent:
+    return Agent(llm=TestLLM.from_messages([call("terminal", arguments), DONE]), tools=belljar_tools())
+
+
 @pytest.fixture(scope="module")
 def space() -> Iterator[BelljarWorkspace]:
     with BelljarWorkspace() as made:
@@ -150,6 +157,61 @@ def test_without_one_openhands_sees_an_empty_directory_that_ends_with_it() -> No
     assert isinstance(BaseWorkspace.model_validate(saved), BelljarWorkspace)
     del space
     assert not place.exists()
+
+
+def test_a_directory_can_be_mounted_where_openhands_does_not_look(workspace: Path) -> None:
+    with BelljarWorkspace(workspace=str(workspace)) as space:
+        space.execute_command("echo made > made.txt")
+        assert (workspace / "made.txt").read_text() == "made\n"
+        assert not list(Path(space.working_dir).iterdir())
+
+
+def test_the_sandboxs_own_name_of_its_directory_is_understood() -> None:
+    with BelljarWorkspace(working_dir="/workspace") as space:
+        assert space.execute_command("pwd").stdout == "/workspace\n"
+        assert space.inside("/workspace/a/../b") == space.inside("b") == "/workspace/b"
+
+
+def test_a_closed_workspace_starts_no_new_sandbox() -> None:
+    space = BelljarWorkspace()
+    terminal = BelljarTerminalExecutor(space)
+    space.close()
+    terminal.close()
+    terminal.interrupt()
+    assert not space.is_open
+    with pytest.raises(belljar.BelljarError, match="closed"):
+        space.execute_command("true")
+
+
+def test_a_conversation_is_saved_and_goes_on(tmp_path: Path) -> None:
+    agent = scripted('{"command": "echo one > /workspace/one"}')
+    with BelljarWorkspace() as space:
+        first = Conversation(agent=agent, workspace=space, persistence_dir=str(tmp_path))
+        first.send_message("-")
+        first.run()
+        first.close()
+        again = scripted('{"command": "cat /workspace/one"}')
+        second = Conversation(agent=again, workspace=space, persistence_dir=str(tmp_path), conversation_id=first.id)
+        second.send_message("-")
+        second.run()
+        assert any("one" in str(event) and "exit code 0" in str(event) for event in second.state.events)
+        second.close()
+
+
+@pytest.mark.quick
+def test_a_service_far_away_has_the_sandbox(address: str) -> None:
+    with BelljarWorkspace(host=address) as space:
+        assert space.execute_command("pwd").stdout == "/workspace\n"
+        terminal = BelljarTerminalExecutor(space, idle=1)
+        run(terminal, "cd /tmp; export A=1")
+        assert run(terminal, 'echo "$PWD $A"').text == "/tmp 1"
+        assert run(terminal, "sleep 600").exit_code == -1
+        assert "nothing can be typed" in run(terminal, "x", is_input=True).text
+        assert run(terminal, "C-c", is_input=True).exit_code == 130
+        terminal.close()
+        editor = BelljarFileEditorExecutor(space)
+        editor(FileEditorAction(command="create", path="/workspace/a", file_text="a\n"))
+        assert space.execute_command("cat a").stdout == "a\n"
 
 
 @pytest.mark.quick

@@ -33,6 +33,7 @@ MOST_LINKS = 40
 Workspace = str | os.PathLike[str] | None
 LIVE = ("approve", "audit", "engine")
 """What a session takes besides the fields of its options and its host."""
+MOST_OUTPUT = 64 << 20
 _PREFIX, _NAME = "belljar-workspace-", "workspace"
 
 
@@ -138,6 +139,18 @@ def host_of(host: Any) -> Any:
 
 def is_far(host: Any) -> bool:
     return host is not None and not isinstance(host, belljar.Host)
+
+
+async def run_whole(box: Any, command: Any, **options: Any) -> tuple[belljar.Result, bytes, bytes]:
+    """A command's result and all of its output, which the result alone may have shortened. Past MOST_OUTPUT the command
+    is killed (`cause == "output_limit"`)."""
+    streams = {"stdout": bytearray(), "stderr": bytearray()}
+
+    def take(output: belljar.Output) -> None:
+        streams[output.stream].extend(output.data)
+
+    result = await box.run(command, on_output=take, output_limit=MOST_OUTPUT, **options)
+    return result, bytes(streams["stdout"]), bytes(streams["stderr"])
 
 
 def reason(error: belljar.BelljarError) -> str:

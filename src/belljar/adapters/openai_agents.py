@@ -152,6 +152,9 @@ class BelljarSandboxSession(BaseSandboxSession):
         except belljar.BelljarError as error:
             raise errors.WorkspaceStartError(path=root, cause=error) from error
 
+    async def _after_start_failed(self) -> None:
+        await self._shutdown_backend()
+
     async def running(self) -> bool:
         try:
             await self.box.ping()
@@ -184,17 +187,14 @@ class BelljarSandboxSession(BaseSandboxSession):
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
         argv, options = await self._options([str(word) for word in command])
         with _refusals_are_results(command) as refused:
-            result = await self.box.run(argv, timeout=timeout, **options)
+            result, stdout, stderr = await boxes.run_whole(self.box, argv, timeout=timeout, **options)
         if refused:
             return ExecResult(stdout=b"", stderr=refused[0].text, exit_code=refused[0].status)
         if result.cause == "timeout":
             raise errors.ExecTimeoutError(command=command, timeout_s=timeout, context=_streams(result))
-        if result.cause == "sandbox_lost":
-            raise errors.ExecTransportError(command=command, context=_streams(result))
-        streams = result.stdout_bytes, result.stderr_bytes
-        if result.truncated:  # the text says how much is missing
-            streams = result.stdout.encode(), result.stderr.encode()
-        return ExecResult(stdout=streams[0], stderr=streams[1], exit_code=result.exit_code)
+        if result.cause in ("sandbox_lost", "output_limit"):
+            raise errors.ExecTransportError(command=command, context=_streams(result), retryable=False)
+        return ExecResult(stdout=stdout, stderr=stderr, exit_code=result.exit_code)
 
     def supports_pty(self) -> bool:
         return True

@@ -15,7 +15,7 @@ the same names and parameters, and no others that run commands or touch files.
 
 OpenHands loads plugins and hooks, which it runs on this machine, from the workspace's `working_dir`. So no sandbox may
 write there: without `working_dir` it is an empty directory, and one that you name is a staged workspace, whose changes
-wait for `workspace.apply()`.
+wait for `workspace.apply()`. `workspace=DIR` instead mounts a directory as it is, where OpenHands does not look.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from openhands.tools.terminal.metadata import CmdOutputMetadata
 from openhands.tools.terminal.terminal.interface import parse_ctrl_key
 from openhands.tools.terminal.timeout_policy import foreground_timeout_rejection_for
 from openhands.tools.terminal.utils.command import split_bash_commands
-from pydantic import ConfigDict, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 import belljar
 from belljar.adapters import boxes
@@ -69,23 +69,25 @@ class BelljarWorkspace(LocalWorkspace):
     or the `with` block."""
 
     model_config = ConfigDict(extra="allow")
-    host: Any = None
+    host: Any = Field(default=None, exclude=True)
+    _live: dict[str, Any] = PrivateAttr(default_factory=dict)
     _box: Any = PrivateAttr(default=None)
     _loop: Any = PrivateAttr(default=None)
     _end: Any = PrivateAttr(default=None)
     _is_empty: bool = PrivateAttr(default=False)
+    _is_closed: bool = PrivateAttr(default=False)
 
     def __init__(self, *, working_dir: str | Path | None = None, **options: Any) -> None:
-        is_empty = working_dir is None
-        place = tempfile.mkdtemp(prefix="belljar-openhands-") if working_dir is None else os.path.abspath(working_dir)
-        super().__init__(working_dir=place, **options)
-        self._is_empty = is_empty
-        if is_empty:
-            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+        live = {name: options.pop(name) for name in boxes.LIVE if name in options}
+        super().__init__(working_dir=_place(working_dir), **options)
+        self._live = live
+        self._is_empty = working_dir is None or _is_in_the_sandbox(working_dir)
+        if working_dir is None:
+            weakref.finalize(self, shutil.rmtree, self.working_dir, ignore_errors=True)
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        boxes.options_of(self.options)
+        boxes.options_of(self.options)  # raises for a wrong name
         return self
 
     @property
@@ -96,6 +98,8 @@ class BelljarWorkspace(LocalWorkspace):
     @property
     def box(self) -> Any:
         """The `belljar.Session`; it belongs to another thread: `workspace.call(workspace.box.usage)`."""
+        if self._is_closed:
+            raise belljar.SandboxLost("this workspace is closed; make a new one")
         if self._box is None:
             self._loop = Loop(default())
             self._box, home = self._loop.call(self._opened)
@@ -103,11 +107,14 @@ class BelljarWorkspace(LocalWorkspace):
         return self._box
 
     async def _opened(self) -> tuple[Any, asyncio.AbstractEventLoop]:
-        if self._is_empty:
-            box = await boxes.opened(host=self.host, **self.options)
-        else:
-            box = await boxes.opened(self.working_dir, host=self.host, **{"changes": "staged", **self.options})
-        return box, asyncio.get_running_loop()
+        options = {**self.options, **self._live, "host": self.host}
+        if not self._is_empty:
+            options = {"changes": "staged", **options, "workspace": self.working_dir}
+        return await boxes.opened(**options), asyncio.get_running_loop()
+
+    @property
+    def is_open(self) -> bool:
+        return self._box is not None
 
     def call(self, function: Any, *arguments: Any, **options: Any) -> Any:
         """Call an asynchronous function of the session: `workspace.call(workspace.box.changes)`."""
@@ -122,6 +129,7 @@ class BelljarWorkspace(LocalWorkspace):
         if self._end is not None:
             self._end()
             self._box = self._end = None
+        self._is_closed = True
 
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         try:
@@ -203,6 +211,17 @@ class BelljarWorkspace(LocalWorkspace):
         self.call(self.box.resume)
 
 
+def _is_in_the_sandbox(path: str | Path) -> bool:
+    """/workspace as the sandbox knows it, not a directory of this machine."""
+    return os.fspath(path) == WORKSPACE and not os.path.isdir(path)
+
+
+def _place(working_dir: str | Path | None) -> str:
+    if working_dir is None:
+        return tempfile.mkdtemp(prefix="belljar-openhands-")
+    return os.path.abspath(working_dir)
+
+
 def _closed(box: Any, home: asyncio.AbstractEventLoop) -> None:
     """Also called by the garbage collector, in any thread."""
     closing = asyncio.run_coroutine_threadsafe(boxes.closed(box), home)
@@ -272,7 +291,10 @@ class _Session:
             return self._not_executed(command, await self._terminal.wait(timeout=0))
         key = _key(command) if action.is_input else None
         if action.is_input and command:
-            await self._terminal.type(key or command.encode() + b"\n")
+            try:
+                await self._terminal.type(key or command.encode() + b"\n")
+            except belljar.Unsupported as error:
+                return _refused(command, str(error))
         elif command:
             self._was_shown = False
             self._terminal.begin(command)
@@ -316,13 +338,13 @@ class _Session:
         )
 
     def interrupt(self) -> bool:
-        if not self._terminal.is_busy:
+        if not self._terminal.is_busy or not self._workspace.is_open:
             return False
         self._workspace.call(self._terminal.type, INTERRUPT)
         return True
 
     def close(self) -> None:
-        if not self._closed:
+        if not self._closed and self._workspace.is_open:
             self._closed = True
             with contextlib.suppress(belljar.BelljarError):
                 self._workspace.call(self._terminal.close)

@@ -89,7 +89,10 @@ class BashSession:
         for key in [INTERRUPT] * action.n_retry + [SUSPEND]:
             if not self._terminal.is_busy:
                 break
-            await self._terminal.type(key)
+            try:
+                await self._terminal.type(key)
+            except belljar.Unsupported:
+                break
             seen = await self._terminal.wait(action.expect, timeout=action.timeout)
             output += seen.output
             if seen.matched is not None:
@@ -184,17 +187,14 @@ class BelljarRuntime(swe.AbstractRuntime):
         if command.env is not None:
             options |= {"env": command.env, "clean_env": True}
         try:
-            result = await self.box.run(argv, cwd=command.cwd, **options)
+            result, stdout, stderr = await boxes.run_whole(self.box, argv, cwd=command.cwd, **options)
         except belljar.PolicyDenied as denied:
             seen = swe.CommandResponse(stderr=f"{boxes.reason(denied)}\n", exit_code=denied.exit_status)
         else:
             if result.cause == "timeout":
                 raise exceptions.CommandTimeoutError(f"Timeout ({command.timeout}s) exceeded while running command")
-            seen = swe.CommandResponse(
-                stdout=_text(result.stdout_bytes, result.stdout, result.truncated),
-                stderr=_text(result.stderr_bytes, result.stderr, result.truncated),
-                exit_code=result.exit_code,
-            )
+            texts = [stream.decode(errors="backslashreplace") for stream in (stdout, stderr)]
+            seen = swe.CommandResponse(stdout=texts[0], stderr=texts[1], exit_code=result.exit_code)
         if command.check and seen.exit_code != 0:
             raise exceptions.NonZeroExitCodeError(_failed(command, seen.exit_code, seen.stdout + seen.stderr))
         return seen
@@ -225,10 +225,6 @@ class BelljarRuntime(swe.AbstractRuntime):
         for name in list(self._sessions):
             await self.close_session(swe.CloseBashSessionRequest(session=name))
         return swe.CloseResponse()
-
-
-def _text(data: bytes, shortened: str, truncated: bool) -> str:
-    return shortened if truncated else data.decode(errors="backslashreplace")
 
 
 class BelljarDeployment(AbstractDeployment):

@@ -55,8 +55,10 @@ class Terminal:
         self._news = asyncio.Event()
 
     async def open(self) -> None:
-        self._shell.use_terminal(VARIABLES)
-        await self._shell.run("stty -echo")
+        """At a service there is no terminal: the shell has pipes, and a program that runs can only be interrupted."""
+        if hasattr(self._shell, "use_terminal"):
+            self._shell.use_terminal(VARIABLES)
+            await self._shell.run("stty -echo")
 
     @property
     def is_busy(self) -> bool:
@@ -70,7 +72,12 @@ class Terminal:
         self._running.add_done_callback(lambda _: self._news.set())
 
     async def type(self, keys: bytes) -> None:
-        await self._shell.write(keys)
+        if hasattr(self._shell, "write"):
+            await self._shell.write(keys)
+        elif keys == INTERRUPT:
+            self._shell.interrupt()
+        else:
+            raise belljar.Unsupported("at a service nothing can be typed to a program that runs in a shell")
 
     async def wait(
         self, expect: Sequence[str] = (), *, timeout: float | None = None, idle: float | None = None
@@ -110,7 +117,8 @@ class Terminal:
         self._shell.kill()
         if self._running is not None:
             await asyncio.wait([self._running])
-        await self._shell.restart()
+        if hasattr(self._shell, "restart"):
+            await self._shell.restart()
 
     async def _ended(self) -> Seen:
         running, self._running = self._running, None
