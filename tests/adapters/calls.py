@@ -104,6 +104,97 @@ async def acp(image: str) -> AsyncIterator[Contenders]:
         yield {"ours": terminal, "local": partial(to_thread.run_sync, run)}
 
 
+@asynccontextmanager
+async def openai_agents(image: str) -> AsyncIterator[Contenders]:
+    import docker
+    from agents.sandbox.sandboxes.docker import DockerSandboxClient, DockerSandboxClientOptions
+    from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
+
+    from belljar.adapters.openai_agents import BelljarSandboxClient
+
+    clients: dict[str, Any] = {"ours": BelljarSandboxClient(), "local": UnixLocalSandboxClient()}
+    options: dict[str, Any] = {"ours": None, "local": None}
+    if shutil.which("docker"):
+        clients["docker"] = DockerSandboxClient(docker.from_env())
+        options["docker"] = DockerSandboxClientOptions(image=image)
+    async with AsyncExitStack() as stack:
+        contenders = {}
+        for name, client in clients.items():
+            session = await client.create(options=options[name])
+            stack.push_async_callback(client.delete, session)
+            contenders[name] = await stack.enter_async_context(session)
+        yield {name: partial(session.exec, "echo", "hi", shell=False) for name, session in contenders.items()}
+
+
+@asynccontextmanager
+async def swerex(image: str) -> AsyncIterator[Contenders]:
+    """Its back end in Docker needs an image with its server, which has to be fetched."""
+    from swerex.deployment.local import LocalDeployment
+    from swerex.runtime.abstract import BashAction, CreateBashSessionRequest
+
+    from belljar.adapters.swerex import BelljarDeployment
+
+    deployments: dict[str, Any] = {"ours": BelljarDeployment(), "local": LocalDeployment()}
+    for deployment in deployments.values():
+        await deployment.start()
+        await deployment.runtime.create_session(CreateBashSessionRequest(startup_timeout=10))
+    try:
+        action = BashAction(command="echo hi", timeout=60)
+        yield {name: partial(each.runtime.run_in_session, action) for name, each in deployments.items()}
+    finally:
+        for deployment in deployments.values():
+            await deployment.stop()
+
+
+@asynccontextmanager
+async def harbor(image: str) -> AsyncIterator[Contenders]:
+    """Its back end in Docker needs `docker compose`; there is none without a sandbox: beside it a plain process."""
+    from pathlib import Path
+
+    from harbor.models.task.config import EnvironmentConfig
+    from harbor.models.trial.paths import TrialPaths
+
+    from belljar.adapters.harbor import BelljarEnvironment
+
+    with tempfile.TemporaryDirectory() as place:
+        ours = BelljarEnvironment(
+            environment_dir=Path(place),
+            environment_name="bench",
+            session_id="bench__env",
+            trial_paths=TrialPaths(Path(place, "trial")),
+            task_env_config=EnvironmentConfig(),
+            image="base",
+            network="none",
+        )
+        await ours.start(force_build=False)
+        run = partial(subprocess.run, ["bash", "-c", "echo hi"], capture_output=True, check=True)
+        yield {"ours": partial(ours.exec, "echo hi"), "local": partial(to_thread.run_sync, run)}
+        await ours.stop(delete=True)
+
+
+@asynccontextmanager
+async def openhands(image: str) -> AsyncIterator[Contenders]:
+    """A call of its terminal. Its back end in Docker needs an image with its server, which has to be fetched."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("OPENHANDS_SUPPRESS_BANNER", "1")
+    from openhands.tools.terminal.definition import TerminalAction
+    from openhands.tools.terminal.impl import TerminalExecutor
+
+    from belljar.adapters.openhands import BelljarTerminalExecutor, BelljarWorkspace
+
+    workspace = BelljarWorkspace()
+    with tempfile.TemporaryDirectory() as place:
+        executors = {
+            "ours": await to_thread.run_sync(BelljarTerminalExecutor, workspace),
+            "local": await to_thread.run_sync(partial(TerminalExecutor, place, terminal_type="subprocess")),
+        }
+        calls = {name: partial(each, TerminalAction(command="echo hi")) for name, each in executors.items()}
+        yield {name: partial(to_thread.run_sync, call) for name, call in calls.items()}
+        for executor in executors.values():
+            await to_thread.run_sync(executor.close)
+    await to_thread.run_sync(workspace.close)
+
+
 async def samples(image: str) -> list[float]:
     """Seconds for each of many samples of Inspect at once, set up and torn down."""
     from belljar.adapters.inspect import BelljarSandboxEnvironment
@@ -120,7 +211,8 @@ async def samples(image: str) -> list[float]:
     return [(time.perf_counter() - begun) / SAMPLES]
 
 
-FRAMEWORKS = {each.__name__: each for each in (inspect, pydantic_ai, deepagents, mini, acp)}
+ADAPTERS = (inspect, pydantic_ai, deepagents, mini, acp, openai_agents, swerex, harbor, openhands)
+FRAMEWORKS = {each.__name__: each for each in ADAPTERS}
 
 
 async def main(name: str, image: str, rounds: int) -> dict[str, list[float]]:
