@@ -10,6 +10,7 @@ A session without a workspace gets an empty directory, which `closed` removes wi
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -30,6 +31,8 @@ from belljar.options import PUBLIC, known
 
 MOST_LINKS = 40
 """As in the kernel: with more on the way it is a loop."""
+CLOSE_SECONDS = 30.0
+"""For an environment that nobody closed: then its sandbox ends with the process."""
 Workspace = str | os.PathLike[str] | None
 LIVE = ("approve", "audit", "engine")
 """What a session takes besides the fields of its options and its host."""
@@ -83,6 +86,17 @@ async def closed(box: belljar.Session) -> None:
             await box.stop()
         finally:
             await _remove_own(box)
+
+
+def close_from_anywhere(box: Any, home: asyncio.AbstractEventLoop) -> None:
+    """`closed`, in the loop that the box lives in. The garbage collector may call it, in any thread."""
+    closing = asyncio.run_coroutine_threadsafe(closed(box), home)
+    try:
+        is_at_home = asyncio.get_running_loop() is home
+    except RuntimeError:
+        is_at_home = False
+    if not is_at_home:
+        closing.result(CLOSE_SECONDS)
 
 
 async def _remove_own(box: belljar.Session) -> None:

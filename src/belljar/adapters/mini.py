@@ -32,8 +32,6 @@ from belljar.sync.loop import Loop
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SYSTEM = {"system": "-s", "node": "-n", "release": "-r", "version": "-v", "machine": "-m"}
 """What mini-SWE-agent's prompts say of the system, and the options of `uname` for it."""
-CLOSE_SECONDS = 30.0
-"""For an environment that nobody closed: then its sandbox ends with the process."""
 
 
 class BelljarEnvironmentConfig(BaseModel):
@@ -60,7 +58,7 @@ class BelljarEnvironment:
         self.config = config_class(**options)
         self._loop = Loop(default())
         self.box, home, self._system = self._loop.call(self._entered)
-        self._end = weakref.finalize(self, _closed, self.box, home)
+        self._end = weakref.finalize(self, boxes.close_from_anywhere, self.box, home)
 
     async def _entered(self) -> tuple[Any, asyncio.AbstractEventLoop, dict[str, str]]:
         config = self.config
@@ -126,14 +124,3 @@ def _check_submitted(result: belljar.Result) -> None:
     if result.ok and first.strip() == SUBMIT:
         extra = {"exit_status": "Submitted", "submission": submission}
         raise Submitted({"role": "exit", "content": submission, "extra": extra})
-
-
-def _closed(box: Any, home: asyncio.AbstractEventLoop) -> None:
-    """Also called by the garbage collector, in any thread."""
-    closing = asyncio.run_coroutine_threadsafe(boxes.closed(box), home)
-    try:
-        is_at_home = asyncio.get_running_loop() is home
-    except RuntimeError:
-        is_at_home = False
-    if not is_at_home:
-        closing.result(CLOSE_SECONDS)

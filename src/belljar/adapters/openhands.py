@@ -56,7 +56,6 @@ from belljar.host import default
 from belljar.layout import WORKSPACE
 from belljar.sync.loop import Loop
 
-CLOSE_SECONDS = 30.0
 KEYS = {"ENTER": "\n", "TAB": "\t", "BS": "\x7f", "ESC": "\x1b", "UP": "\x1b[A", "DOWN": "\x1b[B", "RIGHT": "\x1b[C",
         "LEFT": "\x1b[D", "HOME": "\x1b[H", "END": "\x1b[F", "PGUP": "\x1b[5~", "PGDN": "\x1b[6~"}  # fmt: skip
 """What OpenHands' names of keys send."""
@@ -103,7 +102,7 @@ class BelljarWorkspace(LocalWorkspace):
         if self._box is None:
             self._loop = Loop(default())
             self._box, home = self._loop.call(self._opened)
-            self._end = weakref.finalize(self, _closed, self._box, home)
+            self._end = weakref.finalize(self, boxes.close_from_anywhere, self._box, home)
         return self._box
 
     async def _opened(self) -> tuple[Any, asyncio.AbstractEventLoop]:
@@ -220,17 +219,6 @@ def _place(working_dir: str | Path | None) -> str:
     if working_dir is None:
         return tempfile.mkdtemp(prefix="belljar-openhands-")
     return os.path.abspath(working_dir)
-
-
-def _closed(box: Any, home: asyncio.AbstractEventLoop) -> None:
-    """Also called by the garbage collector, in any thread."""
-    closing = asyncio.run_coroutine_threadsafe(boxes.closed(box), home)
-    try:
-        is_at_home = asyncio.get_running_loop() is home
-    except RuntimeError:
-        is_at_home = False
-    if not is_at_home:
-        closing.result(CLOSE_SECONDS)
 
 
 def _outcome(command: str, status: int, stdout: str, stderr: str, *, timed_out: bool = False) -> CommandResult:

@@ -12,8 +12,8 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 from anyio import to_thread
@@ -27,6 +27,7 @@ from belljar.surfaces.http import models as m
 from belljar.surfaces.http.calls import Call, Route
 from belljar.surfaces.http.problems import Elsewhere, Problem, body_of, problem_of
 from belljar.surfaces.http.replicas import FORWARDED
+from belljar.surfaces.http.streams import Open
 
 if TYPE_CHECKING:
     from belljar.surfaces.http.commands import Command
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from belljar.surfaces.http.service import Service
     from belljar.surfaces.http.sessions import LiveSession
 
+T = TypeVar("T")
 SANDBOXED = "sandbox allow-scripts allow-forms"
 _HOP_BY_HOP = frozenset((
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
@@ -204,33 +206,42 @@ async def refuse(socket: WebSocket, problem: Problem) -> None:
 
 
 async def socket_by_key(socket: WebSocket) -> None:
-    service, key = socket.app.state.service, socket.state.key
-    try:
-        if not key.may("run"):
-            raise Problem("forbidden", "this key has no scope run", scope="run")
-        session = await service.live_for(key, socket.path_params["sid"])
-        base = await _base(session, _port(socket.path_params["port"]))
-    except Elsewhere as elsewhere:
-        await _elsewhere(socket, elsewhere.owner)
-        return
-    except Problem as problem:
-        await refuse(socket, problem)
-        return
-    await _bridge(socket, base, 6, [])
+    if (base := await _unless_refused(socket, _base_by_key(socket))) is not None:
+        await _bridge(socket, base, 6, [])
+
+
+async def _base_by_key(socket: WebSocket) -> str:
+    session = await socket.app.state.service.live_for(_running_key(socket), socket.path_params["sid"])
+    return await _base(session, _port(socket.path_params["port"]))
+
+
+def _running_key(socket: WebSocket) -> Key:
+    key: Key = socket.state.key
+    if not key.may("run"):
+        raise Problem("forbidden", "this key has no scope run", scope="run")
+    return key
 
 
 async def socket_by_link(socket: WebSocket) -> None:
+    if (base := await _unless_refused(socket, _base_by_link(socket))) is not None:
+        cookie = socket.headers.get("cookie") if socket.app.state.previews.is_own else None
+        await _bridge(socket, base, 3, [("cookie", cookie)] if cookie else [])
+
+
+async def _base_by_link(socket: WebSocket) -> str:
+    session, port = await linked(socket)
+    return await _base(session, port)
+
+
+async def _unless_refused(socket: WebSocket, found: Awaitable[T]) -> T | None:
+    """What a socket is for; None if it was refused, or if another server has the session and took the socket over."""
     try:
-        session, port = await linked(socket)
-        base = await _base(session, port)
+        return await found
     except Elsewhere as elsewhere:
         await _elsewhere(socket, elsewhere.owner)
-        return
     except Problem as problem:
         await refuse(socket, problem)
-        return
-    cookie = socket.headers.get("cookie") if socket.app.state.previews.is_own else None
-    await _bridge(socket, base, 3, [("cookie", cookie)] if cookie else [])
+    return None
 
 
 async def _bridge(socket: WebSocket, base: str, parts: int, headers: list[tuple[str, str]]) -> None:
@@ -304,29 +315,28 @@ async def _either(*works: Any) -> None:
 
 async def attach(socket: WebSocket) -> None:
     """`…/commands/{cid}/attach?offset=0`: output as binary frames, input likewise; closing kills nothing."""
-    service, key = socket.app.state.service, socket.state.key
-    try:
-        if not key.may("run"):
-            raise Problem("forbidden", "this key has no scope run", scope="run")
-        session = await service.live_for(key, socket.path_params["sid"])
-        command = await service.command_for(key, session, socket.path_params["cid"])
-        given = socket.query_params.get("offset", "0")
-        if not given.isascii() or not given.isdigit() or len(given) > 18 or int(given) > command.log.end:
-            raise Problem("usage", "offset: beyond what the command has printed", field="offset")
-        from belljar.surfaces.http.streams import Open
-
-        place = Open(service, key, command).take()
-    except Elsewhere as elsewhere:
-        await _elsewhere(socket, elsewhere.owner)
+    if (found := await _unless_refused(socket, _attached(socket))) is None:
         return
-    except Problem as problem:
-        await refuse(socket, problem)
-        return
+    command, offset, place = found
     try:
         await socket.accept()
-        await _either(_shown(socket, command, int(given)), _typed(socket, command), _revoked(socket, key, service))
+        await _either(
+            _shown(socket, command, offset),
+            _typed(socket, command),
+            _revoked(socket, socket.state.key, socket.app.state.service),
+        )
     finally:
         place.close()
+
+
+async def _attached(socket: WebSocket) -> tuple[Command, int, Open]:
+    service, key = socket.app.state.service, _running_key(socket)
+    session = await service.live_for(key, socket.path_params["sid"])
+    command = await service.command_for(key, session, socket.path_params["cid"])
+    given = socket.query_params.get("offset", "0")
+    if not given.isascii() or not given.isdigit() or len(given) > 18 or int(given) > command.log.end:
+        raise Problem("usage", "offset: beyond what the command has printed", field="offset")
+    return command, int(given), Open(service, key, command).take()
 
 
 async def _shown(socket: WebSocket, command: Command, position: int) -> None:
