@@ -11,6 +11,7 @@ import pytest
 
 from belljar import Session
 from belljar.errors import UsageError
+from belljar.session.host_paths import HostPath
 
 
 @pytest.fixture
@@ -126,3 +127,19 @@ async def test_a_pipe_can_be_uploaded_through_proc_self_fd(box: Session) -> None
     await box.files.upload(f"/proc/self/fd/{reading}", "/tmp/piped")
     os.close(reading)
     assert await box.files.read("/tmp/piped") == b"said"
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_a_directory_to_fill_is_made_with_its_parents(tmp_path: Path, within: bool) -> None:
+    descriptor = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
+    try:
+        path = HostPath(tmp_path / "a" / "b" / "c", descriptor if within else None)
+        assert not path.is_directory()
+        for _ in range(2):
+            with path.folder(make=True) as folder:
+                folder.write("f", b"x")
+        assert path.is_directory()
+        with HostPath(tmp_path, descriptor if within else None).folder(make=True) as top:
+            assert top.exists("a/b/c/f")
+    finally:
+        os.close(descriptor)

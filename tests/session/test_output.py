@@ -16,7 +16,9 @@ def captured(cap: int, *parts: bytes) -> Capture:
 @given(st.lists(st.binary(max_size=50), max_size=20), st.integers(2, 64))
 def test_a_long_capture_keeps_exactly_its_head_and_tail(parts: list[bytes], cap: int) -> None:
     whole, capture = b"".join(parts), captured(cap, *parts)
+    asked_first = captured(cap, *parts).omitted
     head, tail = capture.joined()
+    assert capture.omitted == asked_first
     assert len(head) + len(tail) + capture.omitted == len(whole) == capture.produced
     assert whole.startswith(head)
     assert whole.endswith(tail)
