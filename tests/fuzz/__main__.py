@@ -7,7 +7,8 @@
     plain    plain commands get the same verdict without the parser
     hostile  the host's other parsers of what a sandbox, an image, a workspace or a server sends
     frames   the host's frame decoder
-    init     the init's frame parser, in C, with sanitizers
+    init     the init's parsers in C, with sanitizers: frames, and archives (as root); guided where there is clang. What
+             reached new code is kept in tests/init/corpus, for the next run
     link     the host's side of a link against a hostile init in another process; prints how much the host grew and
              its longest stall, and fails if either is too much
 
@@ -17,7 +18,9 @@ The first finding stops the run; libFuzzer saves the input in a file here and pr
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,17 +57,51 @@ def guided(target: str, seconds: float) -> None:
             sys.exit(f"{target}: found something")
 
 
+C_TARGETS = {
+    "frame": ("frame.c", "ring.c"),
+    "archive": ("archive.c", "tools.c", "search.c", "relay.c"),
+}
+"""tests/init/fuzz_NAME.c, and the parts of the init that it calls."""
+SANITIZED = ("-g", "-O1", f"-I{INIT}")
+
+
 def init(seconds: float) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        target = Path(directory, "fuzz")
-        sources = [ROOT / "tests/init/fuzz_frame.c", INIT / "frame.c", INIT / "ring.c"]
-        flags = ["-g", "-O1", "-DSTANDALONE", "-fsanitize=address,undefined", f"-I{INIT}"]
-        subprocess.run(["gcc", *flags, *map(str, sources), "-o", str(target)], check=True)
-        until, runs = time.monotonic() + seconds, 0
-        while time.monotonic() < until:
-            subprocess.run([target, "2000000"], check=True)
-            runs += 2_000_000
-        print(f"  {runs} rounds, nothing found")
+        if not shutil.which("clang"):
+            return unguided(Path(directory), seconds)
+        for name in C_TARGETS if os.geteuid() == 0 else ("frame",):
+            guided_init(name, Path(directory), seconds)
+    return None
+
+
+def guided_init(name: str, place: Path, seconds: float) -> None:
+    program, found, kept = place / name, place / f"{name}.found", ROOT / "tests/init/corpus" / name
+    compiled("clang", "fuzzer,address,undefined", name, program)
+    for directory in (found, kept):
+        directory.mkdir(parents=True, exist_ok=True)
+    quiet = ["-verbosity=0", "-print_final_stats=1", "-close_fd_mask=1"]
+    fuzz = [program, f"-max_total_time={int(seconds)}", "-max_len=2048", *quiet, found, kept]
+    merge = [program, "-merge=1", "-verbosity=0", kept, found]
+    for command in (fuzz, merge):
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace")
+        if done.returncode:
+            sys.exit(f"{done.stderr[-5000:]}\n{name}: found something")
+        print(*(line for line in done.stderr.splitlines() if line.startswith("stat::number")), sep="\n")
+
+
+def unguided(place: Path, seconds: float) -> None:
+    program = place / "frame"
+    compiled("gcc", "address,undefined", "frame", program, "-DSTANDALONE")
+    until, runs = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        subprocess.run([program, "2000000"], check=True)
+        runs += 2_000_000
+    print(f"  {runs} rounds, nothing found")
+
+
+def compiled(compiler: str, sanitizers: str, name: str, program: Path, *more: str) -> None:
+    sources = [ROOT / f"tests/init/fuzz_{name}.c", *(INIT / part for part in C_TARGETS[name])]
+    subprocess.run([compiler, *SANITIZED, f"-fsanitize={sanitizers}", *more, *sources, "-o", program], check=True)
 
 
 def main() -> None:

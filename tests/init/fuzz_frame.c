@@ -1,10 +1,6 @@
 /*
- * Fuzz target for the init's frame parser and its ring. Briefly in `make test` (test_fuzz.py). At length, by hand:
- *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Isandbox-images/init tests/init/fuzz_frame.c \
- *       sandbox-images/init/frame.c sandbox-images/init/ring.c -o /tmp/fuzz_frame && /tmp/fuzz_frame -max_len=4096
- * or, where there is no clang:
- *   gcc -g -O1 -DSTANDALONE -fsanitize=address,undefined -Isandbox-images/init tests/init/fuzz_frame.c \
- *       sandbox-images/init/frame.c sandbox-images/init/ring.c -o /tmp/fuzz_frame && /tmp/fuzz_frame 100000000
+ * Fuzz target for the init's frame parser and its ring. Briefly in `make test` (test_fuzz.py), at length by
+ * `make fuzz FUZZ='10 init'`: with clang guided by coverage, with gcc by the rounds of main() below.
  */
 #include <stdio.h>
 #include <stdlib.h>
