@@ -391,6 +391,7 @@ def _serving(commands: Commands) -> None:
     serve.takes("--public-url", "URL", "the address that clients use")
     serve.takes("--e2b", "HOST:PORT", "also speak E2B's wire there, for programs that use its clients")
     serve.takes("--output-kept", "SIZE", "how much output of each command is kept", default="64m")
+    serve.takes("--warm", "N", "sandboxes that are kept ready, for the options asked for last", type=int, default=0)
     serve.takes("--preview-listen", "HOST:PORT", "serve links to sandboxes' ports there, apart from the dashboard")
     serve.takes("--preview-url", "URL", "https://*.HOST: a host name for each link (needs --preview-listen)")
     serve.flag("--check", "say what is wrong with these options on this machine, and start nothing")

@@ -252,9 +252,16 @@ async def new_session(call: Call, account: str = "sandbox") -> LiveSession:
         await snapshots.freeze(await call.service.live_for(call.key, body.from_))
     async with call.service.admission(call.key.tenant):
         await _check_quota(call, limits, policy, network)
-        await session.insert(*call.claims(session.id))
+        call.service.warm.take(session)
+        try:
+            await session.insert(*call.claims(session.id))
+        except BaseException:
+            if session.box is not None:
+                await session.box.stop()
+            raise
     call.service.own(session)
     session.begin()
+    call.service.warm.want(session)
     return session
 
 

@@ -158,7 +158,7 @@ async def _serve(
 
     kept = _size(args.output_kept)
     url, hosts, origins = _names(args, listener)
-    service = Service(state, database=args.database, output_kept=kept)
+    service = Service(state, database=args.database, output_kept=kept, warm=args.warm)
     first = await service.open(bootstrap, url)
     app = application.make(service, hosts=hosts, origins=origins, secure=bool(args.tls_cert or args.behind_proxy))
     app.state.previews = preview.Previews.at(None, (args.public_url or url).rstrip("/"))

@@ -42,6 +42,7 @@ from belljar.surfaces.http.replicas import BEAT_SECONDS, Replicas
 from belljar.surfaces.http.server import Server
 from belljar.surfaces.http.sessions import LIVING, LiveSession
 from belljar.surfaces.http.storage import Row
+from belljar.surfaces.http.warm import Warm
 
 TICK_SECONDS = 0.5
 STOP_SECONDS = 3.0
@@ -52,8 +53,9 @@ NEWEST_RECORDS = 200  # that are looked through for new ones
 
 
 class Service(Server):
-    def __init__(self, state: Path, *, database: str | None = None, output_kept: int = KEPT) -> None:
+    def __init__(self, state: Path, *, database: str | None = None, output_kept: int = KEPT, warm: int = 0) -> None:
         super().__init__(state, database=database, output_kept=output_kept)
+        self.warm = Warm(self, warm)
         self.replicas = Replicas(self.id, self.store, self.events)
         self.status = "starting"
         """What `/readyz` says: starting, ready or stopping."""
@@ -118,6 +120,7 @@ class Service(Server):
             await asyncio.wait(self._kept, timeout=STOP_SECONDS)
         for task in self._tasks:
             task.cancel()
+        await self.warm.close()
         await self.keys.note_use()
         for session in self._live.values():
             with contextlib.suppress(BelljarError):
@@ -260,6 +263,7 @@ class Service(Server):
         await self.approvals.expire()
         await self.keys.note_use()
         await self.replicas.forget_dead()
+        await self.warm.sweep()
 
     async def _forget(self, id: str) -> None:
         self._live.pop(id, None)

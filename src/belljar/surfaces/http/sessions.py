@@ -67,6 +67,8 @@ class LiveSession:
         """Those that have not ended."""
         self.changed = Signal()
         self.box: Session | None = None
+        self.stands_for: LiveSession | None = None
+        """The session that got the sandbox which this one made ahead (warm.py)."""
         self.is_ending = False
         self._shells: dict[str, SharedShell] = {}
         self._task: asyncio.Task[None] | None = None
@@ -151,7 +153,7 @@ class LiveSession:
         audit.set_cause(self.cause)
         try:
             await self.save(state="starting")
-            box = await self._made()
+            box = self.box or await self.made()
         except asyncio.CancelledError:
             raise
         except BelljarError as error:
@@ -173,14 +175,15 @@ class LiveSession:
         await self.save(state="ready", started=now)
         self.touch()
 
-    async def _made(self) -> Session:
+    async def made(self) -> Session:
         await to_thread.run_sync(self._make_workspace)
-        options = dict(self._options)
-        live = {name: options.pop(name) for name in ("approve", "host")}
+        host = self.server.host_of(self.tenant)
+        return await Session.of(self.wanted(), approve=self._approve, host=host).open()
+
+    def wanted(self) -> SandboxOptions:
         own = {"keep": True, "id": self.id, "lease": self.init_lease, "on_close": "keep"}
         begins = {"snapshot": self.data["snapshot"], "base": self.data["from"] or ""}
-        made = SandboxOptions(self.workspace, **enforcement.filled({**options, **own, **begins}))
-        return await Session.of(made, **live).open()
+        return SandboxOptions(self.workspace, **enforcement.filled({**self._options, **own, **begins}))
 
     @property
     def workspace(self) -> Path:
@@ -205,12 +208,11 @@ class LiveSession:
         names = ("image", "policy", "changes", "checkpoints", "env", "root", "debug", "account")
         return {
             **{name: data[name] for name in names}, "limits": self.limits, "network": network_of(data["network"]),
-            "approve": self._approve, "host": self.server.host_of(self.tenant),
             "metadata": {"service": self.server.database_id},
         }  # fmt: skip
 
     async def _approve(self, verdict: Verdict) -> bool | None:
-        return await self.server.approvals.ask(self, verdict)
+        return await self.server.approvals.ask(self.stands_for or self, verdict)
 
     # After a restart.
 
