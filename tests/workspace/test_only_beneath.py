@@ -96,6 +96,7 @@ REASONS = {
     "surfaces/http/routes.py": NOTED,
     "surfaces/http/serve.py": OWN,
     "surfaces/http/service.py": OWN,
+    "surfaces/http/warm.py": "a workspace in the state directory, removed without following links",
     "surfaces/http/sessions.py": "a workspace in the state directory, removed without following links",
     "surfaces/local/": OWN,
     "surfaces/terminal/host.py": KERNEL,
