@@ -67,6 +67,7 @@ REASONS = {
     "session/bash_channel.py": OWN,
     "session/host_paths.py": "a file of the host that the caller uploads",
     "session/pool.py": KERNEL,
+    "session/root_files.py": OWN,
     "session/scratch_copies.py": OWN,
     "session/snapshot.py": OWN,
     "session/standstill.py": KERNEL,

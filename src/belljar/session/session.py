@@ -613,9 +613,10 @@ class Session:
     # Snapshots.
 
     async def snapshot(self, name: str, *, workspace: bool = False, replace: bool = False) -> Snapshot:
-        """Keep what the sandbox holds under a name, for sessions on the same engine: staged changes, home, /tmp, and
-        the directories and variables of its shells. Processes are not kept: see `Snapshot.left_out`. `workspace`: also
-        all files of a workspace that is not staged; such a snapshot begins in an empty one.
+        """Keep what the sandbox holds under a name, for sessions on the same engine: staged changes, home, /tmp, the
+        directories and variables of its shells, and with root=True what it changed of the root file system. Processes
+        are not kept: see `Snapshot.left_out`. `workspace`: also all files of a workspace that is not staged; such a
+        snapshot begins in an empty one.
 
         await box.snapshot("ready"); twin = await belljar.Session(snapshot="ready").open()
         """

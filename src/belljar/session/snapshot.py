@@ -4,6 +4,7 @@
         snapshot.json       what it is, the session's options, the directories and variables of its shells
         layers/0, 1, …      staged changes, newest first, as overlays have them
         copy.tmp …          /tmp, home and perhaps the whole workspace, as the init packs them
+        root/               with root inside: what differs from the root file system of a new sandbox (root_files.py)
 
 Processes are not kept, nor is a directory that would go over the limit; `Snapshot.left_out` names them. Restoring goes
 through the init's tools, so it works for every caller and engine.
@@ -28,7 +29,7 @@ from belljar.layout import WORKSPACE
 from belljar.limits import parse_size
 from belljar.options import FIELDS, SESSION_NAME, Here, SandboxOptions, must
 from belljar.records import record
-from belljar.session import scratch_copies
+from belljar.session import root_files, scratch_copies
 from belljar.staged.copying import copy_layer
 from belljar.staged.layers import Layers
 from belljar.workspace.beneath import Folder
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 SIZE = "BELLJAR_SNAPSHOTS_SIZE"
 DEFAULT = "8g"
-FACTS, COPY, LAYERS, WHOLE = "snapshot.json", "copy", "layers", "workspace"
+FACTS, COPY, LAYERS, ROOT = "snapshot.json", "copy", "layers", "root"
 PROCESSES = "processes"
 NOT_CARRIED = frozenset(
     {"name", "keep", "keepable", "id", "longest", "base", "continues", "reserved", "metadata", "lease", "snapshot"}
@@ -173,7 +174,8 @@ async def take(
         if whole and not scratch_copies.copy_of(made / COPY, WORKSPACE).is_file():
             left_out.append(WORKSPACE)
         if options.root:
-            left_out.append("/")
+            left_out.remove(options.home)  # it is in the root file system
+            await root_files.keep(inside, host, made / ROOT, left - await to_thread.run_sync(_size, made))
         if await inside.standstill.running():
             left_out.append(PROCESSES)
         facts = {
@@ -268,6 +270,10 @@ async def restore(inside: Inside, staged: Staged, shells: Shells, host: Host, na
         if await inside.files.list(WORKSPACE):
             raise UsageError(f"the snapshot {name!r} holds a whole workspace: begin with an empty directory")
         await scratch_copies.unpack_one(inside.files, WORKSPACE, saved.copies)
+    if await to_thread.run_sync(root_files.is_kept, saved.path / ROOT):
+        if not inside.options.root:
+            raise UsageError(f"the snapshot {name!r} holds a root file system: begin with root=True (--root)")
+        await root_files.bring_back(inside.files, saved.path / ROOT)
     await scratch_copies.bring_back(inside.files, inside.options, saved.copies)
     await shells.restore(saved.facts["shells"])
 
