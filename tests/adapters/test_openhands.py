@@ -21,6 +21,7 @@ from openhands.sdk.git.exceptions import GitRepositoryError
 from openhands.sdk.git.models import GitChangeStatus
 from openhands.sdk.llm import Message, MessageToolCall, TextContent
 from openhands.sdk.testing import TestLLM
+from openhands.sdk.tool import Tool
 from openhands.sdk.workspace.base import BaseWorkspace
 from openhands.tools.file_editor.definition import FileEditorAction
 from openhands.tools.terminal.definition import TerminalAction
@@ -326,6 +327,32 @@ def test_the_tools_need_this_workspace(tmp_path: Path) -> None:
     state = SimpleNamespace(workspace=SimpleNamespace(working_dir=str(tmp_path)), env_observation_persistence_dir=None)
     with pytest.raises(ValueError, match="BelljarWorkspace"):
         BelljarTerminalTool.create(state)
+
+
+def test_openhands_own_names_of_the_tools_mean_the_sandbox_with_this_workspace_alone(
+    space: BelljarWorkspace, tmp_path: Path
+) -> None:
+    def told(workspace: Any) -> str:
+        agent = Agent(
+            llm=TestLLM.from_messages([call("terminal", '{"command": "hostname; pwd"}'), DONE]),
+            tools=[Tool(name="terminal"), Tool(name="file_editor")],
+        )
+        conversation = Conversation(agent=agent, workspace=workspace)
+        conversation.send_message("-")
+        conversation.run()
+        conversation.close()
+        return " ".join(str(event) for event in conversation.state.events)
+
+    assert "sandbox\n/workspace" in told(space)
+    assert str(tmp_path) in told(str(tmp_path))
+
+
+def test_tools_that_would_work_on_this_machine_are_refused(space: BelljarWorkspace) -> None:
+
+    agent = Agent(llm=TestLLM.from_messages([DONE]), tools=[*belljar_tools(), Tool(name="grep")])
+    conversation = Conversation(agent=agent, workspace=space)
+    with pytest.raises(Exception, match="grep: works on this machine"):
+        conversation.send_message("-")
 
 
 def test_the_sandbox_can_be_paused(space: BelljarWorkspace) -> None:

@@ -10,8 +10,9 @@
         conversation.run()
         listing = workspace.execute_command("ls")
 
-A workspace alone would leave OpenHands' own tools on this machine: give the agent those of `belljar_tools`, which have
-the same names and parameters, and no others that run commands or touch files.
+A workspace alone would leave OpenHands' own tools on this machine. So `terminal` and `file_editor` are replaced: with
+this workspace they work in the sandbox, also if an agent names them itself; others that would work on this machine's
+files (`grep`, `glob`, the browser …) are refused beside them.
 
 OpenHands loads plugins and hooks, which it runs on this machine, from the workspace's `working_dir`. So no sandbox may
 write there: without `working_dir` it is an empty directory, and one that you name is a staged workspace, whose changes
@@ -61,6 +62,22 @@ KEYS = {"ENTER": "\n", "TAB": "\t", "BS": "\x7f", "ESC": "\x1b", "UP": "\x1b[A",
 """What OpenHands' names of keys send."""
 FACTS = 'id -un; hostname; command -v python3 || echo ""'
 STATUSES = {"A": GitChangeStatus.ADDED, "?": GitChangeStatus.ADDED, "D": GitChangeStatus.DELETED}
+
+
+ON_THE_HOST = frozenset(
+    [
+        "apply_patch",
+        "browser_tool_set",
+        "edit",
+        "glob",
+        "grep",
+        "list_directory",
+        "planning_file_editor",
+        "read_file",
+        "write_file",
+    ]
+)
+"""OpenHands' tools that read or write files of this machine, or reach its network."""
 
 
 class BelljarWorkspace(LocalWorkspace):
@@ -466,15 +483,38 @@ class BelljarFileEditorTool(FileEditorTool):
 
 def _workspace(conv_state: Any) -> BelljarWorkspace:
     if not isinstance(conv_state.workspace, BelljarWorkspace):
-        raise ValueError(
-            "the tools of belljar_tools need a BelljarWorkspace: Conversation(workspace=BelljarWorkspace())"
-        )
+        raise ValueError("these tools need a BelljarWorkspace: Conversation(workspace=BelljarWorkspace())")
+    if outside := ON_THE_HOST & {tool.name for tool in conv_state.agent.tools}:
+        raise ValueError(f"{', '.join(sorted(outside))}: works on this machine, not in the sandbox; leave it out")
     return conv_state.workspace
 
 
-TOOLS = (BelljarTerminalTool, BelljarFileEditorTool)
-for _tool in TOOLS:
+class _TerminalTool(BelljarTerminalTool):
+    """`terminal`, wherever the conversation's workspace is."""
+
+    name = TerminalTool.name
+
+    @classmethod
+    def create(cls, conv_state: Any, *arguments: Any, **options: Any) -> Any:
+        is_ours = isinstance(conv_state.workspace, BelljarWorkspace)
+        return (BelljarTerminalTool if is_ours else TerminalTool).create(conv_state, *arguments, **options)
+
+
+class _FileEditorTool(BelljarFileEditorTool):
+    """`file_editor`, wherever the conversation's workspace is."""
+
+    name = FileEditorTool.name
+
+    @classmethod
+    def create(cls, conv_state: Any) -> Any:
+        is_ours = isinstance(conv_state.workspace, BelljarWorkspace)
+        return (BelljarFileEditorTool if is_ours else FileEditorTool).create(conv_state)
+
+
+for _tool in (BelljarTerminalTool, BelljarFileEditorTool):
     register_tool(_tool.__name__, _tool)
+for _tool in (_TerminalTool, _FileEditorTool):
+    register_tool(_tool.name, _tool)
 
 
 def belljar_tools(**terminal: Any) -> list[Tool]:
