@@ -15,14 +15,15 @@ import inspect_ai
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ChatMessageTool, ModelOutput, get_model
 from inspect_ai.scorer import includes
-from inspect_ai.solver import generate, use_tools
-from inspect_ai.tool import bash
+from inspect_ai.solver import generate, solver, use_tools
+from inspect_ai.tool import bash, bash_session, text_editor
 from inspect_ai.util import (
     OutputLimitExceededError,
     SandboxEnvironmentSpec,
     SandboxUnavailableError,
     override_sandbox_output_limit,
 )
+from inspect_ai.util import sandbox as sandbox_of_sample
 
 from belljar.adapters import inspect as adapter
 from belljar.adapters.inspect import BelljarConfig, BelljarSandboxEnvironment
@@ -41,11 +42,14 @@ async def sandbox() -> AsyncIterator[BelljarSandboxEnvironment]:
 
 def scripted(*commands: str) -> Any:
     """A model that runs these commands with the tool `bash`, and then repeats what the last one printed."""
+    return calling(*(("bash", {"command": command}) for command in commands))
 
+
+def calling(*calls: tuple[str, dict[str, Any]]) -> Any:
     def answer(messages: Any, *_: Any) -> ModelOutput:
         results = [message for message in messages if isinstance(message, ChatMessageTool)]
-        if len(results) < len(commands):
-            return ModelOutput.for_tool_call("mockllm/model", "bash", {"command": commands[len(results)]})
+        if len(results) < len(calls):
+            return ModelOutput.for_tool_call("mockllm/model", *calls[len(results)])
         return ModelOutput.from_content("mockllm/model", results[-1].text)
 
     model = get_model("mockllm/model", custom_outputs=answer)
@@ -97,6 +101,34 @@ def test_a_policy_that_denies_tells_the_model_why(tmp_path: Path) -> None:
     assert sample.output.completion.startswith("belljar: denied: ")
     again = SandboxEnvironmentSpec.model_validate(log.eval.sandbox.model_dump())
     assert again.config == BelljarConfig(policy="default", image="base")
+
+
+def remotely() -> Any:
+    async def solve(state: Any, generate: Any) -> Any:
+        found = await sandbox_of_sample().exec_remote(["sh", "-c", "echo remotely; exit 3"], stream=False)
+        assert (found.stdout, found.returncode) == ("remotely\n", 3)
+        return state
+
+    return solve
+
+
+def test_inspects_tools_that_keep_a_server_in_the_sandbox_work(tmp_path: Path) -> None:
+    tools = [bash_session(timeout=210), text_editor(timeout=60)]
+    model = calling(
+        ("bash_session", {"action": "type_submit", "input": "cd /tmp; NUMBER=6"}),
+        ("bash_session", {"action": "type_submit", "input": "echo $PWD $((NUMBER * 7))"}),
+        ("text_editor", {"command": "create", "path": "/tmp/a", "file_text": "one\ntwo\n"}),
+        ("text_editor", {"command": "str_replace", "path": "/tmp/a", "old_str": "one", "new_str": "1"}),
+        ("text_editor", {"command": "undo_edit", "path": "/tmp/a"}),
+    )
+    task = inspect_ai.Task(
+        [Sample("edit")], solver=[solver(remotely)(), use_tools(tools), generate()], sandbox="belljar"
+    )
+    (sample,) = evaluated(task, model, tmp_path).samples
+    said = [message.text for message in sample.messages if message.role == "tool"]
+    assert "/tmp 42" in said[1]
+    assert "edited" in said[3]
+    assert "one" in said[4]
 
 
 def test_options_of_a_file_are_the_sandboxs(tmp_path: Path) -> None:

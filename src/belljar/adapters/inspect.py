@@ -15,6 +15,7 @@ the wall. What a policy denies, the model gets as a command that failed with exi
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from inspect_ai.util import (
@@ -33,6 +34,8 @@ from belljar.adapters import boxes
 from belljar.errors import CommandNotExecutable, EngineError, UsageError
 
 POLL_SECONDS = 0.2
+START_SERVER = ["start-server"]
+"""How Inspect starts its tools' server, which a command of its own leaves behind. A persistent shell lets it run on."""
 
 
 class BelljarConfig(BaseModel, frozen=True):
@@ -120,6 +123,9 @@ class BelljarSandboxEnvironment(SandboxEnvironment):
     ) -> ExecResult[str]:
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         try:
+            if cmd[1:] == START_SERVER and user in (None, "root"):
+                started = await self.box.shell("inspect").run(shlex.join(cmd))
+                return ExecResult(started.ok, started.exit_code, started.stdout, started.stderr)
             result = await self.box.run(
                 cmd,
                 stdin=input,
