@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 from belljar import engines
@@ -13,11 +16,37 @@ from belljar.images import catalog
 from .core import timed
 from .table import Row, ms, p50
 
+SETTLED_SECONDS = 2.0
 BELLJAR = str(Path(sys.executable).with_name("belljar"))
 
 
 def quietly(*argv: str) -> None:
     subprocess.run(argv, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+
+def served(workspace: Path, image: str) -> list[Row]:
+    """With a local server: a sandbox waits for each command, or none does, since a named one is never started ahead."""
+    with tempfile.TemporaryDirectory(prefix="bj-") as run:
+        os.environ["BELLJAR_RUN"] = run
+        belljar = (BELLJAR, "run", "--workspace", str(workspace))
+        quietly(BELLJAR, "serve", "--local", "--detach")
+        hits, misses, theirs = [], [], []
+        try:
+            quietly(*belljar, "--", "true")
+            for number in range(10):
+                misses.append(timed(lambda number=number: quietly(*belljar, "--name", f"miss-{number}", "--", "true")))
+                theirs.append(timed(lambda: quietly("docker", "run", "--rm", "--network", "none", image, "true")))
+                time.sleep(SETTLED_SECONDS)  # a waiting sandbox is started after a moment
+                hits.append(timed(lambda: quietly(*belljar, "--", "true")))
+        finally:
+            quietly(BELLJAR, "serve", "--stop")
+            del os.environ["BELLJAR_RUN"]
+    baseline = f"docker run {ms(p50(theirs))}"
+    return [
+        Row(f"  with `belljar serve --local`, {what}, p50", ms(p50(times)), baseline, f"{p50(times) / p50(theirs):.3f}",
+            f"<= {goal}", p50(times) <= goal * p50(theirs))
+        for what, times, goal in (("a sandbox waits", hits, 0.06), ("none waits", misses, 0.2))
+    ]  # fmt: skip
 
 
 async def rows(workspace: Path) -> list[Row]:
@@ -39,4 +68,5 @@ async def rows(workspace: Path) -> list[Row]:
             "<= 1.2",
             ratio <= 1.2,
         ),
+        *served(workspace, image),
     ]

@@ -66,3 +66,15 @@ def test_the_mount_place_hides_no_path_that_is_needed() -> None:
     assert rootfs.place(["/mnt", "/mediadata"]) == "/media"
     with pytest.raises(EngineError):
         rootfs.place(list(rootfs.PLACES))
+
+
+def test_a_caller_s_umask_does_not_close_the_sandbox_s_own_directories(host: Host, workspace: Path) -> None:
+    async def story() -> belljar.Result:
+        async with belljar.Session(workspace, host=host) as box:
+            return await box.run("ls / ~ /tmp && touch made")
+
+    before = os.umask(0o077)
+    try:
+        assert anyio.run(story).exit_code == 0
+    finally:
+        os.umask(before)

@@ -75,8 +75,7 @@ def test_the_second_command_finds_a_sandbox_that_waits_and_each_is_used_once(ser
 
 
 def test_a_sandbox_of_another_kind_is_not_used(served: Local, workspace: Path) -> None:
-    served.run("run", "true", cwd=workspace)
-    served.until(served.waiting)
+    served.warm(workspace)
     ready = {path.parent.name for path in served.waiting()}
     answer = served.run("run", "--memory", "64m", "--json", "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/"
                         "memory.limit_in_bytes 2>/dev/null", cwd=workspace).json  # fmt: skip
@@ -143,8 +142,7 @@ def test_a_client_that_dies_takes_its_command_with_it(served: Local, workspace: 
 def test_the_client_s_descriptors_stay_outside_and_blocking(served: Local, workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "host-file").write_text("line\n")
     options = ("--policy", "none")
-    served.run("run", *options, "true", cwd=workspace)
-    served.until(served.waiting)
+    served.warm(workspace, *options)
     script = "echo begun; ls -l /proc/[0-9]*/fd 2>&1; until [ -e go ]; do sleep 0.05; done; read -r line; echo $line"
     with (
         open(tmp_path / "host-file") as stdin,

@@ -86,8 +86,7 @@ def test_descriptors_that_come_with_a_request_are_not_kept(served: Local) -> Non
 
 
 def test_nothing_runs_before_the_client_says_go(served: Local, workspace: Path) -> None:
-    served.run("run", "true", cwd=workspace)
-    served.until(lambda: len(served.waiting()) == 2)
+    served.warm(workspace)
     for goodbye in (b"", b"no\n", b"go\n"):  # without descriptors
         with dialled(served) as connection:
             connection.sendall(request("check", "ls"))
@@ -151,8 +150,7 @@ def test_nothing_of_one_client_is_left_in_the_next(served: Local, workspace: Pat
 
 
 def test_a_client_with_other_variables_that_matter_gets_a_new_sandbox(served: Local, workspace: Path) -> None:
-    served.run("run", "true", cwd=workspace)
-    served.until(lambda: len(served.waiting()) == 2)
+    served.warm(workspace)
     ready = {path.parent.name for path in served.waiting()}
     env = {"BELLJAR_PATIENCE": "2"}
     assert served.run("run", "--json", "true", cwd=workspace, env=env).json["session"] not in ready
@@ -198,8 +196,7 @@ def test_an_idle_server_ends_with_all_that_waits(local: Local, workspace: Path) 
 
 
 def test_sandboxes_that_wait_end_with_a_killed_server(served: Local, workspace: Path) -> None:
-    served.run("run", "true", cwd=workspace)
-    served.until(lambda: len(served.waiting()) == 2)
+    served.warm(workspace)
     assert served.server is not None
     served.server.kill()
     served.until(lambda: not list(served.root.glob("bj-*")))
@@ -217,8 +214,7 @@ def test_a_command_that_runs_outlives_the_end_of_the_server(served: Local, works
 
 
 def test_a_workspace_that_was_moved_gets_a_new_sandbox(served: Local, workspace: Path) -> None:
-    served.run("run", "true", cwd=workspace)
-    served.until(lambda: len(served.waiting()) == 2)
+    served.warm(workspace)
     ready = {path.parent.name for path in served.waiting()}
     moved = workspace.with_name("moved")
     workspace.rename(moved)
@@ -226,8 +222,7 @@ def test_a_workspace_that_was_moved_gets_a_new_sandbox(served: Local, workspace:
 
 
 def test_a_sandbox_that_died_while_it_waited_is_not_used(served: Local, workspace: Path, docker_client: Any) -> None:
-    served.run("run", "true", cwd=workspace)
-    served.until(lambda: len(served.waiting()) == 2)
+    served.warm(workspace)
     for path in served.waiting():
         docker_client.containers.get(json.loads(path.read_text())["container"]).kill()
     assert served.run("run", "echo hi", cwd=workspace).stdout == "hi\n"
@@ -264,8 +259,7 @@ def _children(local: Local) -> list[str]:
 
 
 def test_the_server_s_children_are_in_sessions_of_their_own(served: Local, workspace: Path) -> None:
-    served.run("run", "true", cwd=workspace)
-    served.until(lambda: len(served.waiting()) == 2)
+    served.warm(workspace)
     assert served.server is not None
     for child in _children(served):
         assert os.getsid(int(child)) == int(child)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from tests.surfaces.local.conftest import Local
@@ -57,3 +58,17 @@ def test_the_unit_starts_this_belljar(local: Local) -> None:
     assert f"ExecStart={sys.executable} -P -m belljar serve --local\n" in printed
     assert printed.splitlines()[0].startswith("# belljar serve --local-unit")
     assert printed.rstrip() == serving.UNIT.format(python=sys.executable, path=os.environ["PATH"]).rstrip()
+
+
+@pytest.mark.engine
+def test_with_resident_auto_the_first_run_starts_the_server(local: Local, workspace: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text('resident = "auto"\n')
+    settings.chmod(0o600)
+    local.env["BELLJAR_CONFIG"] = str(settings)
+    try:
+        assert local.run("run", "echo hi", cwd=workspace).stdout == "hi\n"
+        local.until((local.place / "socket").exists)
+        local.warm(workspace)
+    finally:
+        assert local.run("serve", "--stop").status == 0

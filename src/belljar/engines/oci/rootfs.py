@@ -124,15 +124,21 @@ def leave_mounts() -> None:
     mount("none", "/", None, MS_REC | MS_PRIVATE, None)
 
 
+def _make(path: str) -> None:
+    """A directory that everyone may enter: the caller's umask is for the caller's files."""
+    os.mkdir(path)
+    os.chmod(path, 0o755)
+
+
 def assemble(root: Root, at: str) -> str:
     """Mount everything below `at` and return the path of the root file system. Only in a private mount namespace."""
     mount("tmpfs", at, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,size={root.upper_bytes}")
     names = _map_layers(root, at, keep=f"{at}/{USER_NAMESPACE}") if root.mapped else _bind_layers(root, at)
     on = root.upper_on or at
     for name in ("upper", "work"):
-        os.mkdir(f"{on}/{name}", 0o755)
+        _make(f"{on}/{name}")
         os.chown(f"{on}/{name}", *root.owner)
-    os.mkdir(f"{at}/root", 0o755)
+    _make(f"{at}/root")
     _skeleton(f"{on}/upper", root)
     options = f"lowerdir={':'.join(names)},upperdir={on}/upper,workdir={on}/work"
     options += "" if root.mapped else ",userxattr"
@@ -140,7 +146,7 @@ def assemble(root: Root, at: str) -> str:
     if root.staged is not None:
         from belljar.staged import overlay
 
-        os.mkdir(f"{at}/{STAGED}", 0o755)
+        _make(f"{at}/{STAGED}")
         upper, work = Path(root.staged.upper), Path(root.staged.work)
         overlay.mount(root.staged.lowers, upper, work, Path(at, STAGED), user_marks=not root.mapped)
     for point in root.hidden:
@@ -151,7 +157,7 @@ def assemble(root: Root, at: str) -> str:
 def _bind_layers(root: Root, at: str) -> list[str]:
     names = [f"{at}/{number}" for number in range(len(root.layers))]
     for path, name in zip(root.layers, names, strict=True):
-        os.mkdir(name, 0o755)
+        _make(name)
         mount(str(path), name, None, MS_BIND, None)
     return names
 
@@ -165,7 +171,7 @@ def _map_layers(root: Root, at: str, keep: str) -> list[str]:
 
 
 def _layer(path: Path, target: str, namespace: int) -> str:
-    os.mkdir(target, 0o755)
+    _make(target)
     with closing(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
         idmap.mount_mapped(descriptor, Path(target), namespace)
     return target
@@ -189,7 +195,7 @@ def _make_directories(upper: str, target: str, owner: tuple[int, int], made: set
         path = f"{path}/{part}"
         if path not in made:
             made.add(path)
-            os.mkdir(path, 0o755)
+            _make(path)
             os.chown(path, *owner)
 
 

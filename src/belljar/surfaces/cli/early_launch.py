@@ -27,6 +27,11 @@ waiting = _none
 """What has a sandbox of this kind that waits to be used, in a worker of the local server."""
 
 
+def is_served() -> bool:
+    """Whether this is such a worker."""
+    return waiting is not _none
+
+
 class EarlyLaunch:
     """Start it, and `take` what it launched, or `discard` it."""
 

@@ -477,6 +477,7 @@ def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
         values, parser = trusted, build(only)
         args = _parsed(parser, argv, values)
     settings.enforce(args, values)
+    args.resident = settings.RESIDENT in values and values[settings.RESIDENT].value == "auto"
     if getattr(args, "session", None) and hasattr(args, "policy"):
         settings.remove_defaults(parser)
         explicit = set(vars(parser.parse_args(argv)))

@@ -7,10 +7,11 @@ engine, the main thread imports the rest.
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 
 from belljar import host
-from belljar.surfaces.cli import ci_report
+from belljar.surfaces.cli import afterwards, ci_report, early_launch
 from belljar.surfaces.cli.arguments import options_of
 from belljar.surfaces.cli.early_launch import EarlyLaunch
 from belljar.surfaces.cli.pending import continuing
@@ -21,6 +22,8 @@ from belljar.surfaces.cli.streams import Streams
 def run(args: Namespace) -> int:
     report = ci_report.Report(args)  # fails before anything is started if the file cannot be written
     gate = SignalGate()
+    if args.resident and not early_launch.is_served():
+        afterwards.later(_start_server)
     streams = Streams.of(args)
     keepable = streams.pty and streams.terminal is not None  # the user may detach
     early = None
@@ -36,3 +39,12 @@ def run(args: Namespace) -> int:
     finally:
         if early is not None:
             early.discard()
+
+
+def _start_server() -> None:
+    """The local server, for the next command. If one runs, this ends at once."""
+    import subprocess
+
+    argv = [sys.executable, "-P", "-m", "belljar", "serve", "--local", "--detach"]
+    null = subprocess.DEVNULL
+    subprocess.run(argv, cwd="/", stdin=null, stdout=null, stderr=null, check=False)

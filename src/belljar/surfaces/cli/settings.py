@@ -22,11 +22,14 @@ from belljar.records import record
 from belljar.surfaces.cli.arguments import ENGINES, NETWORKS
 
 SIZES = ("memory", "cpus", "pids", "disk", "tmp", "home", "shm", "fsize")
-SETTABLE = ("image", "policy", "network", "engine", *SIZES, "runtime", *enforcement.TIMES)
-DEFAULTS = (*SETTABLE, "changes")
+_OPTIONS = ("image", "policy", "network", "engine", *SIZES, "runtime", *enforcement.TIMES)
+RESIDENT = "resident"
+"""`auto`: the first `belljar run` starts the local server."""
+SETTABLE = (*_OPTIONS, RESIDENT)
+DEFAULTS = (*_OPTIONS, "changes")
 _ELSEWHERE = ("mounts", "cache", "yes")
 """Looked at below, or by the session."""
-_CHOICES = {"network": NETWORKS, "engine": ENGINES}
+_CHOICES = {"network": NETWORKS, "engine": ENGINES, RESIDENT: ("auto", "off")}
 _DOOR = {"allow": "--allow", "allow_preset": "--allow-preset", "ask_hosts": "--ask-hosts"}
 
 
