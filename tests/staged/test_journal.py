@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from tests.staged.conftest import Stage, change_much, tree
 from belljar.errors import BelljarError
 from belljar.staged.apply import apply, undo
 from belljar.staged.copying import copy_file
+from belljar.staged.journal import FEW
 from belljar.workspace.beneath import Folder, Owner
 
 
@@ -140,3 +142,27 @@ def test_an_apply_by_root_follows_no_name_that_the_owner_swaps(stage: Stage, mon
     kept = [left[inode] for inode in inodes if inode in left]
     assert [path for path in secrets if path.exists()] == []
     assert [(status.st_uid, status.st_mode & 0o777) for status in kept] == [(0, 0o700), *[(0, 0o600)] * (len(kept) - 1)]
+
+
+def test_many_files_wait_for_the_disk_together_and_one_that_is_refused_undoes_all(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is beside its place before the first is renamed."""
+    names = [f"f{number}" for number in range(FEW + 1)]
+    for name in names:
+        (stage.merged / name).write_text("new\n")
+    waited: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: waited.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    before = tree(stage.host)
+
+    def refused(said: str) -> None:
+        if said == f"rename {names[3]}":
+            assert len([path for path in stage.host.iterdir() if path.name.endswith(".belljar")]) == len(names) - 3
+            raise OSError(errno.EPERM, "refused", names[3])
+
+    with pytest.raises(BelljarError, match="nothing was applied"):
+        apply(stage.area, step=refused)
+    assert tree(stage.host) == before
+    apply(stage.area)
+    assert tree(stage.host) == tree(stage.merged)
+    assert not [path for path in waited if path.startswith(str(stage.host))]

@@ -7,6 +7,7 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests import descriptors
 from tests.workspace.conftest import as_root, new_directory
 
 from belljar.workspace import beneath
-from belljar.workspace.beneath import Folder
+from belljar.workspace.beneath import KEPT, Folder
 
 
 @pytest.fixture(params=["openat2", "walked"])
@@ -259,3 +260,43 @@ def test_only_a_link_or_an_empty_directory_is_given_away(folder: Folder, tmp_pat
     owners = {path: (tmp_path / "root" / path).lstat().st_uid for path in ("sub/file", "sub", "sub/deep", "leaf")}
     assert owners == {"sub/file": 0, "sub": 0, "sub/deep": 1000, "leaf": 1000}
     assert (tmp_path / "outside/file").stat().st_uid == 0
+
+
+def test_kept_directories_lead_nowhere_else(tmp_path: Path) -> None:
+    """Also if they are replaced by links, removed and made again, or more than are kept."""
+    (tmp_path / "outside").mkdir()
+    top = tmp_path / "top"
+    for number in range(KEPT + 5):
+        (top / f"d{number}").mkdir(parents=True)
+    with Folder.at(top) as folder, folder.keeping():
+        for _ in range(2):
+            for number in range(KEPT + 5):
+                folder.write(f"d{number}/f", b"x")
+        (top / "d1").rename(top / "moved")
+        (top / "d1").symlink_to(tmp_path / "outside")
+        with suppress(OSError):
+            folder.write("d1/g", b"x")
+        folder.unlink("d20/f")
+        folder.rmdir("d20")
+        folder.mkdir("d20")
+        folder.write("d20/again", b"x")
+        folder.rename("d20", "renamed")
+        folder.mkdir("d20")
+        folder.write("d20/new", b"x")
+        for bad in ("d3/../../outside/f", "d3/.."):
+            with pytest.raises(OSError):  # noqa: PT011
+                folder.write(bad, b"x")
+    assert list((tmp_path / "outside").iterdir()) == []
+    assert [path.name for path in (top / "renamed").iterdir()] == ["again"]
+    assert [path.name for path in (top / "d20").iterdir()] == ["new"]
+
+
+def test_a_folder_closes_what_it_kept(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    before = len(os.listdir("/proc/self/fd"))
+    with Folder.at(tmp_path) as folder:
+        with folder.keeping(), folder.keeping():
+            folder.write("a/b/c", b"x")
+            folder.write("a/d", b"x")
+        folder.write("a/b/e", b"x")
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -19,6 +19,7 @@ from belljar.staged import saved
 from belljar.staged.area import StagedArea
 from belljar.staged.change import Change, cleaned, etag, select
 from belljar.staged.conflicts import conflicts
+from belljar.staged.copying import flush
 from belljar.staged.journal import Step, carry_out, note_restored, recover, said, steps_for
 from belljar.staged.layers import Layers, flattened
 from belljar.staged.merge import forget_bases, is_as_it_was, merge_conflicts
@@ -53,7 +54,7 @@ def apply(
     Conflict if the changes are not those of this `etag`."""
     with area.locked():
         recover(area, step)
-        with area.layers() as layers:
+        with area.layers() as layers, layers.keeping():
             changes = layers.changes()
             if if_match is not None and etag(changes) != if_match:
                 raise Conflict({change.path: "changed since it was shown" for change in select(changes, paths)})
@@ -139,7 +140,7 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
     cannot be undone. If it is killed, the next call does it again from the beginning."""
     with area.locked():
         recover(area)
-        with Folder.at(area.path) as own, area.layers() as layers:
+        with Folder.at(area.path) as own, area.layers() as layers, layers.keeping(), own.keeping():
             saved.pull_up(own)
             try:
                 kept = json.loads(own.read("undo/saved.json", 1 << 30))
@@ -159,6 +160,7 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
                 for one in reversed(kept["saved"]):
                     step(one["path"])
                     saved.bring_back(own, layers.lower, one)
+                flush(layers.lower)
                 saved.restore_modes(layers.lower, {path: mode for path, mode in read_only.items() if path not in paths})
             except OSError as error:
                 raise BelljarError(

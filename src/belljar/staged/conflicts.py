@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,18 +20,22 @@ def conflicts(area: Began, layers: Layers, changes: Sequence[Change]) -> dict[st
     ours = area.applied
     made = {c.path for c in changes if c.after is not None and c.after.kind == "directory"}
     origins = Origins(layers)
-    return {c.path: why for c in changes if (why := _conflict(layers, c, area.since, ours, made, origins))}
+    gone = {parent: _no_directory(layers, parent) for parent in {posixpath.dirname(c.path) for c in changes} - made}
+    found = (
+        (c, gone.get(posixpath.dirname(c.path)) or _conflict(layers, c, area.since, ours, origins)) for c in changes
+    )
+    return {c.path: why for c, why in found if why}
 
 
-def _conflict(
-    layers: Layers, change: Change, since: int, ours: Mapping[str, int], made: set[str], origins: Origins
-) -> str | None:
-    parent = change.path.rpartition("/")[0]
-    if parent and parent not in made:
-        try:
-            layers.lower.folder(parent).close()
-        except OSError as error:
-            return f"on the host, {parent} is no directory any more ({error.strerror})"
+def _no_directory(layers: Layers, parent: str) -> str | None:
+    try:
+        layers.lower.folder(parent).close()
+    except OSError as error:
+        return f"on the host, {parent} is no directory any more ({error.strerror})"
+    return None
+
+
+def _conflict(layers: Layers, change: Change, since: int, ours: Mapping[str, int], origins: Origins) -> str | None:
     if change.before is None:
         deleted = origins.was_on_the_host(change.path)
         return "deleted on the host, changed in the sandbox" if deleted else None

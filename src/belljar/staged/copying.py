@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from belljar.syscalls import checked, libc
 from belljar.workspace.beneath import Folder, Owner
 
 CHUNK, BLOCK = 8 << 20, 64 << 10
@@ -75,6 +76,27 @@ def copy_file(
         finally:
             os.close(created)
     return status
+
+
+def write_file(folder: Folder, name: str, data: bytes, mode: int, *, owner: Owner | None, wait: bool = True) -> None:
+    """`name` must not exist."""
+    with os.fdopen(folder.create(name), "wb") as file:
+        if owner is not None:
+            os.fchown(file.fileno(), *owner)
+        os.fchmod(file.fileno(), mode & 0o777)
+        file.write(data)
+        file.flush()
+        if wait:
+            os.fsync(file.fileno())
+
+
+def flush(folder: Folder) -> None:
+    """Wait until all that was written to the file system is on disk: for many files cheaper than each alone."""
+    descriptor = folder.open("", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        checked(libc.syncfs(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -11,9 +11,11 @@ import base64
 import errno
 import json
 import os
+import posixpath
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby, islice
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -21,7 +23,7 @@ from belljar.errors import BelljarError, UsageError
 from belljar.staged import git_index
 from belljar.staged.area import StagedArea
 from belljar.staged.change import Change
-from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tree, replacing
+from belljar.staged.copying import copy_attributes, copy_file, digest, flush, remove_tree, write_file
 from belljar.staged.layers import Layers
 from belljar.staged.merge import forget_bases, is_as_it_was, keep_applied, take_next_bases
 from belljar.staged.saved import bring_back, every, make_writable, push, read_only_parents, restore_modes, save
@@ -29,6 +31,8 @@ from belljar.staged.settled import DELETED, LARGEST, large, settled
 from belljar.workspace.beneath import Folder, Owner
 
 NAME = "journal.json"
+BATCH = 1000  # files that are beside their places at a time
+FEW = 8  # files that are waited for one by one, whatever else the file system has to write
 Step = Callable[[str], None]
 """Called before each step; tests kill the process there."""
 
@@ -37,7 +41,7 @@ def carry_out(
     area: StagedArea, layers: Layers, changes: Sequence[Change], steps: list[dict[str, Any]], merged: dict[str, str],
     step: Step,
 ) -> None:  # fmt: skip
-    with Folder.at(area.path) as own:
+    with Folder.at(area.path) as own, layers.keeping(), own.keeping():
         try:
             saved = _save_all(own, layers.lower, changes, step)
             facts = {
@@ -65,7 +69,7 @@ def recover(area: StagedArea, step: Step = lambda name: None) -> None:
     with Folder.at(area.path) as own:
         if not own.exists(NAME):
             return
-        with area.layers() as layers:
+        with area.layers() as layers, layers.keeping(), own.keeping():
             journal = Journal(area, own, layers, json.loads(own.read(NAME, 1 << 30)))
             try:
                 journal.perform(step)
@@ -84,10 +88,13 @@ def _save_all(own: Folder, lower: Folder, changes: Sequence[Change], step: Step)
     step("save")
     remove_tree(own, "undo.new")
     own.mkdir("undo.new", 0o700)
-    return [
+    found = [
         save(own, lower, change.path, str(number), step, whole=change.kind != "mode")
         for number, change in enumerate(changes)
     ]
+    if any(one["kind"] in ("file", "directory") for one in found):
+        flush(own)
+    return found
 
 
 def _newer(area: StagedArea, layers: Layers, saved: list[dict[str, Any]]) -> list[str]:
@@ -141,11 +148,17 @@ class Journal:
         """Do the steps; each may have been done already."""
         times: dict[str, int] = {}
         make_writable(self._lower, [one["path"] for one in self._steps])
-        for number, one in enumerate(self._steps):
-            step(f"{one['do']} {one['path']}")
-            self._do(one, f".{self._facts['token']}.{number}.belljar")
-            with suppress(OSError):
-                times[one["path"]] = self._lower.stat(one["path"]).st_ctime_ns
+        for is_put, group in groupby(enumerate(self._steps), lambda numbered: numbered[1]["do"] in ("file", "link")):
+            while some := [*islice(group, BATCH)]:
+                if is_put:
+                    self._replace(dict(some), step)
+                else:
+                    for _, one in some:
+                        step(f"{one['do']} {one['path']}")
+                        self._do(one)
+                for _, one in some:
+                    with suppress(OSError):
+                        times[one["path"]] = self._lower.stat(one["path"]).st_ctime_ns
         changed = {one["path"] for one in self._steps if one["do"] == "chmod"}
         unchanged = {path: mode for path, mode in self._facts["read_only"].items() if path not in changed}
         restore_modes(self._lower, unchanged)
@@ -195,6 +208,7 @@ class Journal:
             make_writable(self._lower, [one["path"] for one in self._saved])
             for one in reversed(self._saved):
                 bring_back(self._own, self._lower, one, "undo.new")
+            flush(self._lower)
             restore_modes(self._lower, self._facts["read_only"])
             note_restored(self._area, self._lower, self._facts)
             self._own.unlink(NAME)
@@ -203,33 +217,53 @@ class Journal:
             raise BelljarError(message) from error
         raise BelljarError(f"nothing was applied: {said(error)}") from error
 
-    def _do(self, one: dict[str, Any], temporary: str) -> None:
+    def _replace(self, steps: dict[int, dict[str, Any]], step: Step) -> None:
+        """Write files beside their places, wait until all are on disk, then rename them."""
+        lower, token = self._lower, self._facts["token"]
+        wait = len(steps) <= FEW
+        beside = {
+            n: posixpath.join(posixpath.dirname(one["path"]), f".{token}.{n}.belljar") for n, one in steps.items()
+        }
+        try:
+            for number, one in steps.items():
+                step(f"{one['do']} {one['path']}")
+                remove_tree(lower, beside[number])
+                self._put(one, beside[number], wait=wait)
+            if not wait:
+                flush(lower)
+            for number, one in steps.items():
+                step(f"rename {one['path']}")
+                lower.rename(beside[number], one["path"])
+        except BaseException:
+            for name in beside.values():
+                with suppress(OSError):
+                    remove_tree(lower, name)
+            raise
+
+    def _do(self, one: dict[str, Any]) -> None:
         lower, path = self._lower, one["path"]
         if one["do"] == "remove":
             remove_tree(lower, path)
         elif one["do"] == "mkdir":
             with suppress(FileExistsError):
                 lower.mkdir(path, 0o700, self._owner_of(path.rpartition("/")[0]))
-        elif one["do"] == "chmod":
-            lower.chmod(path, one["mode"] & 0o777)
         else:
-            with replacing(lower, path, temporary) as beside:
-                self._put(one, beside)
+            lower.chmod(path, one["mode"] & 0o777)
 
-    def _put(self, one: dict[str, Any], beside: str) -> None:
+    def _put(self, one: dict[str, Any], beside: str, *, wait: bool) -> None:
         lower, path, mode = self._lower, one["path"], one["mode"] & 0o777
         owner = self._owner_of(path if lower.exists(path) else path.rpartition("/")[0])
         holder = self._layers.holder(path)
         if one["do"] == "link":
             lower.symlink(one["target"], beside, owner)
         elif "text" in one:
-            lower.write(beside, base64.b64decode(one["text"]), mode, owner)
+            write_file(lower, beside, base64.b64decode(one["text"]), mode, owner=owner, wait=wait)
             if holder is not None:
                 copy_attributes(holder, path, lower, beside)
         elif holder is None:
             raise UsageError(f"{path} is no longer among the staged changes")
         else:
-            copied = copy_file(holder, path, lower, beside, mode, owner=owner)
+            copied = copy_file(holder, path, lower, beside, mode, owner=owner, wait=wait)
             if copied.st_size > LARGEST:
                 self._large[path] = large(copied)
             if "seal" in one and not self._layers.is_still(holder, path, one["seal"]):

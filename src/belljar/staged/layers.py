@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
@@ -54,7 +54,19 @@ class Layers:
         self.uppers, self.lower, self._is_copied = list(uppers), lower, is_copied
         self._settled = settled
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep directories open while many files are looked at or written."""
+        with ExitStack() as kept:
+            for folder in (self.lower, *self.uppers):
+                kept.enter_context(folder.keeping())
+            yield
+
     def changes(self) -> list[Change]:
+        with self.keeping():
+            return self._changes()
+
+    def _changes(self) -> list[Change]:
         found = groupby(self._in_directory("", self.uppers, True, DEEPEST), _git_directory)
         changes = [change for git, group in found for change in (_as_one(git, [*group]) if git else group)]
         return [replace(change, ignored=True) if self._is_ignored(change) else change for change in changes]
@@ -92,7 +104,8 @@ class Layers:
             if is_whiteout(status):
                 return
             yield layer
-            if self._hidden_by(layer, path) or _is_opaque(layer, path):
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if self._hidden_by(layer, path) or (is_directory and _is_opaque(layer, path)):
                 return
 
     def _hidden_by(self, layer: Folder, path: str) -> bool:

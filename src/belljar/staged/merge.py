@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 
 from belljar.staged import git_index
 from belljar.staged.change import Change
@@ -136,19 +137,20 @@ def take_next_bases(own: Folder, paths: Iterable[str]) -> None:
 
 
 def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", ".merged")) -> None:
-    for path in paths:
-        for end in ends:
+    with suppress(FileNotFoundError):
+        known = {*own.names(FOLDER)}
+        for name in known.intersection(f"{_name(path)}{end}" for path in paths for end in ends):
             with suppress(OSError):
-                own.unlink(f"{FOLDER}/{_name(path)}{end}")
+                own.unlink(f"{FOLDER}/{name}")
 
 
 def keep_applied(own: Folder, lower: Folder, paths: Iterable[str]) -> None:
-    """Save files that were just applied whole as the next bases."""
-    for path in paths:
+    """Save files that were just applied whole as the next bases, unless there are very many."""
+    with suppress(FileExistsError):
+        own.mkdir(FOLDER, 0o700)
+    for path in islice(paths, MOST_FILES):
         with suppress(OSError):
             content = lower.read(path, LARGEST)
-            with suppress(FileExistsError):
-                own.mkdir(FOLDER, 0o700)
             kept = git_index.meaning(content) or b"" if git_index.is_index(path) else content
             _put(own, f"{_name(path)}.merged", kept)
 

@@ -72,7 +72,7 @@ def note_in_other_areas(area: StagedArea, lower: Folder, kept: list[dict[str, An
 def save(
     own: Folder, lower: Folder, path: str, slot: str, step: Callable[[str], None], *, whole: bool = True
 ) -> dict[str, Any]:
-    """Save what is at `path`; of a directory, all of it (`whole`) or only its mode."""
+    """Save what is at `path`; of a directory, all of it (`whole`) or only its mode. The caller waits for the disk."""
     if path.count("/") > DEEPEST:
         raise OSError(errno.ENAMETOOLONG, f"more than {DEEPEST} directories in each other", path[:60])
     step(f"save {path}")
@@ -82,7 +82,7 @@ def save(
         return {"path": path, "kind": "absent"}
     if is_file := stat.S_ISREG(status.st_mode):
         # The status of the file that was really copied, in case the name was swapped after the `stat`.
-        status = copy_file(lower, path, own, f"undo.new/{slot}")
+        status = copy_file(lower, path, own, f"undo.new/{slot}", wait=False)
     kept = {
         "path": path, "slot": slot, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid,
         "mtime": status.st_mtime_ns, "ctime": status.st_ctime_ns,
@@ -174,6 +174,7 @@ def _is_untouched(lower: Folder, path: str, ctime: int) -> bool:
 
 
 def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "undo") -> None:
+    """Restore what was saved. The caller waits for the disk before it forgets that."""
     path = one["path"]
     owner = (one["uid"], one["gid"]) if os.geteuid() == 0 and "uid" in one else None
     if one["kind"] in ("file", "link") and _is_untouched(lower, path, one["ctime"]):
@@ -194,7 +195,7 @@ def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "
             if one["kind"] == "link":
                 lower.symlink(one["target"], beside, owner)
             else:
-                copy_file(own, f"{kept_in}/{one['slot']}", lower, beside, one["mode"], owner=owner)
+                copy_file(own, f"{kept_in}/{one['slot']}", lower, beside, one["mode"], owner=owner, wait=False)
             if lower.exists(path) and stat.S_ISDIR(lower.stat(path).st_mode):
                 remove_tree(lower, path)
     if one["kind"] in ("directory", "link", "file"):

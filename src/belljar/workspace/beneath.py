@@ -31,6 +31,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RACES = 100  # RESOLVE_BENEATH fails with EAGAIN while directories of the path are renamed
 DEEPEST = 4096  # levels that `walk` goes down
 HELD = 64  # levels that keep their descriptor open
+KEPT = 16  # directories that `keeping` keeps open
 
 
 Owner = tuple[int, int]
@@ -47,6 +48,7 @@ class Folder:
     def __init__(self, descriptor: int) -> None:
         """Owns the descriptor, which may be O_PATH."""
         self.descriptor = descriptor
+        self._kept: dict[str, int] | None = None
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
@@ -69,10 +71,44 @@ class Folder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep the directories open that were used last: many files of a directory are then reached in one step each. A
+        directory that somebody moves away meanwhile may still get what was meant for it, as if it had been moved later.
+        """
+        if self._kept is not None:
+            yield
+            return
+        self._kept = {}
+        try:
+            yield
+        finally:
+            kept, self._kept = self._kept, None
+            for descriptor in kept.values():
+                os.close(descriptor)
+
+    def _directory(self, path: str, kept: dict[str, int]) -> int:
+        """A kept descriptor; the one that was used longest ago makes room."""
+        descriptor = kept.pop(path, -1)
+        if descriptor < 0:
+            descriptor = open_beneath(self.descriptor, path, os.O_PATH | os.O_DIRECTORY)
+            if len(kept) >= KEPT:
+                os.close(kept.pop(next(iter(kept))))
+        kept[path] = descriptor
+        return descriptor
+
+    def _gone(self, path: str) -> None:
+        """What is at this path is another thing from now on."""
+        for each in [each for each in self._kept or () if each == path or each.startswith(f"{path}/")]:
+            os.close((self._kept or {}).pop(each))
+
     # Opening.
 
     def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
         """A descriptor; O_NOFOLLOW and O_CLOEXEC are always added."""
+        if self._kept is not None and path:
+            with self._parent(path) as (parent, name):
+                return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=parent)
         return open_beneath(self.descriptor, path, flags, mode)
 
     def folder(self, path: str) -> Folder:
@@ -145,10 +181,12 @@ class Folder:
     def unlink(self, path: str) -> None:
         with self._parent(path) as (parent, name):
             os.unlink(name, dir_fd=parent)
+        self._gone(path)
 
     def rmdir(self, path: str) -> None:
         with self._parent(path) as (parent, name):
             os.rmdir(name, dir_fd=parent)
+        self._gone(path)
 
     def symlink(self, target: str, path: str, owner: Owner | None = None) -> None:
         """`target` may be anything: it is not followed."""
@@ -161,6 +199,8 @@ class Folder:
         """`target` is below `into`, which may be another folder of the same file system."""
         with self._parent(source) as (here, old), (into or self)._parent(target) as (there, new):
             os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
+        self._gone(source)
+        (into or self)._gone(target)
 
     def link(self, source: str, target: str, into: Folder) -> None:
         """Make a hard link below another folder of the same file system."""
@@ -263,6 +303,9 @@ class Folder:
         above, _, name = path.rpartition("/")
         if name in ("", ".", ".."):
             raise OSError(errno.EINVAL, "not the name of a file below a directory", path)
+        if self._kept is not None:
+            yield self._directory(above, self._kept), name
+            return
         descriptor = self.open(above, os.O_PATH | os.O_DIRECTORY)
         try:
             yield descriptor, name
