@@ -79,14 +79,17 @@ async def _wait_for_undo(finished: Future[None]) -> None:
 
 @asynccontextmanager
 async def beside() -> AsyncIterator[TaskGroup]:
-    """A task group that is cancelled when the block ends; an exception of the block is raised unwrapped."""
+    """A task group that is cancelled when the block ends; an exception of the block or a task is raised unwrapped."""
     failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            yield tasks
-        except Exception as error:  # kept for after the group, which would wrap it in an ExceptionGroup
-            failure = error
-        tasks.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as tasks:
+            try:
+                yield tasks
+            except Exception as error:  # kept for after the group, which would wrap it in an ExceptionGroup
+                failure = error
+            tasks.cancel_scope.cancel()
+    except ExceptionGroup as group:
+        failure = failure or group.exceptions[0]
     if failure is not None:
         raise failure
 
