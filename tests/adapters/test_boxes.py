@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -99,6 +101,19 @@ def test_plain_data_becomes_options(tmp_path: Path) -> None:
     assert isinstance(options["network"], belljar.Allow)
     file.with_suffix(".json").write_text('{"root": true}')
     assert boxes.options_in(file.with_suffix(".json")) == {"root": True}
+
+
+def test_options_become_data_and_options_again() -> None:
+    given: dict[str, Any] = {
+        "image": "python",
+        "limits": belljar.Limits(memory="1g"),
+        "network": belljar.Allow("a.example"),
+        "policy": belljar.Policy.load("strict"),
+    }
+    data = json.loads(json.dumps({name: boxes.plain(value) for name, value in given.items()}))
+    restored = boxes.options_of(data)
+    assert restored.pop("policy").as_dict() == given.pop("policy").as_dict()
+    assert restored == given
 
 
 def test_a_file_that_holds_no_options_is_named_in_the_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.tool import ShellActionRequest, ShellCallData, ShellCommandRequest
 
 import belljar
-from belljar.adapters import openai_agents
+from belljar.adapters import boxes, openai_agents
 from belljar.adapters.openai_agents import (
     BelljarSandboxClient,
     BelljarSandboxClientOptions,
@@ -316,6 +317,10 @@ def test_a_wrong_option_is_named() -> None:
 def test_options_survive_json() -> None:
     options = BelljarSandboxClientOptions(image="python", limits={"memory": "1g"}, exposed_ports=(80,))
     assert BelljarSandboxClientOptions.parse(options.model_dump(mode="json")) == options
+    records = BelljarSandboxClientOptions(limits=belljar.Limits(memory="1g"), network=belljar.Allow("a.example"))
+    again = BelljarSandboxClientOptions.parse(json.loads(records.model_dump_json()))
+    assert isinstance(again, BelljarSandboxClientOptions)
+    assert boxes.options_of(again.sandbox) == boxes.options_of(records.sandbox)
 
 
 async def test_mounts_of_buckets_are_refused_clearly() -> None:

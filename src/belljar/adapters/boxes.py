@@ -173,14 +173,23 @@ def reason(error: belljar.BelljarError) -> str:
 
 
 def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as a program or a file writes them: limits and hosts may be plain data."""
+    """Options as a program or a file writes them: limits and hosts may be plain data, and so may what `plain` made."""
     known(given, {*PUBLIC, *LIVE}, "a sandbox")
     options = dict(given)
     if isinstance(limits := options.get("limits"), Mapping):
         options["limits"] = belljar.Limits(**limits)
     if isinstance(hosts := options.get("network"), list | tuple):
         options["network"] = belljar.Allow(*hosts)
+    elif isinstance(hosts, Mapping):
+        options["network"] = belljar.Allow.restored(hosts)
+    if isinstance(policy := options.get("policy"), Mapping):
+        options["policy"] = belljar.Policy.restored(policy)
     return options
+
+
+def plain(value: Any) -> Any:
+    """An option as data for JSON, for frameworks that write their configuration down."""
+    return value.as_dict() if hasattr(value, "as_dict") else value
 
 
 def options_in(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -79,6 +79,10 @@ class BelljarSandboxClientOptions(BaseSandboxClientOptions):
 
     def model_post_init(self, _: Any) -> None:
         boxes.options_of(self.sandbox)  # raises for a wrong name
+        if self.__pydantic_extra__:
+            self.__pydantic_extra__.update(
+                {name: boxes.plain(value) for name, value in self.__pydantic_extra__.items()}
+            )
 
     @property
     def sandbox(self) -> dict[str, Any]:

@@ -95,7 +95,8 @@ class BelljarWorkspace(LocalWorkspace):
 
     def __init__(self, *, working_dir: str | Path | None = None, **options: Any) -> None:
         live = {name: options.pop(name) for name in boxes.LIVE if name in options}
-        super().__init__(working_dir=_place(working_dir), **options)
+        data = {name: boxes.plain(value) for name, value in options.items() if name != "host"}
+        super().__init__(working_dir=_place(working_dir), host=options.get("host"), **data)
         self._live = live
         self._is_empty = working_dir is None or _is_in_the_sandbox(working_dir)
         if working_dir is None:
