@@ -112,7 +112,12 @@ def remotely() -> Any:
     return solve
 
 
-def test_inspects_tools_that_keep_a_server_in_the_sandbox_work(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["near", "far"])
+def test_inspects_tools_that_keep_a_server_in_the_sandbox_work(
+    where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    config = BelljarConfig(host=request.getfixturevalue("address")) if where == "far" else BelljarConfig()
+    sandbox = SandboxEnvironmentSpec("belljar", config)
     tools = [bash_session(timeout=210), text_editor(timeout=60)]
     model = calling(
         ("bash_session", {"action": "type_submit", "input": "cd /tmp; NUMBER=6"}),
@@ -121,9 +126,7 @@ def test_inspects_tools_that_keep_a_server_in_the_sandbox_work(tmp_path: Path) -
         ("text_editor", {"command": "str_replace", "path": "/tmp/a", "old_str": "one", "new_str": "1"}),
         ("text_editor", {"command": "undo_edit", "path": "/tmp/a"}),
     )
-    task = inspect_ai.Task(
-        [Sample("edit")], solver=[solver(remotely)(), use_tools(tools), generate()], sandbox="belljar"
-    )
+    task = inspect_ai.Task([Sample("edit")], solver=[solver(remotely)(), use_tools(tools), generate()], sandbox=sandbox)
     (sample,) = evaluated(task, model, tmp_path).samples
     said = [message.text for message in sample.messages if message.role == "tool"]
     assert "/tmp 42" in said[1]
@@ -177,6 +180,17 @@ async def test_what_cannot_run_is_a_failed_command(sandbox: BelljarSandboxEnviro
     assert not nowhere.success
     assert nowhere.stderr
     assert not (await sandbox.exec(["echo", "NUL \0 byte"])).success
+
+
+async def test_only_a_servers_command_leaves_something_running(sandbox: BelljarSandboxEnvironment) -> None:
+    await sandbox.write_file("serve", "#!/bin/sh\nsleep 601 &\necho started; echo $1 >&2; exit 3")
+    await sandbox.exec(["chmod", "+x", "serve"])
+    started = await sandbox.exec(["./serve", "start-server"])
+    assert (started.success, started.returncode, started.stdout) == (False, 3, "started\nstart-server\n")
+    other = await sandbox.exec(["sh", "-c", "sleep 602 & echo started"])
+    assert other.stdout == "started\n"
+    left = await sandbox.exec(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep 60[12]'"])
+    assert left.stdout == "sleep 601\n"
 
 
 async def test_a_lost_sandbox_is_unavailable(sandbox: BelljarSandboxEnvironment) -> None:

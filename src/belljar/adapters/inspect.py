@@ -15,7 +15,6 @@ the wall. What a policy denies, the model gets as a command that failed with exi
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from inspect_ai.util import (
@@ -35,7 +34,10 @@ from belljar.errors import CommandNotExecutable, EngineError, UsageError
 
 POLL_SECONDS = 0.2
 START_SERVER = ["start-server"]
-"""How Inspect starts its tools' server, which a command of its own leaves behind. A persistent shell lets it run on."""
+"""How Inspect starts its tools' server, with a command that leaves it behind."""
+HOLD = '"$@" 2>&1; echo $? >&2; exec sleep 2147483647 >/dev/null 2>&1'
+"""Runs a command and goes on, so that what it left running does too. Its status is all that is on stderr."""
+WAIT_SECONDS = 5.0
 
 
 class BelljarConfig(BaseModel, frozen=True):
@@ -124,8 +126,7 @@ class BelljarSandboxEnvironment(SandboxEnvironment):
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         try:
             if cmd[1:] == START_SERVER and user in (None, "root"):
-                started = await self.box.shell("inspect").run(shlex.join(cmd))
-                return ExecResult(started.ok, started.exit_code, started.stdout, started.stderr)
+                return await self._left_running(cmd)
             result = await self.box.run(
                 cmd,
                 stdin=input,
@@ -150,6 +151,16 @@ class BelljarSandboxEnvironment(SandboxEnvironment):
         _within(most, result.stdout_bytes)
         _within(most, result.stderr_bytes)
         return ExecResult(result.ok, result.exit_code, result.stdout, result.stderr)
+
+    async def _left_running(self, cmd: list[str]) -> ExecResult[str]:
+        shell = await self.box.start(["sh", "-c", HOLD, "sh", *cmd])
+        shell.close_input()
+        output = status = ""
+        while not status.endswith("\n") and shell.status == "running":
+            chunk = await shell.read(wait=WAIT_SECONDS)
+            output, status = output + chunk.stdout, status + chunk.stderr
+        number = int(status) if status.strip().isdecimal() else 1
+        return ExecResult(number == 0, number, output, "")
 
     # Files.
 
