@@ -117,7 +117,9 @@ def verify(where: Path) -> Report:
             return report
         if line.record["kind"] == HEAD_LOST:
             return report._blame("missing", line, "the head of the chain was gone: records before this may be, too")
-        report.records, report.seq, report.hash = report.records + 1, line.record["seq"], line.record["hash"]
+        report.records += 1
+        report.seq = line.record["seq"]
+        report.hash = line.record["hash"]
         previous = line
     return _end(report, head, unread, where)
 

@@ -205,7 +205,9 @@ class Audit:
 
     def _after_fork(self) -> None:
         """The child has no writer thread, and the parent's may have held the lock."""
-        self._thread_lock, self._wake_queue, self._wake_sent = Lock(), None, False
+        self._thread_lock = Lock()
+        self._wake_queue = None
+        self._wake_sent = False
 
     def _put(self, *last: Note) -> None:
         """Write the queued records and `last`, which is never queued, so that its caller gets the error."""
@@ -260,7 +262,9 @@ class Audit:
             self._close()  # the directory was removed
 
     def _write(self, head: Head, notes: Sequence[Note]) -> None:
-        lines, seq, digest = [], head.seq, head.hash
+        lines = []
+        seq = head.seq
+        digest = head.hash
         for note in notes:
             seq += 1
             try:
@@ -318,7 +322,9 @@ class Audit:
             for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
                 at += len(line)
                 if line.endswith(b"\n") and (record := unseal(line[:-1])):
-                    head.seq, head.hash, head.size = record["seq"], record["hash"], at
+                    head.seq = record["seq"]
+                    head.hash = record["hash"]
+                    head.size = at
         return head
 
     def _rotate(self, head: Head) -> None:

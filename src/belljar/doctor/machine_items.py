@@ -62,7 +62,8 @@ def run_directory(root: Path) -> Check:
 
 def state_directory(host: Host) -> Check:
     """Writes a file: on a full disk directories can still be created."""
-    name, fix = "state directory", "make it writable and give it room, or set BELLJAR_STATE to a directory of your own"
+    name = "state directory"
+    fix = "make it writable and give it room, or set BELLJAR_STATE to a directory of your own"
     try:
         root = host.state_root
         with tempfile.TemporaryFile(dir=root) as file:
@@ -160,7 +161,8 @@ def user_namespaces() -> Check:
 
 def crash_handler() -> Check:
     """If the core pattern is a pipe, the kernel runs that program on the host, whatever a container's core limit is."""
-    pattern, detail = first_line("/proc/sys/kernel/core_pattern"), "crashes in a sandbox leave nothing on this machine"
+    pattern = first_line("/proc/sys/kernel/core_pattern")
+    detail = "crashes in a sandbox leave nothing on this machine"
     if pattern.startswith("|"):
         detail = f"crashes in a sandbox are passed to this machine's crash handler ({pattern[1:].split()[0]})"
     return Check("crash handler", True, detail)

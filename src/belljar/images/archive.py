@@ -224,7 +224,8 @@ def _plan(files: Files, config: bytes, parts: list[Any], names: tuple[str, ...])
         raise ImageInvalid("the image's configuration does not fit its layers")
     if (machine := document.get("architecture")) and machine != _machine():
         raise ImageInvalid(f"the image is for {machine}; this machine is {_machine()}")
-    env, volumes = _strings(settings.get("Env")), tuple(sorted(_mapping(settings.get("Volumes"))))
+    env = _strings(settings.get("Env"))
+    volumes = tuple(sorted(_mapping(settings.get("Volumes"))))
     if any("\0" in text for text in (*env, *volumes)):
         raise ImageInvalid("the image's configuration has a variable or a volume with a NUL byte in it")
     layers = [

@@ -53,7 +53,8 @@ def fetch(images: list[str], into: Path, progress: Progress) -> None:
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     if {"node", "dev"} & set(images):
         progress(0.0, "fetching Node")
-        npm, machine = shutil.which("npm"), {"x86_64": "x64", "aarch64": "arm64"}.get(os.uname().machine, "x64")
+        npm = shutil.which("npm")
+        machine = {"x86_64": "x64", "aarch64": "arm64"}.get(os.uname().machine, "x64")
         if npm is None:
             raise ImageMissing(
                 "Node 22 comes from the npm registry, and npm is not installed here: apt-get install npm"
@@ -116,13 +117,19 @@ class Stages:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._stage, self._from, self._to = "", 0.0, 0.0
-        self._packages, self._steps, self._shown = 0, 0, 0.0
+        self._stage = ""
+        self._from = 0.0
+        self._to = 0.0
+        self._packages = 0
+        self._steps = 0
+        self._shown = 0.0
 
     def read(self, line: str) -> None:
         words = line.split()
         if stage := next((stage for stage in _STAGES if line.startswith(f"I: {stage}")), None):
-            self._stage, self._from, self._steps = stage, _STAGES[stage], 0
+            self._stage = stage
+            self._from = _STAGES[stage]
+            self._steps = 0
             self._to = min((begin for begin in _STAGES.values() if begin > self._from), default=self._from)
             self._report(self._from, stage)
         elif words[3:5] == ["newly", "installed,"] and words[2].isdecimal():

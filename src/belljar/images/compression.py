@@ -77,7 +77,8 @@ def is_compressed(path: Path) -> bool:
 def plain(stream: IO[bytes], work: Path) -> Iterator[IO[bytes]]:
     """The decompressed stream; one that is not compressed is returned as it is."""
     peeked = Peekable(stream)
-    start, source = peeked.beginning, cast("IO[bytes]", io.BufferedReader(peeked, 1 << 18))
+    start = peeked.beginning
+    source = cast("IO[bytes]", io.BufferedReader(peeked, 1 << 18))
     if start.startswith(GZIP):
         yield cast("IO[bytes]", gzip.GzipFile(fileobj=source))
     elif start.startswith(BZIP2):

@@ -61,7 +61,9 @@ def import_root(store: Store, tar: Path, names: list[str], labels: Mapping[str, 
 
 class _Importer:
     def __init__(self, store: Store, work: Path, progress: Progress) -> None:
-        self._store, self._work, self._progress = store, work, progress
+        self._store = store
+        self._work = work
+        self._progress = progress
         self._allowance = Allowance()
 
     def add(self, plan: Plan, names: list[str]) -> LayeredImage:

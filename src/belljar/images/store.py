@@ -68,7 +68,9 @@ class Store:
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or _root()
         self._layers, self._manifests = self.root / "layers", self.root / "manifests"
-        self._names, self._uses, self._work = self.root / "names", self.root / "uses", self.root / "work"
+        self._names = self.root / "names"
+        self._uses = self.root / "uses"
+        self._work = self.root / "work"
 
     # Finding
 

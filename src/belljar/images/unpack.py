@@ -88,7 +88,9 @@ class Metered:
     """
 
     def __init__(self, stream: IO[bytes], most: int, *, hashed: bool = True) -> None:
-        self._stream, self._left, self._hashed = stream, most, hashed
+        self._stream = stream
+        self._left = most
+        self._hashed = hashed
         self._position = 0
         self._header_left = HEADER_MAX
         self.in_header = True
@@ -182,7 +184,9 @@ def check_room(path: Path) -> None:
 
 class _Layer:
     def __init__(self, root: int, path: Path, allowance: Allowance) -> None:
-        self._root, self._path, self._allowance = root, path, allowance
+        self._root = root
+        self._path = path
+        self._allowance = allowance
         self._privileged = os.geteuid() == 0
         self._until_look = 0
         self._directory_modes: dict[str, int] = {}

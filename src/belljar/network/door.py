@@ -65,7 +65,9 @@ class Door:
         self._bytes = 0
         self._share = Share()
         self._accepted_at: deque[float] = deque()
-        self._refusals_since, self._refusals, self._unrecorded = 0.0, 0, 0
+        self._refusals_since = 0.0
+        self._refusals = 0
+        self._unrecorded = 0
 
     # One client.
 

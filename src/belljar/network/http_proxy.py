@@ -60,7 +60,11 @@ class HttpProxy:
         self, door: Gate, client: ByteStream, tunnel_to: Target | None = None, dialled: ByteStream | None = None, *,
         tls: bool = False,
     ) -> None:  # fmt: skip
-        self._door, self._client, self._tunnel_to, self._dialled, self._tls = door, client, tunnel_to, dialled, tls
+        self._door = door
+        self._client = client
+        self._tunnel_to = tunnel_to
+        self._dialled = dialled
+        self._tls = tls
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
         self._upstream: Upstream | None = None
         self._unsent, self._turns = bytearray(), Turns.here()

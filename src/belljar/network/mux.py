@@ -150,7 +150,10 @@ class Mux:
         self, write: Callable[[bytes], Awaitable[None]], on_open: Callable[[MuxStream], None],
         when_lost: Callable[[], None] = lambda: None, when_taken: Callable[[int], None] = lambda count: None,
     ) -> None:  # fmt: skip
-        self._write, self._on_open, self._when_lost, self._when_taken = write, on_open, when_lost, when_taken
+        self._write = write
+        self._on_open = on_open
+        self._when_lost = when_lost
+        self._when_taken = when_taken
         self.turns = Turns.here()
         self._streams: dict[int, MuxStream] = {}
         self._half_closed: dict[int, bool] = {}

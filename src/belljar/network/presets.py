@@ -104,7 +104,9 @@ def _preset_host(host: str, named: NamedUrl, in_image: bool) -> PresetHost | Non
     if not isinstance(host_of(name), str):
         return PresetHost(host, why) if trusted else None
     private = ",".join(_private_addresses(named.url)) if trusted else ""
-    return PresetHost(f"{host}={private}", f"{why}, at a private address") if private else PresetHost(host, why)
+    if private:
+        return PresetHost(f"{host}={private}", f"{why}, at a private address")
+    return PresetHost(host, why)
 
 
 def _private_addresses(url: str) -> list[str]:

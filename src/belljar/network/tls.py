@@ -113,7 +113,9 @@ def _parsed(body: bytes, size: int) -> Hello:
     reader.vector(1)
     reader.vector(2)
     reader.vector(1)
-    name, hides, early = None, False, False
+    name = None
+    hides = False
+    early = False
     if reader.done:
         return Hello(name, hides, early, size)
     extensions = _Reader(reader.vector(2))

@@ -31,7 +31,9 @@ class Meter:
     __slots__ = ("_count", "_idle", "_scope", "_timer", "_transfers", "_transfers_before", "visit")
 
     def __init__(self, visit: Visit, count: Callable[[int], None], idle: float) -> None:
-        self.visit, self._count, self._idle = visit, count, idle
+        self.visit = visit
+        self._count = count
+        self._idle = idle
         self._transfers = self._transfers_before = 0
         self._scope: anyio.CancelScope | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -134,7 +136,9 @@ async def _pump(
 
 async def checked_hello(client: ByteStream, name: str | None, first: bytes, port: int = 443) -> tuple[Hello, bytes]:
     """A ClientHello that names `name` (None: an address was allowed), and all that was received; else Refused."""
-    reader, data, shown = HelloReader(), first, name or "this address"
+    reader = HelloReader()
+    data = first
+    shown = name or "this address"
     with anyio.move_on_after(HELLO_SECONDS):
         while True:
             try:

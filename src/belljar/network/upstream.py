@@ -19,7 +19,9 @@ HEAD_MAX = 32 << 10
 
 class Upstream:
     def __init__(self, target: Target, stream: ByteStream, address: str) -> None:
-        self.target, self.stream, self.address = target, stream, address
+        self.target = target
+        self.stream = stream
+        self.address = address
         self.http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_MAX)
         self._unsent = bytearray()
 

@@ -104,7 +104,7 @@ class Call:
                 if not equals and name in wanted and index < len(self.args):
                     value = self.args[index]
                     equals = "="
-                    index = index + 1
+                    index += 1
                 if equals:
                     found.values.setdefault(name, []).append(value)
                 else:
@@ -127,7 +127,7 @@ class Call:
                 value = letters[at + 1 :]
                 if not value and index < len(self.args):
                     value = self.args[index]
-                    index = index + 1
+                    index += 1
                 found.values.setdefault(letter, []).append(value)
                 return index
             found.flags.add(letter)

@@ -190,7 +190,7 @@ class Reading:
     def add_content(self, text: str) -> None:
         """The call reads one more input."""
         self.content = self.content + text
-        self.inputs = self.inputs + 1
+        self.inputs += 1
 
     def add_sent(self, text: str) -> None:
         """The call sends one more text."""

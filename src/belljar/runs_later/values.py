@@ -51,12 +51,16 @@ def opens(content: bytes) -> Values | None:
 
 def keys(names: Iterable[str], content: bytes) -> Values | None:
     wanted, pairs = set(names), _document(content)
-    return None if pairs is None else frozenset(pair for pair in pairs if pair[0].partition(".")[0] in wanted)
+    if pairs is None:
+        return None
+    return frozenset(pair for pair in pairs if pair[0].partition(".")[0] in wanted)
 
 
 def except_keys(harmless: Iterable[str], content: bytes) -> Values | None:
     allowed, pairs = tuple(harmless), _document(content)
-    return None if pairs is None else frozenset(pair for pair in pairs if not _is_allowed(pair[0], allowed))
+    if pairs is None:
+        return None
+    return frozenset(pair for pair in pairs if not _is_allowed(pair[0], allowed))
 
 
 def reader_of(said: str, harmless: dict[str, list[str]]) -> Reader | None:

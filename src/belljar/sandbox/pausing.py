@@ -20,7 +20,9 @@ NAME = "paused"
 
 class Mark:
     def __init__(self, path: Path, lock: int, lease: float) -> None:
-        self._path, self._lock, self._lease = path, lock, lease
+        self._path = path
+        self._lock = lock
+        self._lease = lease
 
     @classmethod
     def make(cls, run_dir: Path, lease: float) -> Self:

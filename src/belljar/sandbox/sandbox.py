@@ -36,10 +36,16 @@ _starts: RunVar[anyio.CapacityLimiter] = RunVar("belljar_starts")
 
 class Sandbox:
     def __init__(self, start: Launch) -> None:
-        self.id, self.options, self.engine = start.id, start.options, start.engine
-        self.workspace, self.launched, self.run_dir = start.workspace, start.launched, start.run_dir
+        self.id = start.id
+        self.options = start.options
+        self.engine = start.engine
+        self.workspace = start.workspace
+        self.launched = start.launched
+        self.run_dir = start.run_dir
         self.held, self.door = start.held, start.door
-        self._transport, self._token, self.init = start.transport, start.token, start.init
+        self._transport = start.transport
+        self._token = start.token
+        self.init = start.init
         self._unproven = start.unproven
         self.witnesses = start.witnesses
         """By whose word each protection is in force: kernel, init, engine (verification.py)."""

@@ -202,7 +202,9 @@ def _capabilities(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 
 def _no_new_privileges(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     found = facts.status.get("NoNewPrivs")
-    return None if found is None else [] if found == "1" else ["no-new-privileges"]
+    if found is None:
+        return None
+    return [] if found == "1" else ["no-new-privileges"]
 
 
 def _ulimits(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
@@ -265,7 +267,9 @@ def _read_only_root(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     if spec.writable_root:
         return []
     root = facts.mounts.get("/")
-    return None if root is None else [] if root.read_only else ["a read-only root file system"]
+    if root is None:
+        return None
+    return [] if root.read_only else ["a read-only root file system"]
 
 
 def _masked_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:

@@ -206,7 +206,9 @@ class Tool(ABC):
 
     def described(self) -> str:
         """The description that a model gets: of the tool, and of the sandbox it runs in."""
-        return f"{self.description}\n\n{surroundings(self._box)}" if self.runs_commands else self.description
+        if self.runs_commands:
+            return f"{self.description}\n\n{surroundings(self._box)}"
+        return self.description
 
     @classmethod
     def schema(cls) -> dict[str, Any]:

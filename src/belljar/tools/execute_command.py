@@ -50,7 +50,9 @@ class CommandExecutionResult(ToolResult):
 
     @property
     def status(self) -> Status:
-        return "success" if self.success else "timeout" if self.code == "TIMEOUT" else "error"
+        if self.success:
+            return "success"
+        return "timeout" if self.code == "TIMEOUT" else "error"
 
     @property
     def text(self) -> str:

@@ -99,4 +99,6 @@ Returns JSON: {"exit_code", "stdout", "stderr"}."""
 def _error(params: RunCommandParams, result: Result, call: Call) -> str | None:
     if result.cause in ("exited", "signalled"):
         return None
-    return OUT_OF_MEMORY if result.cause == "out_of_memory" else why_failed(result, f"{params.timeout}ms", call)
+    if result.cause == "out_of_memory":
+        return OUT_OF_MEMORY
+    return why_failed(result, f"{params.timeout}ms", call)

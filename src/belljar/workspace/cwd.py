@@ -45,7 +45,9 @@ def inside(workspace: str, cwd: str | None, *, root: int | None = None) -> str:
 
 
 def _walk(path: PurePosixPath, cwd: str, root: int | None) -> list[str]:
-    todo, done, links = list(reversed(path.parts[1:])), list[str](), 0
+    todo = list(reversed(path.parts[1:]))
+    done = list[str]()
+    links = 0
     while todo:
         part = todo.pop()
         if part == "..":

@@ -110,7 +110,9 @@ class DockerEngine:
         if root:
             raise UsageError(f"--root needs a user namespace for each sandbox, which {self.name} does not have: "
                              "use the engine oci (--engine oci)")  # fmt: skip
-        return self.dialect.rootless_user(uid, gid) if self.rootless and uid == os.geteuid() else User(uid, gid)
+        if self.rootless and uid == os.geteuid():
+            return self.dialect.rootless_user(uid, gid)
+        return User(uid, gid)
 
     # A container's life.
 

@@ -81,4 +81,6 @@ def podman_start() -> str:
     """The command that starts Podman's service, for the caller on this machine."""
     if not os.path.isdir("/run/systemd/system"):
         return "podman system service --time=0 &"
-    return "systemctl start podman.socket" if os.geteuid() == 0 else "systemctl --user start podman.socket"
+    if os.geteuid() == 0:
+        return "systemctl start podman.socket"
+    return "systemctl --user start podman.socket"

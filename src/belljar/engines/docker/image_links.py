@@ -121,7 +121,9 @@ def _end(target: str, mounts: dict[str, str], read_link: ReadLink) -> str:
 
 def _steps(target: str, mounts: dict[str, str], read_link: ReadLink) -> Iterator[tuple[str, int]]:
     """Each place on the way to `target`, and how many links led there."""
-    at, left, links = "/", _parts(target), 0
+    at = "/"
+    left = _parts(target)
+    links = 0
     while left and links <= MOST_LINKS:
         at = posixpath.normpath(posixpath.join(at, left.pop(0)))  # no link is left in `at`, so normpath may drop `..`
         yield at, links

@@ -237,12 +237,18 @@ def _removed(path: str) -> bool:
 
 def unified_beside_version_1() -> tuple[str, ...]:
     """Where version 2 is mounted on a hybrid machine, whose limits come from version 1."""
-    return tuple(point for kind, point in _hierarchies() if kind == "cgroup2") if version() == "1 and 2" else ()
+    if version() == "1 and 2":
+        return tuple(point for kind, point in _hierarchies() if kind == "cgroup2")
+    return ()
 
 
 def version() -> str:
     kinds = {kind for kind, _ in _hierarchies()}
-    return "2" if kinds == {"cgroup2"} else "1" if kinds == {"cgroup"} else "1 and 2" if kinds else "none"
+    if kinds == {"cgroup2"}:
+        return "2"
+    if kinds == {"cgroup"}:
+        return "1"
+    return "1 and 2" if kinds else "none"
 
 
 @cache

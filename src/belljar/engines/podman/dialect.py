@@ -79,7 +79,9 @@ class PodmanDialect(Dialect):
     def creating(self, spec: SandboxSpec) -> AbstractContextManager[None]:
         """One at a time: for `keep-id` Podman calls a library that is not safe in threads (shadow's libsubid), and two
         creates at once can leave a container without root's id, which then does not start (seen with 5.4)."""
-        return resources.locked(_own_files() / "podman-create.lock") if self.user_namespace(spec) else nullcontext()
+        if self.user_namespace(spec):
+            return resources.locked(_own_files() / "podman-create.lock")
+        return nullcontext()
 
     def rootless_user(self, uid: int, gid: int) -> User:
         """With `keep-id` the caller has the same id inside; all other ids are subordinate ones."""

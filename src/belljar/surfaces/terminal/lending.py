@@ -24,7 +24,9 @@ LONGEST_WAIT = 5.0  # seconds for a cancelled task to end
 
 class Lending:
     def __init__(self, terminal: HostTerminal, portal: BlockingPortal, program: Program) -> None:
-        self._terminal, self._portal, self._program = terminal, portal, program
+        self._terminal = terminal
+        self._portal = portal
+        self._program = program
         self._loop = portal.call(asyncio.get_running_loop)
         self._returned = Event()
         self._answers = Answers()

@@ -90,7 +90,9 @@ class Cursor:
         move = _MOVE.fullmatch(body)
         if move is None:
             return
-        letter, row, column = move[3], self._row, min(self._column, self._size()[1] - 1)
+        letter = move[3]
+        row = self._row
+        column = min(self._column, self._size()[1] - 1)
         if letter == "s":
             self._saved = (self._row, self._column)
         elif letter == "u":
