@@ -221,6 +221,12 @@ async def test_a_dockerfile_is_built_and_its_directory_used(
     subprocess.run(["docker", "rmi", image], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.docker
+async def test_the_name_of_an_image_is_never_an_option_of_docker(make: Callable[..., BelljarEnvironment]) -> None:
+    with pytest.raises(RuntimeError, match="invalid reference format"):
+        await make(EnvironmentConfig(docker_image="--help")).start(force_build=False)
+
+
 def test_a_task_without_an_image_is_refused(make: Callable[..., BelljarEnvironment]) -> None:
     with pytest.raises(FileNotFoundError, match="docker_image"):
         make(EnvironmentConfig())

@@ -84,6 +84,8 @@ async def test_a_timeout_is_the_sdks_error(session: Any) -> None:
     with pytest.raises(errors.ExecTimeoutError) as raised:
         await session.exec("echo begun; sleep 600", timeout=0.5)
     assert "begun" in str(raised.value.context)
+    with pytest.raises(errors.ExecTimeoutError):
+        await session.exec("true", timeout=0)
     assert (await session.exec("pgrep -f '[s]leep 600'")).exit_code == 1
 
 

@@ -170,6 +170,7 @@ def test_a_directory_can_be_mounted_where_openhands_does_not_look(workspace: Pat
 def test_the_sandboxs_own_name_of_its_directory_is_understood() -> None:
     with BelljarWorkspace(working_dir="/workspace") as space:
         assert space.execute_command("pwd").stdout == "/workspace\n"
+        assert space.inside("..odd") == "/workspace/..odd"
         assert space.inside("/workspace/a/../b") == space.inside("b") == "/workspace/b"
 
 

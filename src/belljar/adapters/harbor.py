@@ -154,10 +154,10 @@ class BelljarEnvironment(BaseEnvironment):
             return str(name)
         if shutil.which("docker") is None:
             raise RuntimeError(f"no image {name!r}: import it (belljar images import), or install Docker to build it")
-        await _docker(*(["pull", name] if prebuilt else ["build", "-t", name, str(self.environment_dir)]))
+        await _docker(*(["pull", "--", name] if prebuilt else ["build", "-t", name, "--", str(self.environment_dir)]))
         with tempfile.TemporaryDirectory() as directory:
             archive = str(Path(directory, "image.tar"))
-            await _docker("save", "-o", archive, name)
+            await _docker("save", "-o", archive, "--", name)
             await to_thread.run_sync(import_images, Store(), archive, name)
         return str(name)
 

@@ -189,6 +189,8 @@ class BelljarSandboxSession(BaseSandboxSession):
         return list(command), options
 
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
+        if timeout is not None and timeout <= 0:
+            raise errors.ExecTimeoutError(command=command, timeout_s=timeout)
         argv, options = await self._options([str(word) for word in command])
         with _refusals_are_results(command) as refused:
             result, stdout, stderr = await boxes.run_whole(self.box, argv, timeout=timeout, **options)

@@ -158,7 +158,7 @@ class BelljarWorkspace(LocalWorkspace):
         """A path in the sandbox. `working_dir` is /workspace there."""
         text = posixpath.normpath(posixpath.join(WORKSPACE, os.fspath(path or "")))
         below = os.path.relpath(text, self.working_dir)
-        return text if below.startswith("..") else posixpath.normpath(posixpath.join(WORKSPACE, below))
+        return text if below.split("/")[0] == ".." else posixpath.normpath(posixpath.join(WORKSPACE, below))
 
     # What OpenHands calls.
 
