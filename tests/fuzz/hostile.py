@@ -7,12 +7,15 @@ Anything else that it raises is a fault: nobody handles it, and a sandbox chose 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
+import tarfile
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from belljar.errors import BelljarError
 from belljar.network import presets, tls
 from belljar.network.mux import Mux
 from belljar.runs_later import git_settings, values
-from belljar.session import archive, bash_channel, files, users
+from belljar.session import archive, bash_channel, files, tar, users
 from belljar.session.result import Result
 from belljar.staged import git_index
 from belljar.workspace.beneath import Folder
@@ -53,6 +56,37 @@ def _unpacked(data: bytes) -> None:
             finally:
                 unpacker.close()
                 assert os.listdir(place) == ["target"]
+
+
+def _as_tar(data: bytes) -> None:
+    async def made() -> None:
+        async def pieces() -> AsyncIterator[bytes]:
+            for at in range(0, len(data), 7):
+                yield data[at : at + 7]
+
+        with tempfile.TemporaryFile() as file:
+            async for part in tar.as_tar(pieces()):
+                file.write(part)
+
+    asyncio.run(made())
+
+
+def _from_tar(data: bytes) -> None:
+    file = io.BytesIO(data)
+    tar.check(file)
+    with tempfile.TemporaryDirectory() as place, Folder.at(place) as folder:
+        unpacker = archive.Unpacker(folder)
+        try:
+            for part in islice(tar.from_tar(file), 1000):
+                unpacker.feed(part)
+        finally:
+            unpacker.close()
+
+
+def _tar_member(name: str, kind: bytes, target: str, content: bytes) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname, member.size = kind, target, len(content)
+    return member.tobuf() + content + bytes(-len(content) % 512)
 
 
 def _relayed(data: bytes) -> None:
@@ -152,6 +186,16 @@ _NAMES = (b"a", b"a/b", b"../a", b"a\0", b".", b"a//b", b"", b"a/", b"n" * 300)
 _ARCHIVE = tuple(
     _entry(bytes([kind]), name, data) for kind in b"fdlex" for name in _NAMES for data in (b"", b"a", b"\0")
 )
+_TAR = (
+    *(
+        _tar_member(name, kind, target, content)
+        for name in ("a", "a/b", "b/../c", "./a", "n" * 120)
+        for kind in (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.GNUTYPE_SPARSE)
+        for target, content in (("a", b""), ("", b"x" * 20))
+    ),
+    _tar_member("p", tarfile.XHDTYPE, "", b"11 path=a\n12 size=999\n"),
+    bytes(1024),
+)
 _MUX = tuple(
     id.to_bytes(4, "little") + bytes([kind]) + len(data).to_bytes(4, "little") + data
     for id in (0, 1, 2)
@@ -170,6 +214,8 @@ PARSERS: dict[str, Parser] = {
         lambda data: files._matches(data, 10), (b"a\0001\0text\0", b"\0", b"9" * 5000), (BelljarError,)
     ),
     "an archive": Parser(_unpacked, _ARCHIVE, (BelljarError, OSError)),
+    "an archive as a tar": Parser(_as_tar, _ARCHIVE, (BelljarError,)),
+    "a tar": Parser(_from_tar, _TAR, (BelljarError, OSError)),
     "frames of a relay": Parser(_relayed, _MUX),
     "users": Parser(_identified, _PASSWD),
     "exported variables": Parser(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from belljar.errors import UsageError
+from belljar.errors import FileFailed, UsageError
 from belljar.session import tar
-from belljar.session.archive import Unpacker, packed, whole
+from belljar.session.archive import HEAD, Unpacker, packed, whole
 from belljar.workspace.beneath import Folder
 
 
@@ -67,6 +67,9 @@ def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfi
         [_member("dev", tarfile.CHRTYPE)],
         [_member("fifo", tarfile.FIFOTYPE)],
         [_member("hard", tarfile.LNKTYPE, "../x")],
+        [_member("to nothing", tarfile.LNKTYPE, "x")],
+        [_member("x", tarfile.SYMTYPE, "y"), _member("to a link", tarfile.LNKTYPE, "x")],
+        [_member("x"), _member("x", tarfile.SYMTYPE, "y"), _member("to what was replaced", tarfile.LNKTYPE, "x")],
         [_member("up", tarfile.SYMTYPE, ".."), _member("up/x")],
     ],
     ids=lambda members: members[-1].name,
@@ -83,3 +86,37 @@ def test_a_tar_that_leads_elsewhere_is_refused_whole(members: list[tarfile.TarIn
 def test_what_is_no_tar_says_so() -> None:
     with pytest.raises(UsageError, match="no tar"):
         tar.check(io.BytesIO(b"x" * 2000))
+
+
+def test_a_hard_link_is_unpacked_as_the_file_it_is(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as made:
+        first = _member("d/x")
+        first.size = 3
+        made.addfile(first, io.BytesIO(b"one"))
+        made.addfile(_member("hard", tarfile.LNKTYPE, "d/x"))
+        made.addfile(_member("d/x", tarfile.SYMTYPE, "later"))
+    tar.check(file)
+    with Folder.at(tmp_path) as folder:
+        unpacker = Unpacker(folder)
+        for part in tar.from_tar(file):
+            unpacker.feed(part)
+    assert (tmp_path / "hard").read_bytes() == b"one"
+    assert os.readlink(tmp_path / "d/x") == "later"
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        HEAD.pack(b"l", 0, 1 << 40, 1) + b"l",
+        HEAD.pack(b"f", 0, 0, 4) + b"../x",
+        HEAD.pack(b"x", 0, 0, 1) + b"x",
+    ],
+    ids=["an endless link", "a name that leads elsewhere", "an unknown kind"],
+)
+async def test_an_archive_of_a_hostile_sandbox_is_no_tar(archive: bytes) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield archive
+
+    with pytest.raises(FileFailed):
+        _ = [part async for part in tar.as_tar(pieces())]

@@ -161,5 +161,5 @@ def _unpack(file: IO[bytes], sink: Sink) -> None:
     try:
         for part in tar.from_tar(file):
             sink(part)
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, KeyError, ValueError) as error:
         raise FileFailed(f"the service sent a tar that cannot be read: {error}") from error

@@ -10,6 +10,7 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from belljar.errors import FileFailed
 from belljar.syscalls import write_all
@@ -18,6 +19,7 @@ from belljar.workspace.beneath import Folder
 HEAD = struct.Struct("<cIQH")
 CHUNK = 256 << 10
 LINK_MAX = 4096
+KINDS = (b"f", b"d", b"l", b"e")
 
 
 Entry = tuple[Folder, str, os.stat_result]
@@ -72,6 +74,36 @@ def _file(folder: Folder, path: str, name: bytes, mode: int) -> Iterator[bytes]:
             yield part
 
 
+class Head(NamedTuple):
+    """What comes before an entry's contents."""
+
+    kind: bytes
+    name: str
+    mode: int
+    size: int
+    target: str
+
+
+def taken(buffer: bytearray) -> Head | None:
+    """The next head, taken out of the buffer; None: it is not whole yet. FileFailed if it leads elsewhere."""
+    if len(buffer) < HEAD.size:
+        return None
+    kind, mode, size, length = HEAD.unpack_from(buffer)
+    link = size if kind == b"l" else 0
+    if kind not in KINDS or link > LINK_MAX:
+        raise FileFailed("the sandbox sent an archive that cannot be read")
+    if len(buffer) < HEAD.size + length + link:
+        return None
+    name = os.fsdecode(bytes(buffer[HEAD.size : HEAD.size + length]))
+    target = os.fsdecode(bytes(buffer[HEAD.size + length : HEAD.size + length + link]))
+    del buffer[: HEAD.size + length + link]
+    if kind != b"e" and (not name or name.startswith("/") or "\0" in name or ".." in name.split("/")):
+        raise FileFailed(f"the sandbox sent an archive with a name that leads elsewhere: {name[:200]!r}")
+    if "\0" in target:
+        raise FileFailed(f"the sandbox sent an archive with a link that cannot be: {name[:200]!r}")
+    return Head(kind, name, mode, size, target)
+
+
 class Unpacker:
     """Unpacks an archive, fed in pieces, into a folder of the host; without its links, if they are not wanted."""
 
@@ -102,25 +134,12 @@ class Unpacker:
 
     def _entry(self) -> bool:
         """Start the next entry; False: its head has not arrived yet."""
-        if len(self._buffer) < HEAD.size:
+        if (head := taken(self._buffer)) is None:
             return False
-        kind, mode, size, length = HEAD.unpack_from(self._buffer)
-        link = size if kind == b"l" else 0
-        if link > LINK_MAX:
-            raise FileFailed("the sandbox sent an archive that cannot be read")
-        if len(self._buffer) < HEAD.size + length + link:
-            return False
-        name = os.fsdecode(bytes(self._buffer[HEAD.size : HEAD.size + length]))
-        target = os.fsdecode(bytes(self._buffer[HEAD.size + length : HEAD.size + length + link]))
-        del self._buffer[: HEAD.size + length + link]
-        if kind == b"e":
+        if head.kind == b"e":
             self.done = True
-            return True
-        if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
-            raise FileFailed(f"the sandbox sent an archive with a name that leads elsewhere: {name!r}")
-        if "\0" in target:
-            raise FileFailed(f"the sandbox sent an archive with a link that cannot be: {name!r}")
-        self._make(kind, name, mode, size, target)
+        else:
+            self._make(*head)
         return True
 
     def _make(self, kind: bytes, name: str, mode: int, size: int, target: str) -> None:
@@ -133,7 +152,7 @@ class Unpacker:
             with suppress(FileNotFoundError):
                 self._folder.unlink(name)
             self._folder.symlink(target, name)
-        elif kind == b"f":
+        else:
             with suppress(FileNotFoundError):
                 self._folder.unlink(name)
             self._file = self._folder.create(name)
@@ -141,8 +160,6 @@ class Unpacker:
             self._left = size
             if not size:
                 self.close()
-        else:
-            raise FileFailed("the sandbox sent an archive that cannot be read")
 
     def close(self) -> None:
         if self._file >= 0:

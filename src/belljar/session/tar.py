@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import IO
 
 from belljar.errors import UsageError
-from belljar.session.archive import CHUNK, HEAD
+from belljar.session.archive import CHUNK, HEAD, taken
+
+_TYPES = {b"d": tarfile.DIRTYPE, b"l": tarfile.SYMTYPE}
 
 
 async def as_tar(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -38,23 +40,13 @@ async def as_tar(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 def _member(buffer: bytearray) -> tarfile.TarInfo | None:
     """The next member, taken out of the buffer; None: it is not whole yet."""
-    if len(buffer) < HEAD.size:
+    if (head := taken(buffer)) is None:
         return None
-    kind, mode, size, length = HEAD.unpack_from(buffer)
-    link = size if kind == b"l" else 0
-    if len(buffer) < HEAD.size + length + link:
-        return None
-    name = os.fsdecode(bytes(buffer[HEAD.size : HEAD.size + length]))
-    member = tarfile.TarInfo(name if kind != b"e" else "")
-    member.mode = mode
-    if kind == b"d":
-        member.type = tarfile.DIRTYPE
-    elif kind == b"l":
-        member.type = tarfile.SYMTYPE
-        member.linkname = os.fsdecode(bytes(buffer[HEAD.size + length : HEAD.size + length + link]))
-    elif kind == b"f":
-        member.size = size
-    del buffer[: HEAD.size + length + link]
+    member = tarfile.TarInfo(head.name if head.kind != b"e" else "")
+    member.mode = head.mode & 0o777
+    member.type = _TYPES.get(head.kind, tarfile.REGTYPE)
+    member.linkname = head.target
+    member.size = head.size if head.kind == b"f" else 0
     return member
 
 
@@ -62,17 +54,19 @@ def check(file: IO[bytes]) -> None:
     """UsageError unless every member may be unpacked."""
     file.seek(0)
     links: set[str] = set()
+    files: set[str] = set()
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
-                if wrong := _wrong(member, links):
+                if wrong := _wrong(member, links, files):
                     raise UsageError(f"{member.name[:200]}: {wrong}; nothing was unpacked")
     except (tarfile.TarError, EOFError, ValueError, OSError) as error:
         raise UsageError(f"this is no tar: {error}") from None
 
 
-def _wrong(member: tarfile.TarInfo, links: set[str]) -> str:
-    """Why a member may not be unpacked. `links`: the links before it, which it must not be below."""
+def _wrong(member: tarfile.TarInfo, links: set[str], files: set[str]) -> str:
+    """Why a member may not be unpacked. `links`: those before it, which it must not be below; `files`: those before it,
+    to which it may be a hard link."""
     parts = posixpath.normpath(member.name).split("/")
     if any("/".join(parts[:count]) in links for count in range(1, len(parts))):
         return "a member must not be below a link"
@@ -80,8 +74,12 @@ def _wrong(member: tarfile.TarInfo, links: set[str]) -> str:
         links.add("/".join(parts))
     if member.name.startswith("/") or ".." in member.name.split("/") or "\0" in member.name:
         return "a member must be below the directory"
-    if member.islnk() and (member.linkname.startswith("/") or ".." in member.linkname.split("/")):
-        return "a hard link must be to a member"
+    if member.islnk() and member.linkname not in files:
+        return "a hard link must be to a file before it"
+    if member.isreg() or member.islnk():
+        files.add(member.name)
+    else:
+        files.discard(member.name)  # replaced
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         return "only files, directories and links can be unpacked"
     return ""
@@ -90,6 +88,9 @@ def _wrong(member: tarfile.TarInfo, links: set[str]) -> str:
 def from_tar(file: IO[bytes]) -> Iterator[bytes]:
     """A checked tar as the init's archive."""
     made: set[bytes] = set()
+    files: dict[str, tarfile.TarInfo] = {}
+    """By name, hard links too: tarfile follows one to another, in circles if they are made so."""
+    file.seek(0)
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
             name = os.fsencode(os.path.normpath(member.name))
@@ -103,7 +104,8 @@ def from_tar(file: IO[bytes]) -> Iterator[bytes]:
                 target = os.fsencode(member.linkname)
                 yield HEAD.pack(b"l", 0o777, len(target), len(name)) + name + target
             else:
-                yield from _content(tar, member, name)
+                files[member.name] = files[member.linkname] if member.islnk() else member
+                yield from _content(tar, files[member.name], member.mode, name)
     yield HEAD.pack(b"e", 0, 0, 0)
 
 
@@ -117,11 +119,12 @@ def _parents(name: bytes, made: set[bytes]) -> Iterator[bytes]:
             yield HEAD.pack(b"d", 0o755, 0, len(above)) + above
 
 
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, name: bytes) -> Iterator[bytes]:
-    content = tar.extractfile(member)
+def _content(tar: tarfile.TarFile, file: tarfile.TarInfo, mode: int, name: bytes) -> Iterator[bytes]:
+    content = tar.extractfile(file)
     if content is None:
         return
-    size = tar.getmember(member.linkname).size if member.islnk() else member.size
-    yield HEAD.pack(b"f", member.mode & 0o777, size, len(name)) + name
+    size = content.seek(0, os.SEEK_END)
+    content.seek(0)
+    yield HEAD.pack(b"f", mode & 0o777, size, len(name)) + name
     while part := content.read(CHUNK):
         yield part
