@@ -47,13 +47,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("errors", "sync"):
+        return _module(name)
+    if name in _MODULE_OF:
+        return getattr(_module(_MODULE_OF[name]), name)
+    raise AttributeError(f"module 'belljar' has no attribute {name!r}")
+
+
+def _module(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("errors", "sync"):
-        return import_module(f"belljar.{name}")
-    if name in _MODULE_OF:
-        return getattr(import_module(f"belljar.{_MODULE_OF[name]}"), name)
-    raise AttributeError(f"module 'belljar' has no attribute {name!r}")
+    return import_module(f"belljar.{name}")
 
 
 def __dir__() -> list[str]:
