@@ -24,6 +24,6 @@ def test_no_file_and_no_function_is_too_long() -> None:
 def test_code_and_data_stay_within_their_sizes() -> None:
     """Of code, words count and not lines: what is packed is no smaller."""
     tokens = [one for path in SOURCES for one in tokenize.generate_tokens(io.StringIO(path.read_text()).readline)]
-    assert sum(one.type not in LAYOUT for one in tokens) <= 61_000
+    assert sum(one.type not in LAYOUT for one in tokens) <= 60_800
     files = (policies_directory() / "knowledge").glob("*.toml")
     assert sum(len(path.read_text().splitlines()) for path in files) <= 1_550

@@ -77,6 +77,10 @@ class Call:
         self.feed = feed
         self.original = " ".join(map(drop_unset, args))
 
+    def renamed(self, name: str) -> "Call":
+        """The same call, as one of another program."""
+        return Call(self.machine, name, list(self.args), self.state, self.feed)
+
     @property
     def stdin(self) -> str:
         return self.feed.text

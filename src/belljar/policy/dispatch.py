@@ -22,21 +22,23 @@ _FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
 
 
 def dispatch(machine: Interpreter, words: list[str], state: ShellState, feed: Feed) -> str:
-    name = words[0]
-    args = words[1:]
+    call = Call(machine, words[0], words[1:], state, feed)
+    name = call.name
     if has_glob(name):
-        return _named_by_pattern(machine, name, args, state, feed)
+        return _named_by_pattern(call)
     text = _written_program(machine, name, state)
     if text is not None and not _link_target(name, state):
-        return _run_written(machine, name, text, args, state, feed)
+        return _run_written(call, text)
     if not known(name):
-        return _unknown_name(machine, name, args, state, feed)
-    if args and name.startswith("/usr/bin/") and args[0].startswith("/usr/bin/"):  # $(which a || which b)
-        machine.simple_command(args, state.new_process(), feed)
-    return _program(machine, name, args, state, feed)
+        return _unknown_name(call)
+    if name.startswith("/usr/bin/") and "".join(call.args[:1]).startswith("/usr/bin/"):  # $(which a || which b)
+        machine.simple_command(call.args, state.new_process(), feed)
+    return _program(call, name)
 
 
-def _program(machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+def _program(given: Call, name: str) -> str:
+    """Read a call as one of the program `name`."""
+    machine, state, args = given.machine, given.state, given.args
     base = program_name(_link_target(name, state) or name, state.cwd)
     last = name.rsplit("/", 1)[-1]
     if machine.knowledge.has_trait(last, "anywhere") or (base == "busybox" and Call.known(machine, last)):
@@ -44,7 +46,7 @@ def _program(machine: Interpreter, name: str, args: list[str], state: ShellState
     elif "/" in base and _is_tool(machine, last):  # a copy of it: bin/solr, ./psql
         machine.emit("exec.unknown", name)
         base = last
-    call = Call(machine, base, args, state, feed)
+    call = given.renamed(base)
     handler = PROGRAMS.get(base) or PROGRAMS.get(unversioned(base))
     entries = machine.knowledge.entries(base)
     quiet = frozenset({"quiet"}) if machine.knowledge.has_trait(base, "quiet") else frozenset()
@@ -63,9 +65,9 @@ def _program(machine: Interpreter, name: str, args: list[str], state: ShellState
         out = handler(call) if handler else None
         read = _read_entries(call, tuple(one for one in entries if one.when or not one.shipped) if handler else entries)
         if machine.knowledge.has_trait(base, "commands"):
-            _commands_in_arguments(Call(machine, base, args, state, feed))
+            _commands_in_arguments(given.renamed(base))
     out = out if handler else read
-    return _unknown_output(feed, args) if out is None else out
+    return _unknown_output(given.feed, args) if out is None else out
 
 
 def is_program(machine: Interpreter, name: str, state: ShellState) -> bool:
@@ -87,7 +89,7 @@ def _read_entries(call: Call, entries: tuple[Entry, ...]) -> str | None:
     out = None
     undescribed = call.name not in PROGRAMS
     for entry in entries:
-        reading = Reading(Call(call.machine, call.name, list(call.args), call.state, call.feed), entry)
+        reading = Reading(call.renamed(call.name), entry)
         out = reading.run()
         undescribed = undescribed and not entry.shipped and not reading.described
     if undescribed and entries:
@@ -203,40 +205,42 @@ def _written_program(machine: Interpreter, name: str, state: ShellState) -> str 
     return None
 
 
-def _run_written(machine: Interpreter, name: str, text: str, args: list[str], state: ShellState, feed: Feed) -> str:
+def _run_written(call: Call, text: str) -> str:
     """Run a program that this command wrote: with the interpreter in its first line, else with bash."""
-    call = Call(machine, name, args, state, feed)
+    machine, state, name = call.machine, call.state, call.name
     machine.emit("exec.script", name, program=name)
     shebang = re.match(r"#!\s*(?:\S*/env\s+(?:-\S+\s+|\w+=\S*\s+)*)?(\S+)", text)
     interpreter = unversioned(program_name(shebang[1])) if shebang else "bash"
     if re.match(r"python|perl|ruby|node|php|lua|awk", interpreter):
-        return call.scan(interpreter, text, args)
-    if has(text, UNKNOWN + ENCODED) and not text.strip(FILE + UNKNOWN + ENCODED + "\n ") and name[-6:] != "/a.out":
+        return call.scan(interpreter, text, call.args)
+    script = text.strip(FILE + UNKNOWN + ENCODED + "\n ")
+    if has(text, UNKNOWN + ENCODED) and not script and name[-6:] != "/a.out":
         machine.emit("exec.unseen", name)
     inner = state.new_process()
     inner.name = name
-    inner.args = args
+    inner.args = call.args
     with machine.under(name):
         key = resolve(name, state.cwd, state.links, state.home())
-        script = text.strip(FILE + UNKNOWN + ENCODED + "\n ")
-        return machine.limit_recursion(key, lambda: machine.run_text(script, inner, feed))
+        return machine.limit_recursion(key, lambda: machine.run_text(script, inner, call.feed))
 
 
-def _named_by_pattern(machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+def _named_by_pattern(call: Call) -> str:
     """The program's name is a pattern: try every known program that it could match."""
-    full = resolve(name, state.cwd, state.links, state.home())
+    machine, state = call.machine, call.state
+    full = resolve(call.name, state.cwd, state.links, state.home())
     out = UNKNOWN
     folders = [folder for folder in _FOLDERS if could_match(full.rsplit("/", 1)[0] or "/", folder)]
     every = [*PROGRAMS, *machine.knowledge.programs] if folders else []
     plausible = [one for one in every if any(could_match(full, f"{folder}/{one}") for folder in folders)]
     machine.emit("exec.glob", full)
     for candidate in plausible[:60]:
-        out = dispatch(machine, [candidate, *args], state, feed)
+        out = dispatch(machine, [candidate, *call.args], state, call.feed)
     return out
 
 
-def _unknown_name(machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+def _unknown_name(call: Call) -> str:
     """The program's name is not known: judge it as rm or bash if its arguments look so."""
+    machine, name = call.machine, call.name
     machine.emit("exec.unknown", name)
     if NETWORK in name:
         machine.emit("exec.network", name)
@@ -244,12 +248,12 @@ def _unknown_name(machine: Interpreter, name: str, args: list[str], state: Shell
         machine.emit("exec.disguised", name)
     elif has(name, UNKNOWN + SECRET) and not has(name, FILE) and "/" not in name:
         machine.emit("exec.unseen", name)
-    machine.run_suspects(state)
-    text = [plain_text(arg) for arg in args]
+    machine.run_suspects(call.state)
+    text = [plain_text(arg) for arg in call.args]
     if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known("".join(text)):
-        _program(machine, "rm", args, state, feed)
+        _program(call, "rm")
     elif re.fullmatch(r"-\w*c", "".join(text[:1])):
-        _program(machine, "bash", args, state, feed)
+        _program(call, "bash")
     return ATOM if name.strip(ATOM) == "" else UNKNOWN
 
 
