@@ -35,6 +35,7 @@ Changes = Literal["direct", "staged"]
 Checkpoints = Literal["off", "auto"]
 OnClose = Literal["keep", "discard", "apply"]
 Pairs = tuple[tuple[str, str], ...]
+AUTHOR = lazy_pattern(r"([^<>\x00-\x1f\x7f]{1,200}) <([^<>\s\x00-\x1f\x7f]{1,200})>")
 
 
 class Here(str):
@@ -149,6 +150,12 @@ def mounts_of(value: Any, name: str = "mounts") -> Pairs:
     """Checked targets and absolute sources."""
     mounts = {_target(target): os.path.abspath(source) for target, source in _paths(name, value)}
     return tuple(sorted(mounts.items()))
+
+
+def author_of(value: Any) -> str:
+    is_right = isinstance(value, str) and (not value or AUTHOR.fullmatch(value) is not None)
+    must(is_right, "author", value, "like 'Ana <ana@example.org>'")
+    return str(value)
 
 
 def account_of(value: Any) -> str:
@@ -347,6 +354,11 @@ class SandboxOptions:
         metavar="NAME",
     )  # fmt: skip
     """Who `whoami` says commands are. The user id and its rights stay what they are."""
+    author: str = option(
+        "", lambda name, value: author_of(value), "who commits in the sandbox are by (default: who your git says)",
+        metavar="NAME <EMAIL>",
+    )  # fmt: skip
+    """What git says there, unless the repository's own settings say otherwise: `author="Ana <ana@example.org>"`."""
     debug: bool = option(False, flag, "allow gdb and strace")
     """Commands may trace their own processes."""
     mounts: Pairs = option(
@@ -470,6 +482,7 @@ class PublicOptions(TypedDict, total=False):
     name: str | None
     root: bool
     account: str
+    author: str
     debug: bool
     mounts: Mapping[str, str | os.PathLike[str]] | None
     cache: Mapping[str, str] | None

@@ -85,6 +85,7 @@ REASONS = {
     "surfaces/cli/editing.py": OWN,
     "surfaces/cli/far.py": "the file of the user's own key; workspaces are packed beneath",
     "surfaces/cli/examples.py": OPERATOR,
+    "surfaces/cli/git_author.py": "the person's own git settings, which only they choose",
     "surfaces/cli/policy_score.py": "files of commands that the caller names",
     "surfaces/cli/console.py": "the caller's own terminal",
     "surfaces/cli/arguments.py": "a file of variables that the caller names",

@@ -228,7 +228,7 @@ def _spec(
 ) -> SandboxSpec:  # fmt: skip
     user = engine.user(workspace.identity.uid, workspace.identity.gid, root=options.root)
     if engine.capabilities.binds and not options.root:
-        link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid, options.account))
+        link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid, options.account, options.author))
     return build_spec(
         image=image, workspace=workspace, limits=options.limits, link=link, lease_seconds=options.lease,
         network=options.network_mode,

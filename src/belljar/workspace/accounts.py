@@ -17,8 +17,8 @@ from typing import NamedTuple
 # first `git status` would read every file, and write an index that makes the host's git do the same.
 _GIT = """\
 [user]
-\tname = {name}
-\temail = {name}@localhost
+\tname = "{author}"
+\temail = "{email}"
 [safe]
 \tdirectory = *
 [core]
@@ -39,12 +39,14 @@ class AccountFiles(NamedTuple):
         return {"/etc/passwd": self.passwd, "/etc/group": self.group, "/etc/gitconfig": self.gitconfig}
 
 
-def write(run_dir: Path, uid: int, gid: int, name: str = "sandbox") -> AccountFiles:
-    """Write the files of one sandbox into its directory. Its own entry comes first, so it wins over others."""
+def write(run_dir: Path, uid: int, gid: int, name: str = "sandbox", author: str = "") -> AccountFiles:
+    """Write the files of one sandbox into its directory. Its own entry comes first, so it wins over others. `author`:
+    `NAME <EMAIL>`, who commits are by."""
+    by, _, email = (author or f"{name} <{name}@localhost>").removesuffix(">").rpartition(" <")
     texts = {
         "passwd": f"{name}:x:{uid}:{gid}:{name}:/home/{name}:/bin/bash\n" + _shipped("passwd"),
         "group": f"{name}:x:{gid}:\n" + _shipped("group"),
-        "gitconfig": _GIT.format(name=name),
+        "gitconfig": _GIT.format(author=_escaped(by), email=_escaped(email)),
     }
     for file_name, text in texts.items():
         descriptor = os.open(
@@ -54,6 +56,11 @@ def write(run_dir: Path, uid: int, gid: int, name: str = "sandbox") -> AccountFi
             file.write(text)
             os.fchmod(file.fileno(), 0o444)
     return AccountFiles(*(str(run_dir / name) for name in AccountFiles._fields))
+
+
+def _escaped(text: str) -> str:
+    """For a value in quotes in git's settings."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 @cache

@@ -19,6 +19,7 @@ from belljar.host import Host
 from belljar.limits import Limits, LimitsError
 from belljar.options import FIELDS, HERE, SandboxOptions, parse_seconds
 from belljar.records import record
+from belljar.surfaces.cli import git_author
 
 if TYPE_CHECKING:
     from belljar.engines.spec import Network
@@ -142,7 +143,8 @@ def options_of(args: Namespace, **more: Any) -> SandboxOptions:
     given |= {"network": network_of(args), "limits": limits(args)}
     if given["snapshot"] is not None:
         given = _beginning_with_a_snapshot(args, given)
-    return enforcement.bound(SandboxOptions(**{**given, "on_close": "keep", **more}))
+    given |= {"author": given.get("author") or git_author.mine(), "on_close": "keep"}
+    return enforcement.bound(SandboxOptions(**{**given, **more}))
 
 
 def begin_with(args: Namespace) -> None:
