@@ -164,6 +164,12 @@ async def test_files_are_written_read_and_bounded(session: Any) -> None:
     assert (await session.exec("cat text.txt")).stdout == b"text"
 
 
+async def test_a_file_that_is_written_again_keeps_its_mode_and_its_links(session: Any) -> None:
+    await session.exec("printf '#!/bin/sh\necho old\n' > run.sh; chmod 755 run.sh; ln -s run.sh link")
+    await session.write(Path("link"), io.BytesIO(b"#!/bin/sh\necho new\n"))
+    assert (await session.exec("./run.sh; readlink link; stat -c %a run.sh")).stdout == b"new\nrun.sh\n755\n"
+
+
 async def test_missing_files_and_wrong_data_are_the_sdks_errors(session: Any) -> None:
     with pytest.raises(errors.WorkspaceReadNotFoundError):
         await session.read(Path("missing"))

@@ -302,7 +302,10 @@ def test_files_of_the_sandbox_are_edited(space: BelljarWorkspace) -> None:
 
     made = edit("create", "/workspace/src/app.py", file_text="one\ntwo\n")
     assert made.text == "File created successfully at: /workspace/src/app.py"
-    space.execute_command("chmod 700 src/app.py")
+    space.execute_command("chmod 700 src/app.py; ln -s app.py src/link")
+    edit("str_replace", "/workspace/src/link", old_str="one", new_str="1")
+    edit("undo_edit", "/workspace/src/link")
+    assert space.execute_command("readlink src/link").stdout == "app.py\n"
     changed = edit("str_replace", f"{space.working_dir}/src/app.py", old_str="two", new_str="2")
     assert "/workspace/src/app.py has been edited" in changed.text
     assert changed.path == "/workspace/src/app.py"

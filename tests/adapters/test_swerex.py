@@ -134,6 +134,12 @@ async def test_files_are_decoded_as_asked_and_put_into_directories(runtime: Bell
         await runtime.read_file(ReadFileRequest(path="/tmp/latin.txt"))
 
 
+async def test_a_file_that_is_written_again_keeps_its_mode(runtime: BelljarRuntime) -> None:
+    await runtime.execute(Command(command="touch run.sh; chmod 755 run.sh", shell=True))
+    await runtime.write_file(WriteFileRequest(path="run.sh", content="#!/bin/sh\necho ran\n"))
+    assert (await runtime.execute(Command(command="./run.sh", shell=True))).stdout == "ran\n"
+
+
 async def test_a_deployment_says_when_it_does_not_run() -> None:
     deployment = BelljarDeployment(image="no-such-image-anywhere")
     with pytest.raises(exceptions.DeploymentNotStartedError):

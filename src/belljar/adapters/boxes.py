@@ -119,6 +119,12 @@ async def link_target(box: belljar.Session, path: str) -> str | None:
 
 async def write(box: belljar.Session, path: str, data: bytes | str) -> None:
     """Write a file as `open` would: through a link, and with the mode that the file has. `box.files.write` replaces."""
+    place, mode = await opened_for_writing(box, path)
+    await box.files.write(place, data, mode=mode)
+
+
+async def opened_for_writing(box: belljar.Session, path: str) -> tuple[str, int]:
+    """The file that `open` would write to, and its mode; or that of a new one."""
     place = path
     for _ in range(MOST_LINKS):
         target = await link_target(box, place)
@@ -128,10 +134,9 @@ async def write(box: belljar.Session, path: str, data: bytes | str) -> None:
     else:
         raise looping(path)
     try:
-        mode = (await box.files.stat(place)).mode & 0o777
+        return place, (await box.files.stat(place)).mode & 0o777
     except FileNotFoundError:
-        mode = 0o644
-    await box.files.write(place, data, mode=mode)
+        return place, 0o644
 
 
 def looping(path: str) -> belljar.FileFailed:

@@ -319,7 +319,8 @@ class BelljarSandboxSession(BaseSandboxSession):
         payload = coerce_write_payload(path=path, data=data)
         place = await self._validate_path_access(path, for_write=True)
         try:
-            await self.box.files.put(sandbox_path_str(place), _pieces(payload.stream))
+            file, mode = await boxes.opened_for_writing(self.box, sandbox_path_str(place))
+            await self.box.files.put(file, _pieces(payload.stream), mode=mode)
         except belljar.BelljarError as error:
             raise errors.WorkspaceArchiveWriteError(path=place, cause=error) from error
 

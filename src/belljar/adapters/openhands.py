@@ -426,11 +426,11 @@ class BelljarFileEditorExecutor(FileEditorExecutor):
         copy = Path(self._mirror + path)
         copy.parent.mkdir(parents=True, exist_ok=True)
         try:
-            mode = self._fetch(path, copy)
+            self._fetch(path, copy)
             before = copy.read_bytes() if copy.is_file() else None
             seen = super().__call__(action.model_copy(update={"path": str(copy)}), conversation)
             if copy.is_file() and (after := copy.read_bytes()) != before:
-                self._workspace.call(self._workspace.box.files.write, path, after, mode=mode)
+                self._workspace.call(boxes.write, self._workspace.box, path, after)
         except belljar.BelljarError as error:
             return FileEditorObservation.from_text(text=str(error), command=action.command, is_error=True)
         finally:
@@ -438,13 +438,13 @@ class BelljarFileEditorExecutor(FileEditorExecutor):
                 shutil.rmtree(entry, ignore_errors=True)
         return self._renamed(seen)
 
-    def _fetch(self, path: str, copy: Path) -> int:
-        """Copy a file of the sandbox, or the names in a directory. The permissions of the file, or of a new one."""
+    def _fetch(self, path: str, copy: Path) -> None:
+        """Copy a file of the sandbox, or the names in a directory."""
         files, call = self._workspace.box.files, self._workspace.call
         try:
             info = call(files.stat, path)
         except FileNotFoundError:
-            return 0o644
+            return
         if info.kind == "directory":
             self._make_names(copy, call(files.list, path, depth=2))
         elif info.size > self.editor._max_file_size:
@@ -452,7 +452,6 @@ class BelljarFileEditorExecutor(FileEditorExecutor):
                 file.truncate(info.size)
         else:
             copy.write_bytes(call(files.read, path))
-        return int(info.mode & 0o777)
 
     @staticmethod
     def _make_names(place: Path, listed: Any) -> None:

@@ -204,7 +204,7 @@ class BelljarRuntime(swe.AbstractRuntime):
         return swe.ReadFileResponse(content=content.decode(request.encoding or "utf-8", request.errors or "strict"))
 
     async def write_file(self, request: swe.WriteFileRequest) -> swe.WriteFileResponse:
-        await self.box.files.write(request.path, request.content)
+        await boxes.write(self.box, request.path, request.content)
         return swe.WriteFileResponse()
 
     async def upload(self, request: swe.UploadRequest) -> swe.UploadResponse:
