@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tracemalloc
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from tests.staged.conftest import Stage
 
 from belljar.staged.apply import apply, undo
-from belljar.staged.copying import digest
+from belljar.staged.copying import copy_file, digest, level_attributes, user_attributes
 from belljar.staged.layers import same_contents
 from belljar.staged.review import Review
 from belljar.workspace.beneath import Folder
@@ -124,3 +125,32 @@ def test_names_that_are_no_text_are_applied(stage: Stage) -> None:
     undo(stage.area)
     apply(stage.area)
     assert (stage.host / name).read_text() == "odd"
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.ENOSYS, errno.ENOSPC, errno.EIO])
+def test_a_copy_goes_on_by_hand_only_where_the_kernel_cannot_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    (tmp_path / "a").write_bytes(b"x" * 3_000_000)
+    monkeypatch.setattr(os, "copy_file_range", refused)
+    with Folder.at(tmp_path) as folder:
+        if code in (errno.ENOSPC, errno.EIO):
+            with pytest.raises(OSError, match=os.strerror(code)):
+                copy_file(folder, "a", folder, "b")
+        else:
+            copy_file(folder, "a", folder, "b")
+            assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
+
+
+def test_attributes_are_levelled_both_ways(tmp_path: Path) -> None:
+    for name, attributes in (("new", {"user.a": b"1", "user.b": b"2"}), ("old", {"user.b": b"3", "user.c": b"4"})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").touch()
+        for key, value in attributes.items():
+            os.setxattr(tmp_path / name / "f", key, value)
+    with Folder.at(tmp_path / "new") as source, Folder.at(tmp_path / "old") as target:
+        level_attributes(source, target, "f")
+        assert user_attributes(target, "f") == {"user.a": b"1", "user.b": b"2"}
