@@ -180,6 +180,14 @@ class RemoteHost:
         finally:
             await wire.close()
 
+    async def drop_snapshot(self, name: str) -> None:
+        """Remove a snapshot there; sessions that began with it go on: `await far.drop_snapshot("ready")`."""
+        wire = self.wire()
+        try:
+            await wire.ask("DELETE", f"/v1/snapshots/{name}")
+        finally:
+            await wire.close()
+
     async def items(self, what: str, **query: Any) -> builtins.list[dict[str, Any]]:
         """All items of a list of the service, newest first."""
         found: builtins.list[dict[str, Any]] = []

@@ -42,6 +42,26 @@ def test_sessions_are_listed(session: str) -> None:
     assert session in belljar("session", "list").stdout
 
 
+def test_a_shell_of_a_session_keeps_its_state_from_run_to_run(session: str) -> None:
+    first = belljar("run", "--session", session, "--shell", "build", "cd /tmp; x=1; f() { echo $x $PWD; }; exit 3")
+    assert first.status == 3, first.stderr
+    assert belljar("run", "--session", session, "--shell", "build", "f").stdout == "1 /tmp\n"
+    assert belljar("run", "--session", session, "--shell", "other", "pwd").stdout == "/workspace\n"
+    for words in (
+        ("run", "--shell", "build", "pwd"),
+        ("run", "--session", session, "--shell", "../up", "pwd"),
+        ("run", "--session", session, "--shell", "build", "--", "pwd", "-P"),
+    ):
+        refused = belljar(*words)
+        assert (refused.status, "--shell" in refused.stderr) == (2, True), words
+
+
+def test_a_command_may_run_as_another_user_only_where_there_is_root(session: str) -> None:
+    assert belljar("run", "--session", session, "--user", "sandbox", "id -un").stdout == "sandbox\n"
+    refused = belljar("run", "--session", session, "--user", "root", "id -un")
+    assert (refused.status, "root" in refused.stderr) == (2, True)
+
+
 def test_a_session_is_paused_and_goes_on(session: str) -> None:
     shell = background(session, "while :; do echo tick; sleep 0.01; done")
     paused = belljar("session", "pause", session, "--lease", "300")

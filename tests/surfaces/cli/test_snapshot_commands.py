@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.surfaces.http.serving import KEY, serving
 from tests.surfaces.invoking import belljar
 
 
@@ -43,3 +44,18 @@ def test_snapshots_are_listed_and_removed(ready: str, workspace: Path) -> None:
     assert belljar("snapshots", "list", "--json").json == []
     refused = belljar("run", "--snapshot", "ready", "true")
     assert (refused.status, "belljar snapshots list" in refused.stderr) == (2, True)
+
+
+def test_snapshots_at_a_service_are_made_listed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(tmp_path) as server:
+        monkeypatch.setenv("BELLJAR_URL", server.url)
+        monkeypatch.setenv("BELLJAR_KEY", KEY)
+        session = server.session(env={"OWN": "1"})
+        server.run(session, "echo w > file")
+        made = belljar("snapshots", "make", session, "there")
+        assert (made.status, made.stdout) == (0, "there\n"), made.stderr
+        assert [each["name"] for each in belljar("snapshots", "list", "--json").json] == ["there"]
+        answer = belljar("run", "--snapshot", "there", "cat file; echo $OWN", cwd=tmp_path)
+        assert answer.stdout == "w\n1\n", answer.stderr
+        assert belljar("snapshots", "remove", "there").status == 0
+        assert belljar("snapshots", "list", "--json").json == []

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from belljar import enforcement, engines, host
 from belljar.errors import UsageError
 from belljar.host import Host
+from belljar.layout import WORKSPACE
 from belljar.limits import Limits, LimitsError
 from belljar.options import FIELDS, HERE, SandboxOptions, parse_seconds
 from belljar.records import record
@@ -141,7 +142,10 @@ def options_of(args: Namespace, **more: Any) -> SandboxOptions:
 
         names.refuse_taken(given["name"])
     given |= {"network": network_of(args), "limits": limits(args)}
-    if given["snapshot"] is not None:
+    if given["snapshot"] is not None and host.far_of(None) is not None:
+        if "workspace" not in args.explicit:
+            given["workspace"] = WORKSPACE  # the snapshot's: this directory is not copied up
+    elif given["snapshot"] is not None:
         given = _beginning_with_a_snapshot(args, given)
     given |= {"author": given.get("author") or git_author.mine(), "on_close": "keep"}
     return enforcement.bound(SandboxOptions(**{**given, **more}))

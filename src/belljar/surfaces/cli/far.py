@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 FILE = "service.json"
 MOST = 64 << 10
-AT_A_SERVICE = ("run", "session", "ps", "start", "shells", "logs", "wait", "kill", "cp", "forward", "call", "mcp")
+AT_A_SERVICE = (
+    "run", "session", "snapshots", "ps", "start", "shells", "logs", "wait", "kill", "cp", "forward", "call", "mcp",
+)  # fmt: skip
 """The commands that can use one; `changes`, `diff`, `apply` and `discard` are about directories of this machine."""
 ONLY_HERE = ("shell", "attach", "stats")
 

@@ -21,7 +21,8 @@ import anyio
 from belljar.audit import log, masking
 from belljar.audit.masking import Known
 from belljar.codec import raw_streams
-from belljar.errors import BelljarError
+from belljar.errors import BelljarError, Unsupported, UsageError
+from belljar.options import SESSION_NAME, must
 from belljar.session.result import Output, Result
 from belljar.session.session import Session
 from belljar.session.watched_run import Run
@@ -37,6 +38,7 @@ from belljar.tasks import made_in_thread
 
 if TYPE_CHECKING:
     from belljar.session.background_shell import Shell
+    from belljar.session.commands import Request
     from belljar.surfaces.cli.early_launch import EarlyLaunch
     from belljar.surfaces.terminal.drawing import Drawing
 
@@ -102,8 +104,10 @@ async def _watch(box: Session, args: Namespace, signals: SignalHandler, streams:
     """Its result; or, if the user has detached, the shell that it has become."""
     answers, detach = Answers(), DetachKeys()
     sink = Sink(quiet=args.json, drawn=_drawing(streams, answers) if streams.pty else None)
-    options = streams.options(args)
-    async with box.stream(args.command, **options) as running:
+    command, options = args.command, streams.options(args)
+    if args.shell:
+        command, options = await _in_shell(box, args, options), {}
+    async with box.stream(command, **options) as running:
         with streams.lent():
             async with anyio.create_task_group() as tasks:
                 signals.pass_to(running, sink, partial(_hang_up, detach, tasks.cancel_scope) if streams.stays else None)
@@ -118,6 +122,18 @@ async def _watch(box: Session, args: Namespace, signals: SignalHandler, streams:
             return shell
     assert running.result is not None
     return running.result
+
+
+async def _in_shell(box: Session, args: Namespace, options: Any) -> Request:
+    """The command as one of a named shell, whose state is in the sandbox."""
+    if not args.session:
+        raise UsageError("--shell is for --session: a throwaway sandbox has no later runs")
+    if not isinstance(args.command, str):
+        raise UsageError("--shell takes one argument of bash text: belljar run --session ID --shell NAME 'cd src'")
+    if not isinstance(box, Session):
+        raise Unsupported("--shell is for sessions of this machine; BELLJAR_URL= lets it use this machine")
+    must(bool(SESSION_NAME.fullmatch(args.shell)), "--shell", args.shell, "a name of letters, digits, dots and dashes")
+    return await box.named_shell(args.shell).admit(args.command, options)
 
 
 def _drawing(streams: Streams, answers: Answers) -> Drawing:

@@ -21,8 +21,6 @@ OPTIONS = {
     "-d": "`belljar start --session ID CMD` runs in the background",
     "--detach": "`belljar start --session ID CMD` runs in the background",
     "--volume": "write --mount SRC:DST; it is read-only",
-    "-u": "commands never run as root; --root with --engine oci is root inside, nobody outside",
-    "--user": "commands never run as root; --root with --engine oci is root inside, nobody outside",
     "--privileged": "there is no such sandbox; --debug allows gdb and strace",
 }
 

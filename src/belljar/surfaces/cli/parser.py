@@ -160,6 +160,9 @@ def _work(commands: Commands) -> None:
     add_sandbox_options(run)
     _command_options(run)
     run.takes(*IN_SESSION, type=named)
+    run.takes(
+        "--shell", "NAME", "in this shell of the session: its directory, variables and functions hold from run to run"
+    )
     run.flag(*NEW)
     run.flag("-i --interactive", "pass stdin to the command (the default)")
     tty = run.add_mutually_exclusive_group()
@@ -464,6 +467,7 @@ def _command_options(parser: Parser) -> None:
     file = "read variables from a file, one K=V per line; -e overrides"
     parser.takes("--env-file", "FILE", file, type=env_file, **repeated)
     parser.takes("-w --cwd", "DIR", "working directory: in the workspace, or an absolute path in the sandbox")
+    parser.takes("-u --user", "NAME", "run as this user of a sandbox with root inside (--root)")
 
 
 def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
@@ -486,7 +490,10 @@ def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
     if getattr(args, "snapshot", None):
         settings.remove_defaults(parser)
         args.explicit = set(vars(parser.parse_args(argv)))
-        begin_with(args)
+        from belljar.surfaces.cli import far
+
+        if far.configured() is None:  # else the service has the snapshot, and knows
+            begin_with(args)
     return args
 
 

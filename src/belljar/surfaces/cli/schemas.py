@@ -36,6 +36,7 @@ _SHELL: dict[str, Any] = {
     "id": str, "session": str, "status": Status, "exit_code": int | None, "started": float, "command": str,
 }  # fmt: skip
 _SESSION = ("id", "image", "workspace", "started", "lease", "paused")
+_SNAPSHOT_THERE = ("name", "image", "created", "size", "left_out")
 _SNAPSHOT = ("name", "image", "engine", "workspace", "created", "size", "left_out")
 _APPROVAL: dict[str, Any] = {
     "id": str, "session": str, "state": Literal["waiting", "allowed", "denied", "expired", "cancelled"], "text": str,
@@ -77,7 +78,8 @@ def _entries() -> dict[str, Entry]:
                                 optional={"name": str | None, "owner": int | None, "metadata": dict[str, str]})),
         "session-stop": ("belljar session stop", shape("ended", stopped=Texts)),
         "snapshot": ("belljar snapshots make", shape("a snapshot", (Snapshot, _SNAPSHOT))),
-        "snapshots": ("belljar snapshots list", listed("a snapshot", (Snapshot, _SNAPSHOT))),
+        "snapshots": ("belljar snapshots list", listed("a snapshot", (Snapshot, _SNAPSHOT_THERE),
+                                                        optional={"engine": str, "workspace": str})),
         "snapshots-remove": ("belljar snapshots remove", shape("removed", removed=Texts)),
         "session-pause": ("belljar session pause", shape("paused", paused=Texts)),
         "session-resume": ("belljar session resume", shape("resumed", resumed=Texts)),

@@ -108,7 +108,7 @@ async def _entered(id_or_name: str, *, resume: bool = False) -> Session:
 async def background(args: Namespace) -> int:
     async with opened(args, approve=asking.terminal_approver(args)) as box:
         env = {**(environment() if args.tty else {}), **dict(args.env)}
-        shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=args.tty)
+        shell = await box.start(args.command, env=env, cwd=args.cwd, user=args.user, timeout=args.timeout, pty=args.tty)
         return console.answer(args, _described(shell, box), shell.id)
 
 

@@ -20,16 +20,32 @@ async def make(args: Namespace) -> int:
 
 
 def listing(args: Namespace) -> int:
+    if (far := host.far_of(None)) is not None:
+        return _listing_there(args, far)
     found = snapshot.listed(host.default())
-    rows = [(s.name, s.image, s.engine, _when(s.created), f"{s.size / 1e6:.1f} MB", s.workspace) for s in found]
+    rows = [(s.name, s.image, s.engine, _when(s.created), _size(s.size), s.workspace) for s in found]
     shown = [each.as_dict() for each in found]
     return console.answer_table(args, shown, rows, "NAME", "IMAGE", "ENGINE", "MADE", "SIZE", "WORKSPACE")
 
 
+def _listing_there(args: Namespace, far: host.FarHost) -> int:
+    found = [*reversed(far.portal().call(far.items, "snapshots"))]
+    rows = [(s["name"], s["image"], _when(s["created"]), _size(s["size"])) for s in found]
+    return console.answer_table(args, found, rows, "NAME", "IMAGE", "MADE", "SIZE")
+
+
 def remove(args: Namespace) -> int:
+    far = host.far_of(None)
     for name in args.names:
-        snapshot.remove(host.default(), name)
+        if far is not None:
+            far.portal().call(far.drop_snapshot, name)
+        else:
+            snapshot.remove(host.default(), name)
     return console.answer(args, {"removed": args.names})
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
 
 
 def _when(seconds: float) -> str:

@@ -45,6 +45,8 @@ class Streams:
 
     def options(self, args: Namespace) -> dict[str, Any]:
         options = {"timeout": args.timeout, "env": {**self._environment(), **dict(args.env)}, "cwd": args.cwd}
+        if args.user is not None:
+            options["user"] = args.user
         if self.pty:
             return {**options, "pty": True, "size": self.terminal.size if self.terminal is not None else None}
         return {**options, "stdin_open": self.passed}
