@@ -112,13 +112,13 @@ def program_name(name: str, cwd: str = "/workspace") -> str:
     full = resolve(name, cwd)
     if name.endswith(("/gradlew", "/mvnw")):  # a project's copy of the tool
         return name.rsplit("/", 1)[-1]
-    return name.rsplit("/", 1)[-1] if "/" in name and expressions.fullmatch(named("bin"), full) else name
+    return name.rsplit("/", 1)[-1] if "/" in name and expressions.is_a("bin", full) else name
 
 
 def _link_target(name: str, state: ShellState) -> str:
     """The system program that this command linked or copied to this name."""
     full = resolve(name, state.cwd, state.links, state.home()) if "/" in name and state.links else ""
-    return full if full and full != name and expressions.fullmatch(named("bin"), full) else ""
+    return full if full and full != name and expressions.is_a("bin", full) else ""
 
 
 def _check_arguments(call: Call) -> None:
@@ -135,7 +135,7 @@ def _check_arguments(call: Call) -> None:
             continue
         full, kind, flags = call.locate(path)
         looks = {"-l", "--list", "-i"} & set(call.args) or Call.known(call.machine, call.name)
-        if kind == "device" and not looks and expressions.match_start(named("raw_disk"), full):
+        if kind == "device" and not looks and expressions.begins("raw_disk", full):
             call.emit("device.format")
         secret = kind == "secret" and not knowledge.has_trait(call.name, "keys")
         if secret or (kind == "kernel" and flags & {"escape", "engine"}):
@@ -163,18 +163,18 @@ def _commands_in_arguments(call: Call) -> None:
     """Judge commands that an unknown program may run: the text of an argument, or the words after one."""
     may_hold_commands = call.machine.knowledge.has_trait(call.name, "commands")
     for index, arg in enumerate(call.args):
-        if expressions.fullmatch(named("drops_database"), plain_text(arg).rstrip(",")):  # `mix do a, b`
+        if expressions.is_a("drops_database", plain_text(arg).rstrip(",")):  # `mix do a, b`
             call.emit("data.drop")
-        option = expressions.match_start(named("takes_command"), call.args[index - 1] if index else "")
+        option = expressions.begins("takes_command", call.args[index - 1] if index else "")
         option = option or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
-        if (not option and not may_hold_commands) or expressions.match_start(named("own_program"), call.name):
+        if (not option and not may_hold_commands) or expressions.begins("own_program", call.name):
             continue
         text = plain_text(arg).partition("=")[2] if drop_unset(arg).startswith("--") else plain_text(arg)
-        if expressions.match_start(named("command"), text):
+        if expressions.begins("command", text):
             call.shell(text)
         elif option and re.search(r"\b(system|popen|exec\w*|rmtree|spawn)\W*\(", text):
             call.scan("other", text, [])
-    if not expressions.match_start(named("own_names"), " ".join([call.name, *map(drop_unset, call.args)])):
+    if not expressions.begins("own_names", " ".join([call.name, *map(drop_unset, call.args)])):
         _command_among_words(call)
 
 
@@ -184,7 +184,7 @@ def _command_among_words(call: Call) -> None:
     for index, word in enumerate(words[:-1]):
         before = words[index - 1] if index else ""
         name = program_name(word)
-        language = expressions.fullmatch(named("says_language"), before) and not re.match(r"-\w*c", words[index + 1])
+        language = expressions.is_a("says_language", before) and not re.match(r"-\w*c", words[index + 1])
         risky = call.machine.knowledge.has_trait(name, "risky") and operands <= 2
         if not language and ((before in ("--", "run", "exec") and Call.known(call.machine, name)) or risky):
             call.run(call.args[index:])

@@ -53,6 +53,19 @@ def fullmatch(pattern: str, text: str) -> Any:
     return _capped(lambda: compiled(pattern, True).fullmatch(text[:MAX_SUBJECT], timeout=CAP))
 
 
+def is_a(name: str, text: str) -> Any:
+    """Whether the whole text is what the expression of this name describes."""
+    return fullmatch(named(name), text)
+
+
+def begins(name: str, text: str) -> Any:
+    return match_start(named(name), text)
+
+
+def holds(name: str, text: str) -> Any:
+    return search(named(name), text)
+
+
 def find_all(pattern: str, text: str, most: int = 40) -> Iterator[Any]:
     matches = _capped(lambda: compiled(pattern).finditer(text[:MAX_SUBJECT], timeout=CAP))
     for _ in range(most):

@@ -5,7 +5,6 @@ import re
 from belljar.patterns import lazy_pattern
 
 from . import expressions
-from .expressions import named
 from .interpreter import Interpreter
 from .marks import ATOM, DISGUISED, ENDLESS, FILE, HOLES, NETWORK, OPAQUE, SECRET, SENSITIVE, UNKNOWN, UNSET
 
@@ -109,4 +108,4 @@ def host_of(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    return expressions.fullmatch(named("loopback"), plain_text(host).strip("[]").lower()) is not None
+    return expressions.is_a("loopback", plain_text(host).strip("[]").lower()) is not None

@@ -14,7 +14,6 @@ from .canonical import plain_words
 from .compound import COMMANDS, branch
 from .environment import check_settings_file, check_variable
 from .expand import Expander, flat, flat_list
-from .expressions import named
 from .files import read_path
 from .interpreter import MAX_LITERALS, Interpreter, Programs
 from .knowledge import Knowledge
@@ -65,7 +64,7 @@ class Machine(Interpreter):
         self._suspecting = True
         for text in texts:
             for candidate in (text, text.partition("=")[2], text.lstrip("+"), *re.findall(r"['\"\[]([^'\"\]]+)", text)):
-                if expressions.match_start(named("suspect"), candidate):
+                if expressions.begins("suspect", candidate):
                     self.run_text(candidate, state.fork())
         self._suspecting = not texts
 
@@ -96,7 +95,7 @@ class Machine(Interpreter):
 
     def _runs_later(self, text: str, state: ShellState) -> None:
         """Lines of an rc file: judge them as if they ran now; emit persist.rc if they are unknown or hostile."""
-        if has(text, NETWORK + HIDDEN + UNKNOWN) or expressions.search(named("hostile_rc_line"), text):
+        if has(text, NETWORK + HIDDEN + UNKNOWN) or expressions.holds("hostile_rc_line", text):
             self.emit("persist.rc", text)
         elif known(text):
             self.run_text(text, state.fork())
@@ -260,7 +259,7 @@ class Machine(Interpreter):
     def set(self, name: str, value: Value, state: ShellState, program: str = "") -> None:
         check_variable(self, name, flat(value), state, program)
         self.subscripts(flat(value), state)
-        if expressions.fullmatch(named("set_by_bash"), name):
+        if expressions.is_a("set_by_bash", name):
             return
         if element := re.fullmatch(r"(\w+)\[(.*)\]", name):
             name = element[1]

@@ -7,7 +7,6 @@ from belljar.patterns import lazy_pattern
 
 from . import expressions
 from .call import Call
-from .expressions import named
 from .marks import NETWORK
 from .paths import HOME
 
@@ -44,5 +43,5 @@ def targets(call: Call, text: str) -> None:
         part = re.sub(r"^[\s@:;-]*(?:[\w.-]+\s*[:=]+\s*)?[@|>;-]*\s*", "", part).replace("$$", "$")
         first = (part.split() or [""])[0]
         command = " " in part and call.is_program(first) and ":" not in first
-        if command or expressions.match_start(named("suspect"), part):
+        if command or expressions.begins("suspect", part):
             call.shell_if_bash(part)

@@ -105,4 +105,4 @@ def is_plain_editor(text: str) -> bool:
     if re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text):
         return False
     bare = re.fullmatch(r"[\w-]+", text) is not None and not re.search(r"sh$|python|perl|ruby|node|php", text)
-    return bare or expressions.fullmatch(expressions.named("quiet_program"), first) is not None
+    return bare or expressions.is_a("quiet_program", first) is not None

@@ -7,7 +7,6 @@ from typing import Any
 
 from . import expressions
 from .call import Call, Options
-from .expressions import named
 from .knowledge import Entry, When
 from .marks import ATOM, ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, plain_text, unglob
 from .paths import WORKSPACE
@@ -80,7 +79,7 @@ class Reading:
             self.apply_role(act, words)
         if entry.stdin and call.stdin.strip() and not any(re.match("code|script", act) for act, _ in acts):
             self.apply_role(entry.stdin, [unglob(call.stdin)])
-        if entry.stdin == "code:sql" and expressions.search(named("dropping_file"), call.feed.source):
+        if entry.stdin == "code:sql" and expressions.holds("dropping_file", call.feed.source):
             call.emit("data.drop", call.feed.source)
         printed = self._effects(options)
         if self.sent or has(self.target, PRIVATE + ENCODED):
@@ -131,12 +130,12 @@ class Reading:
 
     def _destroys(self) -> str:
         """The effect in `destroys`, if a verb or an argument is destructive and it is no rehearsal."""
-        if not self.entry.destroys or expressions.search(named("rehearsal"), self.text):
+        if not self.entry.destroys or expressions.holds("rehearsal", self.text):
             return ""
         words = [plain_text(word) for word in self.options.rest[:5]]
-        verbs = takewhile(lambda word: not expressions.fullmatch(named("reading"), word), words)
+        verbs = takewhile(lambda word: not expressions.is_a("reading", word), words)
         places = (("destructive", verbs), ("destructive_argument", map(plain_text, self.call.args)))
-        found = any(expressions.fullmatch(named(kind), one) for kind, words in places for one in words)
+        found = any(expressions.is_a(kind, one) for kind, words in places for one in words)
         return self.entry.destroys if found else ""
 
     def _matches(self, when: When, options: Options) -> list[Any]:

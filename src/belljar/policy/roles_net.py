@@ -4,7 +4,6 @@ import re
 
 from . import expressions
 from .call import Call
-from .expressions import named
 from .files import host_of, is_loopback
 from .marks import ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, UNSET
 
@@ -32,7 +31,7 @@ def fetch(reading: Reading, url: str) -> None:
 
 def metadata(call: Call, url: str) -> None:
     """A cloud's metadata service gives out the machine's credentials."""
-    if expressions.search(named("metadata"), drop_unset(url)):
+    if expressions.holds("metadata", drop_unset(url)):
         call.machine.emit("read", show(url), "secret", program=call.name)
 
 
@@ -123,7 +122,7 @@ def push_to(reading: Reading, word: str) -> None:
     if has(held + files, PRIVATE) or (not url and has(word, PRIVATE)):
         call.emit("net.send", "a remote", "sensitive")
     if url and url[1] and has(url[1], PRIVATE):
-        if not expressions.search(named("forges"), url[2]):
+        if not expressions.holds("forges", url[2]):
             call.emit("net.send", word, "sensitive")
     elif url and not url[1] and not is_loopback(url[2]):
         call.emit("vcs.elsewhere", word)

@@ -5,7 +5,6 @@ import re
 from belljar.patterns import lazy_pattern
 
 from . import environment, expressions
-from .expressions import named
 from .marks import FILE, SENSITIVE, drop_unset, plain_text, unglob
 from .paths import WORKSPACE
 from .project_files import targets
@@ -117,7 +116,7 @@ def container(reading: Reading, words: list[str], live: str) -> None:
         deletes_tree = effect.kind == "delete" and "recursive" in effect.flags
         if deletes_tree and (live or effect.target.startswith(_VOLUME)):
             reading.call.emit("data.drop" if _KEPT.match(effect.target) else "service.change")
-        elsewhere = expressions.fullmatch(named("leaves_container"), effect.kind) or "destroys" in effect.flags
+        elsewhere = expressions.is_a("leaves_container", effect.kind) or "destroys" in effect.flags
         reaches = elsewhere or (effect.path_class in ("root", "secret") and effect.kind != "write")
         if reaches or (mounted and effect.target.startswith(mounted) and effect.kind in ("delete", "write", "chmod")):
             outer[effect] = None

@@ -4,7 +4,6 @@ import re
 
 from . import expressions
 from .call import Call, Options, program
-from .expressions import named
 from .marks import ATOM, ENDLESS, STAR, UNKNOWN, drop_unset, has, has_glob, known, unglob
 from .quoting import ansi_c, backslashes, to_int
 from .shellstate import Feed
@@ -115,7 +114,7 @@ def _narrows(args: list[str]) -> bool:
     for index, arg in enumerate(args):
         value = unglob(args[index + 1]) if index + 1 < len(args) else ""
         negated = index and args[index - 1] in ("!", "-not") and arg in ("-name", "-path")
-        tests = expressions.fullmatch(named("find_test"), arg) and value.strip("*?./!-+0")
+        tests = expressions.is_a("find_test", arg) and value.strip("*?./!-+0")
         if arg == "-empty" or (tests and not negated):
             return True
     return False
@@ -157,6 +156,6 @@ def _secret_found(call: Call, root: str, args: list[str]) -> str:
     names = unglob(" ".join(args))
     if kind not in ("root", "home", "system", "kernel", "secret"):
         return ""
-    if expressions.search(named("key_file"), names):
+    if expressions.holds("key_file", names):
         return "/home/sandbox/.ssh/id_rsa"
     return full if kind == "secret" else ""

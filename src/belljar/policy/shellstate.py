@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import expressions
-from .expressions import named
 from .marks import ATOM, SENSITIVE, UNKNOWN, UNSET, known
 from .paths import HOME, WORKSPACE
 
@@ -156,7 +155,7 @@ class ShellState:
             return self.last if name == "_" else self.name
         if name in ("-", "BASHOPTS", "SHELLOPTS"):
             return "hBc"
-        if expressions.search(named("credential_variable"), name):
+        if expressions.holds("credential_variable", name):
             vendor = name.split("_")[0].lower()
-            return SENSITIVE + UNSET + (vendor if expressions.fullmatch(named("vendor"), vendor) else "")
-        return ATOM if expressions.fullmatch(named("ambient_variable"), name) else UNSET
+            return SENSITIVE + UNSET + (vendor if expressions.is_a("vendor", vendor) else "")
+        return ATOM if expressions.is_a("ambient_variable", name) else UNSET
