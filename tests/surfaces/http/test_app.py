@@ -24,7 +24,7 @@ def test_every_answer_has_its_headers(server: Serving) -> None:
         assert not [name for name in answer.headers if name.startswith("access-control")]
     assert server.client.get("/v1/sessions").headers["cache-control"] == "no-store"
     odd = server.client.get("/v1/sessions", headers={"X-Request-Id": "a b"}).headers["x-request-id"]
-    assert calls._ID.match(odd)
+    assert calls.ID.match(odd)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", ""])
@@ -160,4 +160,14 @@ def test_no_detail_tells_a_path_of_this_machine() -> None:
     problems.hide("/secret/state", "…")
     assert problems.without_paths("cannot open /secret/state/tenants/x: denied") == "cannot open …: denied"
     assert pages.page([], models.Page()) == {"items": [], "next": None}
-    assert routes.POLICIES[0] == "default"
+    assert models.POLICIES[0] == "default"
+
+
+def test_a_method_that_a_path_has_not_is_answered_with_those_that_it_has(server: Serving) -> None:
+    ways: dict[str, set[str]] = {}
+    for route in routes.ROUTES:
+        ways.setdefault(route.path, set()).add(route.method)
+    for path in ("/v1/keys", "/v1/sessions", "/v1/login"):
+        answer = server.client.request("OPTIONS", path)
+        assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+        assert {*answer.headers["allow"].split(", ")} - {"HEAD"} == ways[path]

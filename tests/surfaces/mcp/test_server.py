@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
+from docker.errors import NotFound
 from mcp import Client, MCPError
 from tests.surfaces.mcp_client import ERAS, UNTIL_NO_SLEEP_IS_LEFT, Person, client, sessions, text
 
@@ -161,7 +163,8 @@ async def test_a_lost_sandbox_is_told_to_the_model_before_anything_else_runs(
         (ours,) = sessions() - before
         container = docker_client.containers.get(f"belljar-{ours}")
         container.kill()
-        container.wait()
+        with suppress(NotFound):  # it removes itself
+            container.wait()
         while not (told := await mcp.call_tool("Bash", {"command": "touch /workspace/ran; pwd"})).is_error:
             (workspace / "ran").unlink()  # the loss was not noticed yet
         again = await mcp.call_tool("Bash", {"command": "pwd; ls /tmp"})

@@ -66,8 +66,8 @@ def make(service: Service, *, hosts: Iterable[str], origins: Iterable[str], secu
     app.state.service, app.state.is_secure = service, secure
     app.state.shows_links = True  # unless they have an address of their own
     app.state.hosts, app.state.origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
-    for route in ROUTES:
-        app.add_route(route.path, _endpoint(route), [route.method], include_in_schema=False)
+    for path, ways in _by_path(ROUTES).items():
+        app.add_route(path, _endpoint(ways), [*ways], include_in_schema=False)
     for pattern, answer in ((_PORT, ports.by_key), (ports.LINK, ports.by_link)):
         app.add_route(pattern, answer, [*ports.METHODS], include_in_schema=False)
     for pattern, socket in ((_PORT, ports.socket_by_key), (ports.LINK, ports.socket_by_link), (_ATTACH, ports.attach)):
@@ -84,8 +84,17 @@ def make(service: Service, *, hosts: Iterable[str], origins: Iterable[str], secu
     return app
 
 
-def _endpoint(route: Route) -> Any:
+def _by_path(table: Iterable[Route]) -> dict[str, dict[str, Route]]:
+    """Path → method → route: so `Allow` names all methods of a path."""
+    found: dict[str, dict[str, Route]] = {}
+    for route in table:
+        found.setdefault(route.path, {})[route.method] = route
+    return found
+
+
+def _endpoint(ways: dict[str, Route]) -> Any:
     async def endpoint(request: Request) -> Response:
+        route = ways["GET" if request.method == "HEAD" else request.method]
         request.state.route = route.path
         return await calls.serve(route, request)
 

@@ -184,7 +184,7 @@ class Keys:
         if tenant != caller.tenant and not caller.may("operator"):
             raise Problem("forbidden", "this key makes keys of its own tenant only")
         if tenant not in self.tenants:
-            raise Problem("usage", f"tenant: there is no tenant {tenant}", field="tenant")
+            raise Problem("not_found", f"there is no tenant {tenant}", field="tenant")
         scopes = tuple(dict.fromkeys(wanted["scopes"]))
         if missing := sorted(meant(scopes) - meant(caller.scopes)):
             raise Problem("forbidden", f"this key has no scope {missing[0]} to give", scope=missing[0])

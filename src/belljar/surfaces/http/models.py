@@ -5,10 +5,13 @@ Types are strict: `"5"` is no number. An unknown field is an error that names it
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema, field_validator
 
+from belljar.network.presets import PRESETS
+from belljar.policy import BUILT_IN
+from belljar.surfaces.http.pages import CURSOR
 from belljar.surfaces.http.quota import NETWORKS
 
 Seconds = Annotated[float, Field(ge=0, le=4_000_000, allow_inf_nan=False)]
@@ -19,6 +22,49 @@ Variables = dict[Annotated[str, StringConstraints(min_length=1, pattern=r"^[^=\x
 Scope = Literal["read", "run", "approve", "admin", "operator"]
 Network = Literal["none", "full"]
 Mode = Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")]
+SignalName = Annotated[str, StringConstraints(pattern=r"^(SIG)?[A-Z0-9+-]{1,10}$")]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if type(value) is float and value % 1 == 0 else value
+
+
+Whole: TypeAlias = Annotated[int, BeforeValidator(_whole)]
+"""Also as JSON writes it elsewhere: 5.0."""
+Time = Annotated[float, Field(allow_inf_nan=False)]
+Size = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,3})? ?([kmgtKMGT](i?[bB])?)?$")]
+
+# What types cannot say, for who reads the schema.
+POLICIES = [*BUILT_IN, "none"]
+MOST = 1 << 50
+"""Bytes of any limit."""
+MOST_OUTPUT = 64 << 20
+"""Of a result, which the service holds in memory."""
+
+
+def _limit(least: float, most: float, kind: str = "integer") -> dict[str, Any]:
+    return {"anyOf": [{"type": kind, "minimum": least, "maximum": most}, {"type": "null"}]}
+
+
+_LIMITS = {
+    "memory": _limit(16 << 20, MOST), "cpus": _limit(0.01, 1024, "number"), "pids": _limit(16, 4_194_304),
+    "disk": _limit(0, MOST), "nofile": _limit(64, 1_048_576), "fsize": _limit(1 << 20, MOST),
+    "output": _limit(4096, MOST_OUTPUT),
+}  # fmt: skip
+_ABOUT_LIMITS = 'Sizes are bytes, or text: "512m". Also tmp, home, shm and inodes, which must fit into memory.'
+_HOST = r"^(\*\.)?([a-z][a-z0-9]{0,20}\.){1,4}[a-z]{2,10}(:[1-9][0-9]{0,3})?$"
+_TOPICS = r"^(sessions|commands|approvals|audit)(,(sessions|commands|approvals|audit)){0,3}$"
+
+
+def hint(**schema: Any) -> Any:
+    return WithJsonSchema(schema)
+
+
+def never_together(**wrong: Any) -> dict[str, Any]:
+    return {"not": {"properties": wrong, "required": [*wrong]}}
+
+
+_PRESETS: Any = Literal[tuple(PRESETS)]
 _NETWORKS = Literal[NETWORKS]  # type: ignore[valid-type]
 
 
@@ -34,17 +80,28 @@ class Query(BaseModel):
 
 
 class Allow(Body):
-    allow: list[Text] = []
-    presets: list[Text] = []
+    allow: Annotated[list[Text], hint(type="array", items={"type": "string", "pattern": _HOST})] = []
+    presets: list[_PRESETS] = []
     ask_hosts: bool = False
 
 
 class SessionBody(Body):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [
+                never_together(root={"const": True}, debug={"const": True}),
+                never_together(**{"from": {"type": "string"}, "snapshot": {"type": "string"}}),
+            ]
+        }
+    )
     image: Annotated[
         str, StringConstraints(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
     ] = "base"
-    limits: dict[str, int | float | str | None] = {}
-    policy: Annotated[str, StringConstraints(max_length=64)] = "default"
+    limits: Annotated[
+        dict[str, int | float | str | None],
+        hint(type="object", properties=_LIMITS, additionalProperties=False, description=_ABOUT_LIMITS),
+    ] = {}
+    policy: Annotated[str, StringConstraints(max_length=64), hint(enum=POLICIES)] = "default"
     name: Name | None = None
     network: Network | Allow = "none"
     changes: Literal["direct", "staged"] = "direct"
@@ -76,7 +133,7 @@ class SessionPatch(Body):
 
 class Page(Query):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    cursor: str | None = None
+    cursor: Annotated[str, StringConstraints(pattern=CURSOR)] | None = None
 
 
 class SessionsQuery(Page):
@@ -97,9 +154,9 @@ class CommandBody(Body):
     shell: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
     combined: bool = False
     pty: bool = False
-    size: Annotated[list[Annotated[int, Field(ge=1, le=65535)]], Field(min_length=2, max_length=2)] | None = None
+    size: Annotated[list[Annotated[Whole, Field(ge=1, le=65535)]], Field(min_length=2, max_length=2)] | None = None
     clean_env: bool = False
-    output_limit: Annotated[int, Field(ge=1)] | None = None
+    output_limit: Annotated[Whole, Field(ge=1)] | None = None
     on_full: Literal["drop", "wait"] = "drop"
     user: Text | None = None
 
@@ -120,7 +177,9 @@ class StdinQuery(Query):
 
 
 class SignalBody(Body):
-    signal: Annotated[int, Field(ge=1, le=64)] | Annotated[str, StringConstraints(pattern=r"^(SIG)?[A-Z0-9+-]{1,10}$")]
+    signal: (
+        Annotated[Whole, Field(ge=1, le=64)] | Annotated[str, StringConstraints(pattern=r"^(SIG)?[A-Z0-9+-]{1,10}$")]
+    )
 
 
 class GraceQuery(Query):
@@ -171,7 +230,7 @@ class ApplyBody(Body):
     merge: bool = False
     runs_later: bool = False
     contents: dict[str, str] | None = None
-    hunks: dict[str, list[Annotated[int, Field(ge=0)]]] | None = None
+    hunks: dict[str, list[Annotated[Whole, Field(ge=0)]]] | None = None
 
 
 class SidesQuery(Query):
@@ -219,11 +278,11 @@ class DecisionBody(Body):
 
 
 class QuotaBody(Body):
-    sessions: Annotated[int, Field(ge=0)] | None = None
-    memory: Annotated[int, Field(ge=0)] | str | None = None
+    sessions: Annotated[Whole, Field(ge=0)] | None = None
+    memory: Annotated[Whole, Field(ge=0)] | Size | None = None
     cpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    disk: Annotated[int, Field(ge=0)] | str | None = None
-    creates_per_minute: Annotated[int, Field(ge=0)] | None = None
+    disk: Annotated[Whole, Field(ge=0)] | Size | None = None
+    creates_per_minute: Annotated[Whole, Field(ge=0)] | None = None
     lifetime: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     policies: list[Text] | None = None
     network: _NETWORKS | None = None
@@ -235,7 +294,8 @@ class KeyBody(Body):
     tenant: Slug | None = None
     reach: Literal["tenant", "own"] | None = None
     quota: QuotaBody = QuotaBody()
-    expires: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    expires: Annotated[Time | None, hint(anyOf=[{"type": "number", "minimum": 4e9}, {"type": "null"}])] = None
+    """A time to come."""
 
 
 class TenantBody(Body):
@@ -253,7 +313,7 @@ class UsageQuery(Query):
 
 class CheckBody(Body):
     command: Text | Annotated[list[Text], Field(min_length=1)]
-    policy: Annotated[str, StringConstraints(max_length=64)] = "default"
+    policy: Annotated[str, StringConstraints(max_length=64), hint(enum=[*BUILT_IN])] = "default"
     cwd: Text | None = None
 
 
@@ -261,17 +321,17 @@ class AuditQuery(Query):
     kind: str | None = None
     session: str | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    cursor: str | None = None
+    cursor: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,18}$")] | None = None
     after: Annotated[int, Field(ge=0)] | None = None
     order: Literal["oldest", "newest"] = "oldest"
 
 
 class EventsQuery(Query):
-    topics: Text = "sessions,commands,approvals"
+    topics: Annotated[Text, hint(type="string", pattern=_TOPICS)] = "sessions,commands,approvals"
 
 
 class LinkBody(Body):
-    port: Annotated[int, Field(ge=1, le=65535)]
+    port: Annotated[Whole, Field(ge=1, le=65535)]
     seconds: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = 3600.0
 
 

@@ -267,9 +267,14 @@ async def new_session(call: Call, account: str = "sandbox") -> LiveSession:
 
 def _limits(body: m.SessionBody) -> Limits:
     try:
-        return Limits(**body.limits)  # type: ignore[arg-type]
+        limits = Limits(**body.limits)  # type: ignore[arg-type]
     except UsageError as error:
         raise Problem("limits_invalid", f"limits: {error}", field="limits") from None
+    for name, value in limits.as_dict().items():
+        most = m.MOST_OUTPUT if name in ("output", "shell_output") else m.MOST
+        if (value or 0) > most:
+            raise Problem("limits_invalid", f"limits: {name}: at most {most}", field="limits")
+    return limits
 
 
 async def _check_quota(call: Call, limits: Limits, policy: str, network: Any) -> None:

@@ -174,8 +174,16 @@ class Service(Server):
         for row in mine:
             self._live[row["id"]] = LiveSession(self, dict(row["data"]))
         await self._remove_orphans({row["id"] for row in rows})
-        await asyncio.gather(*(self._live[row["id"]].adopt() for row in mine))
+        known = {tenant: await self._runs(tenant) for tenant in {row["tenant"] for row in mine}}
+        await asyncio.gather(*(self._live[row["id"]].adopt(*known[row["tenant"]]) for row in mine))
         await self._close_trails()
+
+    async def _runs(self, tenant: str) -> tuple[set[str], set[str]]:
+        """Whose `start` and whose `end` are in the trail: a server may have died between a record and its row."""
+        trail = self.trail(tenant)
+        await to_thread.run_sync(trail.flush)
+        starts, ends = await to_thread.run_sync(audit.runs, trail.where)
+        return {*starts}, ends
 
     async def _living_rows(self) -> list[Row]:
         table = storage.sessions
@@ -200,7 +208,7 @@ class Service(Server):
         for row in await self._living_rows():
             if row["id"] not in self._live and row["owner"] != self.id and await self._take(row):
                 session = self._live[row["id"]] = LiveSession(self, dict(row["data"]))
-                await session.adopt()
+                await session.adopt(*await self._runs(row["tenant"]))
 
     async def _let_go(self) -> None:
         """We were silent for too long: leave the sessions that others have taken."""

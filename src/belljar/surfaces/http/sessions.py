@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import shutil
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,9 @@ class LiveSession:
         self.stands_for: LiveSession | None = None
         """The session that got the sandbox which this one made ahead (warm.py)."""
         self.is_ending = False
+        self._ended_runs: Collection[str] = ()
+        self._unrecorded_runs: Collection[str] = ()
+        """Of commands that were adopted: whose `end` is in the trail, and whose `start` is not."""
         self._shells: dict[str, SharedShell] = {}
         self._task: asyncio.Task[None] | None = None
         self._saved = time.monotonic()
@@ -216,8 +220,9 @@ class LiveSession:
 
     # After a restart.
 
-    async def adopt(self) -> None:
-        """Take over the session from the server that had it: attach its sandbox, go on with its commands."""
+    async def adopt(self, started: Collection[str] = (), ended: Collection[str] = ()) -> None:
+        """Take over the session from the server that had it: attach its sandbox, go on with its commands. `started`,
+        `ended`: whose start and end are in the trail."""
         rows = await self.server.store.all(
             sa.select(storage.commands).where(
                 storage.commands.c.session == self.id, storage.commands.c.state != "ended"
@@ -225,6 +230,8 @@ class LiveSession:
         )
         for row in sorted(rows, key=lambda row: float(row["created"])):
             self.commands[row["id"]] = Command(self.server, self, dict(row["data"]))
+        self._ended_runs = ended
+        self._unrecorded_runs = {id for id, command in self.commands.items() if command.launched} - {*started}
         if self.state not in ("ready", "paused"):
             await self.server.remove_sandbox(self.tenant, self.id)
             self.begin()
@@ -339,7 +346,13 @@ class LiveSession:
 
     def record_end(self, command: Command, result: Result) -> None:
         """The `end` in the audit trail; the `start` was written by the command itself."""
+        if command.id in self._ended_runs:
+            return
         with audit.caused_by(command.cause):
+            if command.id in self._unrecorded_runs:
+                self.server.trail(self.tenant).note(
+                    "start", session=self.id, run=command.id, digest=command.digest, command=command.data["command"],
+                )  # fmt: skip
             self.server.trail(self.tenant).note(
                 "end", session=self.id, run=command.id, digest=command.digest, cause=result.cause,
                 exit_code=result.exit_code, duration=result.duration,
