@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -118,17 +119,20 @@ def write_session(path: Path, facts: Mapping[str, Any], name: str = "session") -
 
 
 def remember(path: Path, options: SandboxOptions) -> None:
-    """Write down the options that a session has now, for processes that attach to it."""
+    """Write down the options that a session has now, for processes that attach to it. One that waited begins now."""
     facts = read_session(path)
-    if facts is not None:
-        write_session(path, {**facts, "options": {**options.as_dict(), "workspace": facts["options"]["workspace"]}})
+    if facts is None:
+        return
+    if facts.pop("waits", False):
+        facts["started"] = time.time()
+    write_session(path, {**facts, "options": {**options.as_dict(), "workspace": facts["options"]["workspace"]}})
 
 
-def mark_waiting(path: Path, waits: bool) -> None:
-    """Note whether a sandbox still waits for its first use: until then it is nobody's session, and not listed."""
+def mark_waiting(path: Path) -> None:
+    """Note that a sandbox waits for its first use: until then it is nobody's session, and not listed."""
     facts = read_session(path)
     if facts is not None:
-        write_session(path, {**facts, "waits": waits})
+        write_session(path, {**facts, "waits": True})
 
 
 def run_dirs(root: Path | None = None) -> list[Path]:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,6 +73,19 @@ def test_the_second_command_finds_a_sandbox_that_waits_and_each_is_used_once(ser
         assert used["session"] in ready
         seen.add(used["session"])
     assert len(seen) == 6
+
+
+def test_a_sandbox_that_waited_is_listed_from_its_first_use_on(served: Local, workspace: Path) -> None:
+    served.warm(workspace)
+    begun = time.time()
+    with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (session,) = served.run("ps", "--json").json
+        assert session["started"] >= begun
+        assert "waits" not in session
+        process.terminate()
+        assert process.wait(LONGEST) == 143
 
 
 def test_a_sandbox_of_another_kind_is_not_used(served: Local, workspace: Path) -> None:

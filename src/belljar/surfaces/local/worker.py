@@ -79,7 +79,7 @@ class Waiting:
         if not _greeted(start):
             start.discard()
             return False
-        rundir.mark_waiting(start.run_dir, True)
+        rundir.mark_waiting(start.run_dir)
         self._launch, self._image = start, _image(host, options)
         policy = judging.load(options.policy)
         policy.prove()
@@ -104,10 +104,7 @@ class Waiting:
         start.workspace.check_path_unchanged()
         if select.select([start.transport], [], [], 0)[0]:  # its init has ended; it says nothing unasked
             return False
-        if _image(host, options) != self._image:
-            return False
-        rundir.mark_waiting(start.run_dir, False)
-        return True
+        return bool(_image(host, options) == self._image)
 
     def discard(self) -> None:
         if self._launch is not None:
