@@ -61,6 +61,8 @@ def _at_first(top: Path) -> None:
         _link("agents", "other"),
         _write("other/x.md", "x\n"),
         _link("sub/.cursor", "../other"),
+        _write("armed/hooks/post-merge", "x\n", 0o755),
+        _write("set/config", "[core]\n\tfsmonitor = x\n"),
     ):
         change(top)
     time.sleep(0.02)  # files get their times from a clock that ticks slowly
@@ -99,6 +101,8 @@ RUN = {
     "a nested repository": (_write("a/b/c/.git/hooks/post-merge", "x"), "a/b/c/.git/hooks/post-merge"),
     "a file for a git directory": (_write("a/.git", "gitdir: ../evil"), "a/.git"),
     "a link for an envrc": (_link("deep/.envrc", "x"), "deep/.envrc"),
+    "what makes a directory with hooks one of git's": (_write("armed/HEAD", "ref: refs/heads/x\n"), "armed/HEAD"),
+    "what makes a directory with settings one of git's": (_write("set/HEAD", "ref: refs/heads/x\n"), "set/HEAD"),
     "other objects": (_write(".git/objects/info/alternates", "/x"), ".git/objects/info/alternates"),
 }  # fmt: skip
 HARMLESS: dict[str, Change] = {

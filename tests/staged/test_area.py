@@ -16,6 +16,7 @@ from tests.staged.conftest import Stage
 from belljar.errors import UsageError
 from belljar.staged.area import LAYERS, StagedArea
 from belljar.staged.review import Review
+from belljar.workspace.idmap import unmount
 
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
 
@@ -81,3 +82,15 @@ def test_the_name_of_a_checkpoint_is_taken_once(stage: Stage) -> None:
     assert stage.area.unused("good") == "good 2"
     with pytest.raises(UsageError, match="no checkpoint 'bad'; choose from 'good'"):
         stage.area.point("bad")
+
+
+def test_changes_that_are_continued_get_a_work_directory_of_their_own(stage: Stage) -> None:
+    """The kernel may still use the old one, for the sandbox before."""
+    (stage.merged / "kept").write_text("x")
+    unmount(stage.merged)
+    old = stage.area
+    area = StagedArea.continued(old.path.parent, "bj-" + "9" * 12, old, os.geteuid(), os.getegid(), None)
+    assert area.work.name != old.work.name
+    assert area.work.is_dir()
+    assert [change.path for change in area.changes()] == ["kept"]
+    assert StagedArea.find(old.path.parent, old.id).id == area.id
