@@ -119,10 +119,13 @@ async def looking(box: Session) -> list[Row]:
     await box.run(f"for d in src/d[0-9]/; do for f in $d*.py; do echo x >> $f; done; done; ls src | head -{DIFFED}")
     many = len(await box.changes())
     diff = await timed_async(box.diff) * DIFFED / many
+    applied, undone = await timed_async(box.apply), await timed_async(box.undo_apply)
+    most = 2.0 * many / 10_000
     points = [await timed_async(lambda: box.checkpoint()) for _ in range(POINTS)]
     return [
         Row(f"changes(), {CHANGED} of {FILES:,} files", ms(look), "", "", "<= 20 ms", look <= 0.020),
         Row(f"diff() of {DIFFED:,} files", ms(diff), f"of {many:,} changed", "", "<= 1 s", diff <= 1.0),
+        Row(f"apply() of {many:,} files", ms(applied), "", f"undone {ms(undone)}", f"<= {ms(most)}", applied <= most),
         Row(f"checkpoint with {many:,} changes", ms(p50(points)), "", "", "<= 50 ms", p50(points) <= 0.050),
     ]
 

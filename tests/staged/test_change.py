@@ -7,7 +7,11 @@ import shutil
 import socket
 from pathlib import Path
 
+import pytest
 from tests.staged.conftest import Stage
+
+from belljar.errors import UsageError
+from belljar.staged.change import Change, select
 
 
 def test_names_that_are_not_utf8_are_listed(stage: Stage) -> None:
@@ -68,3 +72,13 @@ def test_a_change_is_of_a_directory_if_it_is_one_afterwards_or_one_was_deleted(s
         "empty": (True, ("directory",), 0),
         "a.txt": (False, ("file",), 14),
     }
+
+
+def test_many_paths_are_found_among_many_changes_without_comparing_each_with_each() -> None:
+    """Ten thousand of ten thousand: by pairs that would be a hundred million comparisons."""
+    changes = [Change(f"d{number // 100}/f{number}", "added") for number in range(10_000)]
+    assert select(changes, [change.path for change in changes]) == changes
+    assert select(changes, ["d7/", "./d7/f700", "d7"]) == changes[700:800]
+    assert select(changes, ["."]) == changes
+    with pytest.raises(UsageError, match="d7/f1: nothing changed there"):
+        select(changes, ["d7", "d7/f1"])

@@ -151,15 +151,18 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: b
     """The changes at or below these paths, and (`parents`) the new directories they need."""
     if paths is None:
         return list(changes)
-    tops = [cleaned(path) for path in paths]
+    tops = dict.fromkeys(cleaned(path) for path in paths)
+    around = {change.path: {"", change.path, *directories_above(change.path)} for change in changes}
+    reached = {path for places in around.values() for path in places}
     for path in tops:
-        if not has_changes(changes, path):
+        if path not in reached:
             raise UsageError(f"{path}: nothing changed there")
-    chosen = [change for change in changes if any(covers(path, change.path) for path in tops)]
+    chosen = [change for change in changes if not around[change.path].isdisjoint(tops)]
     if not parents:
         return chosen
-    needed = {above for change in chosen for above in directories_above(change.path)}
-    extra = [c for c in changes if c.path in needed and c.kind in ("added", "type") and c not in chosen]
+    known = {change.path for change in chosen}
+    needed = {above for change in chosen for above in directories_above(change.path)} - known
+    extra = [c for c in changes if c.path in needed and c.kind in ("added", "type")]
     return [*extra, *chosen]
 
 

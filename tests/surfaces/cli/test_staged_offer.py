@@ -93,3 +93,16 @@ def test_ctrl_c_at_the_question_after_safe_mode_keeps_the_changes(place: Path) -
     terminal.insist("\x03", "+1 kept as bj-")
     terminal.rest()
     assert not (place / "b.txt").exists()
+
+
+def test_the_question_leads_to_the_full_screen_too(place: Path) -> None:
+    terminal = Terminal.belljar("run", "--staged", "--workspace", place, CHANGE)
+    terminal.until("[k]eep for later: ")
+    terminal.type("r\n")
+    terminal.until("[ ] ~ a.txt")
+    terminal.type(" Dy")
+    said = terminal.rest()
+    assert "1 applied" in said
+    assert "2 discarded" in said
+    assert (place / "a.txt").read_text() == "one\ntwo\n"
+    assert (place / "c.txt").exists()

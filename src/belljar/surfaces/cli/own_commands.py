@@ -12,7 +12,7 @@ from belljar.errors import BelljarError, UsageError, closest
 from belljar.policy.verdict import DECISIONS
 from belljar.records import record
 from belljar.session.session import Session
-from belljar.surfaces.cli import console, staged_offer
+from belljar.surfaces.cli import console, staged_choice, staged_offer
 
 
 class Prompt(Protocol):
@@ -95,7 +95,7 @@ def _allow(mode: Prompt, words: list[str]) -> None:
 
 def _changes(mode: Prompt, _: list[str]) -> None:
     changes = _call(mode, "changes")
-    console.say("\n".join(staged_offer.line(change) for change in changes) or "nothing has changed")
+    console.say("\n".join(staged_choice.line(change) for change in changes) or "nothing has changed")
 
 
 def _diff(mode: Prompt, words: list[str]) -> None:

@@ -40,7 +40,7 @@ from belljar.staged.diff import quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli.review_tree import Node, Tree
 from belljar.surfaces.cli.staged_choice import Choice, Item
-from belljar.surfaces.cli.staged_offer import line as described
+from belljar.surfaces.cli.staged_choice import line as described
 from belljar.surfaces.terminal import colours, render
 
 NARROW = 72  # columns; below, there is room for one pane

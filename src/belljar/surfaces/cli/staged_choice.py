@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from belljar.errors import UsageError
 from belljar.staged.apply import Applied
-from belljar.staged.change import Change, in_bytes, select
+from belljar.staged.change import Change, counted, in_bytes, select
 from belljar.staged.diff import quoted
 from belljar.staged.review import Review, Shown
 from belljar.surfaces.cli import console
@@ -87,6 +87,16 @@ class Item:
 
     def decide(self, answer: str, *, hunks: Sequence[int] = (), text: bytes | None = None, both: bool = False) -> None:
         self.answer, self.hunks, self.text, self.both = answer, [*hunks], text, both
+
+
+def line(change: Change) -> str:
+    """`~ src/app.py`, with notes."""
+    notes: list[str] = [change.kind] if change.kind in ("mode", "type") else []
+    notes += [counted(change.members)] if change.members else []
+    notes += ["the host would run it"] if change.runs_later else []
+    notes += [f"binary, {in_bytes(change.size)}"] if change.binary and not change.members else []
+    notes += ["changed on your side too"] if change.conflict else []
+    return f"{change.mark} {quoted(change.path)}" + (f"  ({', '.join(notes)})" if notes else "")
 
 
 def choose(review: Review, paths: list[str] | None, *, ignored: bool = False) -> Applied:

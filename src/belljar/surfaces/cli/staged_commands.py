@@ -8,7 +8,6 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from typing import TypeVar
 
 import anyio
@@ -24,8 +23,8 @@ from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names, pending
 from belljar.surfaces.cli.session_commands import sessions
-from belljar.surfaces.cli.staged_choice import choose
-from belljar.surfaces.cli.staged_offer import line, lines, report, reviewed
+from belljar.surfaces.cli.staged_choice import choose, line
+from belljar.surfaces.cli.staged_offer import lines, on_screen, report, reviewed
 from belljar.surfaces.terminal import colours
 
 T = TypeVar("T")
@@ -128,31 +127,18 @@ def apply(args: Namespace) -> int:
 def review(args: Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("`belljar review` needs a terminal; `belljar apply PATH` takes paths")
-    if os.environ.get("TERM", "dumb") == "dumb" or find_spec("prompt_toolkit") is None:
-        args.patch, args.undo = True, False
-        return apply(args)
-    return _on_screen(args, reviewed(_review(args).area))
-
-
-def _on_screen(args: Namespace, review: Review) -> int:
-    from belljar.surfaces.cli import review_screen  # imports prompt_toolkit
-
+    review = reviewed(_review(args).area)
     every = review.listed(ignored=args.ignored or bool(args.paths))
     changes = select(every, args.paths or None, parents=False)
     if not changes:
         _note_if_none(args, changes)
         return 0
-    screen, end = review_screen.reviewed(review, changes, review.area.name or review.area.id)
-    if end == "leave":
+    done, dropped = on_screen(review, changes)
+    if done is None:
         console.note("nothing was applied")
         return 0
-    done = screen.choice.applied()
     status = _answer(args, done, "applied")
-    if end == "drop":
-        seen = {change.path for change in changes}
-        if left := [change.path for change in review.changes() if change.path in seen]:
-            return _drop(args, review, left)
-    return status
+    return _drop(args, review, dropped) if dropped else status
 
 
 def _undo(args: Namespace, review: Review) -> int:

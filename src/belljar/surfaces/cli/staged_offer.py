@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib.util import find_spec
 
 from belljar import host as hosts
 from belljar.errors import BelljarError, UsageError
 from belljar.session.ledger import Ledger
 from belljar.staged.apply import Applied
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change, counted, ignored_in_words, in_bytes, without_ignored
+from belljar.staged.change import Change, counted, ignored_in_words, without_ignored
 from belljar.staged.diff import quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.staged_choice import ask as ask_for
-from belljar.surfaces.cli.staged_choice import choose
+from belljar.surfaces.cli.staged_choice import choose, line
 
-QUESTION = "Apply these changes ({})? [y]es, [n]o (discard), [c]hoose, [k]eep for later: "
+QUESTION = "Apply these changes ({})? [y]es, [n]o (discard), [c]hoose, [r]eview, [k]eep for later: "
 MOST_LINES = 40
 
 
@@ -62,7 +64,7 @@ def _decide(review: Review, changes: list[Change]) -> None:
         console.note(text)
     if len(shown) > MOST_LINES:
         console.note(f"… and {len(shown) - MOST_LINES} more; `belljar changes` lists them all")
-    while (answer := ask_for(QUESTION.format(counted(changes)))[:1]) not in tuple("ynckq"):
+    while (answer := ask_for(QUESTION.format(counted(changes)))[:1]) not in tuple("yncrkq"):
         pass
     if answer == "n":
         review.discard()
@@ -72,9 +74,27 @@ def _decide(review: Review, changes: list[Change]) -> None:
         report(review.apply(), "applied")
     elif answer == "c":
         report(choose(review, None), "applied")
+    elif answer == "r":
+        done, dropped = on_screen(review, review.listed())
+        report(done or Applied(), "applied")
+        if dropped:
+            report(Applied(review.discard(dropped)), "discarded")
     if left := review.changes(ignored=False):
         console.note(f"{counted(left)} kept as {review.area.id}")
     # The area stays even without changes, so that the apply can be undone. `prune` and the next apply remove it.
+
+
+def on_screen(review: Review, changes: list[Change]) -> tuple[Applied | None, list[str]]:
+    """What was applied from the full screen (None: nothing was to be), and the paths that are to be dropped."""
+    if os.environ.get("TERM", "dumb") == "dumb" or find_spec("prompt_toolkit") is None:
+        return choose(review, [change.path for change in changes]), []
+    from belljar.surfaces.cli import review_screen  # imports prompt_toolkit
+
+    screen, end = review_screen.reviewed(review, changes, review.area.name or review.area.id)
+    if end == "leave":
+        return None, []
+    done, seen = screen.choice.applied(), {change.path for change in changes}
+    return done, [change.path for change in review.changes() if change.path in seen] if end == "drop" else []
 
 
 def report(result: Applied, done: str) -> None:
@@ -102,13 +122,3 @@ def lines(changes: list[Change]) -> list[str]:
         shown.append(f"{change.mark} {quoted(change.path)}/  ({inside} new)" if inside > 1 else line(change))
         folded = folded if inside > 1 else ""
     return shown
-
-
-def line(change: Change) -> str:
-    """`~ src/app.py`, with notes."""
-    notes: list[str] = [change.kind] if change.kind in ("mode", "type") else []
-    notes += [counted(change.members)] if change.members else []
-    notes += ["the host would run it"] if change.runs_later else []
-    notes += [f"binary, {in_bytes(change.size)}"] if change.binary and not change.members else []
-    notes += ["changed on your side too"] if change.conflict else []
-    return f"{change.mark} {quoted(change.path)}" + (f"  ({', '.join(notes)})" if notes else "")
