@@ -85,9 +85,11 @@ def test_the_example_runs_a_conversation_to_its_end() -> None:
     assert not Path("/workspace/report.txt").exists()
 
 
-def test_a_wrong_option_is_named() -> None:
+def test_a_wrong_option_is_named_and_leaves_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(belljar.BelljarError, match="imag"):
         BelljarWorkspace(imag="python")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.quick

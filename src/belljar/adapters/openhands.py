@@ -29,7 +29,7 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from openhands.sdk.git.exceptions import GitCommandError, GitRepositoryError
 from openhands.sdk.git.models import GitChange, GitChangeStatus, GitDiff
@@ -47,7 +47,7 @@ from openhands.tools.terminal.metadata import CmdOutputMetadata
 from openhands.tools.terminal.terminal.interface import parse_ctrl_key
 from openhands.tools.terminal.timeout_policy import foreground_timeout_rejection_for
 from openhands.tools.terminal.utils.command import split_bash_commands
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr
 
 import belljar
 from belljar.adapters import boxes
@@ -96,16 +96,12 @@ class BelljarWorkspace(LocalWorkspace):
     def __init__(self, *, working_dir: str | Path | None = None, **options: Any) -> None:
         live = {name: options.pop(name) for name in boxes.LIVE if name in options}
         data = {name: boxes.plain(value) for name, value in options.items() if name != "host"}
+        boxes.options_of({name: value for name, value in data.items() if name != "kind"})  # raises for a wrong name
         super().__init__(working_dir=_place(working_dir), host=options.get("host"), **data)
         self._live = live
         self._is_empty = working_dir is None or _is_in_the_sandbox(working_dir)
         if working_dir is None:
             weakref.finalize(self, shutil.rmtree, self.working_dir, ignore_errors=True)
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        boxes.options_of(self.options)  # raises for a wrong name
-        return self
 
     @property
     def options(self) -> dict[str, Any]:
