@@ -6,6 +6,10 @@ import pytest
 
 # Longest first, as measured in a parallel run.
 LONGEST = [
+    "tests/surfaces/http/test_schema.py",
+    "tests/remote/test_restarts.py",
+    "tests/remote/test_box.py",
+    "tests/surfaces/cli/test_far.py",
     "tests/surfaces/cli/test_staged_commands.py",
     "tests/abuse/test_host_death.py",
     "tests/surfaces/cli/test_safe_mode.py",
