@@ -166,3 +166,20 @@ def test_many_files_wait_for_the_disk_together_and_one_that_is_refused_undoes_al
     apply(stage.area)
     assert tree(stage.host) == tree(stage.merged)
     assert not [path for path in waited if path.startswith(str(stage.host))]
+
+
+@pytest.mark.parametrize("again", [None, ["a.txt"], ["a.txt", "dir"], ["dir"]])
+def test_an_apply_that_was_cut_off_is_told_by_the_next_one(stage: Stage, again: list[str] | None) -> None:
+    """It finishes what was begun, so that is what it has applied, also if somebody names it."""
+    (stage.merged / "a.txt").write_text("new\n")
+    (stage.merged / "dir" / "c.txt").write_text("new c\n")
+
+    def cut_off(name: str) -> None:
+        if name == "forget":
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        apply(stage.area, ["a.txt", "dir/c.txt"], step=cut_off)
+    (stage.merged / "dir" / "d.txt").write_text("new d\n")
+    rest = ["dir/d.txt"] if again is None or "dir" in again else []
+    assert sorted(apply(stage.area, again).paths) == sorted(["a.txt", "dir/c.txt", *rest])

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged import saved
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change, cleaned, etag, select
+from belljar.staged.change import Change, cleaned, covers, etag, has_changes, select
 from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import flush
 from belljar.staged.journal import Step, carry_out, note_restored, recover, said, steps_for
@@ -53,11 +53,14 @@ def apply(
     ignores, which else only its own name applies. `over` and `both`: `force` and `merge` for these paths. `if_match`:
     Conflict if the changes are not those of this `etag`."""
     with area.locked():
-        recover(area, step)
+        finished = recover(area, step)
         with area.layers() as layers, layers.keeping():
             changes = layers.changes()
             if if_match is not None and etag(changes) != if_match:
                 raise Conflict({change.path: "changed since it was shown" for change in select(changes, paths)})
+            if finished and paths is not None:
+                done = [path for path in map(cleaned, paths) if any(covers(path, one) for one in finished)]
+                paths = [path for path in paths if cleaned(path) not in done or has_changes(changes, cleaned(path))]
             chosen, result = select(changes, paths), Applied()
             now = {change.path: change.plain for change in chosen}
             if stale := [change.path for change in seen if now.get(change.path) != change.plain]:
@@ -76,7 +79,7 @@ def apply(
             over = [c.path for c in todo] if force else over
             both = [c.path for c in todo] if merge else both
             taken = _merged(area, layers, todo, result, over, both)
-            result.paths = [c.path for c in todo]
+            result.paths = [*finished, *(c.path for c in todo)]
             if todo:
                 step("read")
                 texts = {**taken, **contents}

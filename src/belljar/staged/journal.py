@@ -64,15 +64,16 @@ def carry_out(
             journal.take_back(error)
 
 
-def recover(area: StagedArea, step: Step = lambda name: None) -> None:
-    """Finish an apply that was killed. The caller holds the lock."""
+def recover(area: StagedArea, step: Step = lambda name: None) -> list[str]:
+    """Finish an apply that was killed, and return its paths. The caller holds the lock."""
     with Folder.at(area.path) as own:
         if not own.exists(NAME):
-            return
+            return []
         with area.layers() as layers, layers.keeping(), own.keeping():
             journal = Journal(area, own, layers, json.loads(own.read(NAME, 1 << 30)))
             try:
                 journal.perform(step)
+                return [one["path"] for one in journal._saved]
             except OSError as error:
                 if error.errno == errno.ESTALE:
                     journal.take_back(error)
