@@ -64,6 +64,8 @@ def test_the_lock_holds_what_the_project_asks_for() -> None:
         versions = locked(kind)
         for requirement in map(Requirement, wanted):
             name = requirement.name.lower().replace("_", "-")
+            if name == "belljar-sandbox":  # an extra that takes others along
+                continue
             assert name in versions, f"{name} is not in lock/{kind}.txt: run `make lock`"
             assert requirement.specifier.contains(versions[name]), f"{requirement} is not what lock/{kind}.txt has"
 

@@ -50,7 +50,7 @@ WORKSPACE_AT_SERVICE = "/workspace"
 LOOK_SECONDS = 2.0  # between looks whether the session still lives
 _NOT_OPEN = "this session is not open, or was closed; write `async with belljar.Session(…) as box:`"
 _SENT = ("image", "name", "snapshot", "changes", "checkpoints", "root", "debug", "lease")
-_NOT_SENT = ("mounts", "cache", "account", "id")
+_NOT_SENT = ("mounts", "cache", "account", "id", "allow_home")
 
 
 class AtServiceWorkspace(str):
