@@ -78,7 +78,7 @@ def test_what_is_allowed_passes_and_is_the_default(enforce: Enforce, tmp_path: P
 
 def test_every_option_with_a_flag_can_be_enforced() -> None:
     """A new one is enforceable, or says here why it need not be."""
-    harmless = {"workspace", "name", "metadata", "account", "snapshot"}  # what comes with one is looked at
+    harmless = {"workspace", "name", "metadata", "account", "author", "snapshot"}  # what comes with one is looked at
     assert {name for name, one in FIELDS.items() if one.metadata["help"]} - harmless <= {*enforcement.KNOWN}
 
 

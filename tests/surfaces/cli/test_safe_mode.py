@@ -366,7 +366,7 @@ def test_the_peak_memory_shown_is_the_line_s_own(terminal: Terminal) -> None:
 
 def test_the_start_line_says_what_can_be_reached(workspace: Path) -> None:
     terminal = Terminal.belljar("shell", "--workspace", workspace, "--allow-preset", "python", "--allow", "a.example")
-    terminal.until("network none but preset python, a.example;")
+    terminal.until("network none but preset python, a.example")
     terminal.line(":quit")
     assert terminal.status() == 0
 

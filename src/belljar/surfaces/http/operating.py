@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FILES = 65536  # a server of a thousand streams and sandboxes has tens of thousands open
 CERTIFICATE_DAYS = 14
-_ONLY_ASKED = ("check", "print_unit")
+_ONLY_ASKED = ("check", "print_unit", "handler", "parser")
 
 
 def check(args: Namespace, free: Callable[[], None]) -> list[Check]:

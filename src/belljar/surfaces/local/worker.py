@@ -225,11 +225,12 @@ def _be_as(job: Job, streams: Sequence[int]) -> None:
     os.umask(job.umask)
     os.environb.clear()
     os.environb.update(job.variables)
-    for number in range(1, signal.NSIG):
-        if job.ignored >> (number - 1) & 1 and number not in (signal.SIGKILL, signal.SIGSTOP):
+    # Below make, signals of libc's own are ignored too: nobody can set those.
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if job.ignored >> (number - 1) & 1:
             signal.signal(number, signal.SIG_IGN)
-    for number, given in enumerate(streams):
-        os.dup2(given, number)
+    for each, given in enumerate(streams):
+        os.dup2(given, each)
         os.close(given)
     _open_streams()
     sys.argv = ["belljar", *job.argv]
