@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import anyio
@@ -12,7 +13,7 @@ import belljar
 from belljar.adapters import boxes
 from belljar.errors import UsageError, WorkspaceError
 from belljar.remote.host import RemoteHost
-from belljar.remote.wire import checked_url
+from belljar.remote.wire import Wire, checked_url
 
 
 @pytest.mark.parametrize(
@@ -112,3 +113,26 @@ async def test_the_tools_run_at_the_service(far: RemoteHost) -> None:
         ):
             with anyio.fail_after(60):
                 assert params["command"].split()[-1] in str(await tools.call(name, params))
+
+
+async def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
+    """A service that is killed between an answer's head and its body."""
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n")
+        if len(asked) > 1:
+            writer.write(b"{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    wire = Wire(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "bj_key")
+    try:
+        assert await wire.post("/v1/sessions", {}) == {}
+    finally:
+        await wire.close()
+        server.close()
+    keys = {line for each in asked for line in each.lower().splitlines() if line.startswith(b"idempotency-key")}
+    assert (len(asked), len(keys)) == (2, 1)

@@ -109,8 +109,7 @@ class Wire:
             method, path, params=_query(query), json=json, content=content, headers=given, timeout=timeout
         )
         once = isinstance(content, AsyncIterator) or not (method in SAFE or "Idempotency-Key" in given)
-        response = await self._sent(request, once=once)
-        await response.aread()
+        response = await self._sent(request, once=once, whole=True)
         if response.is_error:
             raise error_of(response)
         return response
@@ -143,8 +142,8 @@ class Wire:
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
 
-    async def _sent(self, request: httpx.Request, *, once: bool = False) -> httpx.Response:
-        """The answer, whose body is not read yet."""
+    async def _sent(self, request: httpx.Request, *, once: bool = False, whole: bool = False) -> httpx.Response:
+        """The answer; its body is read only if the `whole` of it is wanted, and asked for again if it breaks off."""
         kinds = (httpx.ConnectError, httpx.ConnectTimeout) if once else _RETRIED
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(kinds),
@@ -160,6 +159,8 @@ class Wire:
                         await response.aclose()
                         raise _Away(f"{response.status_code} {response.reason_phrase}")
                     self._was_reached = True
+                    if whole:
+                        await response.aread()
                     return response
         except _RETRIED as error:
             raise self._unreachable(error) from error
