@@ -47,6 +47,15 @@ async def test_changes_outlive_their_session(staged: Open, place: Path) -> None:
     assert (place / "b.txt").exists()
 
 
+async def test_a_checkpoint_is_not_lost_by_what_is_noted_beside_it(staged: Open) -> None:
+    async with staged() as box:
+        beside = box.staged.area
+        await box.checkpoint("first")
+        beside.note_command("a command that began before")
+        assert [point.name for point in box.staged.area.points] == ["first"]
+        await box.rollback("first")
+
+
 def test_a_copied_checkpoint_beyond_its_bound_is_refused_with_sizes(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ Areas never expire: only `apply`, `discard` and `prune --staged` remove changes.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -34,6 +35,7 @@ from belljar.records import record
 from belljar.staged.change import Change
 from belljar.staged.copying import copy_layer, remove_tree
 from belljar.staged.layers import Layers
+from belljar.syscalls import closing
 from belljar.workspace.beneath import Folder
 
 _ID = lazy_pattern(r"[a-z]{2}-[0-9a-f]{12}")
@@ -347,8 +349,11 @@ class StagedArea:
         self._note(points=[asdict(point) for point in points], **facts)
 
     def _note(self, **facts: Any) -> None:
-        self.meta |= facts
-        _write(self.path / "meta.json", self.meta)
+        """What others have noted meanwhile stays."""
+        with closing(os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as place:
+            fcntl.flock(place, fcntl.LOCK_EX)
+            self.meta = json.loads((self.path / "meta.json").read_bytes()) | facts
+            _write(self.path / "meta.json", self.meta)
 
     @contextmanager
     def layers(self, at: Point | None = None, *, settled: bool = True) -> Iterator[Layers]:
