@@ -189,8 +189,9 @@ async def rows(directory: Path) -> list[Row]:
     async with client("--warm", "2") as http:
         found.append(await commands(http, workspace))
         found.append(await creates(http, workspace, "create, warm, to the first result", 0.05, 30))
+        found.append(await many(http))
     async with client(BELLJAR_ENGINE="oci") as http:
         found.append(await creates(http, workspace, "create, cold on oci, to the first result", 0.2, 20))
         found += await bursts(http)
-        found += [await output(http), await readers(http), await many(http)]
+        found += [await output(http), await readers(http)]
     return found

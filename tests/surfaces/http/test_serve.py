@@ -107,3 +107,10 @@ def test_clients_without_a_key_do_not_lock_out_others(tmp_path: Path, sent: byte
         with server.with_key(KEY) as client:
             client.timeout = httpx.Timeout(20)
             assert client.get("/v1/keys/self").status_code == 200
+
+
+def test_connections_send_small_answers_at_once() -> None:
+    with serve._listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -128,9 +128,11 @@ def _only_server(state: Path, database: str | None) -> Any:
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        made = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise UsageError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each small answer waits 40 ms for an ACK
+    return made
 
 
 def _names(args: Namespace, listener: socket.socket) -> tuple[str, set[str], set[str]]:
