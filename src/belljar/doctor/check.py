@@ -16,6 +16,11 @@ class Check:
     fix: str = ""
     """What to do about it. For a check that is ok: what would improve it."""
 
+    def lines(self) -> list[str]:
+        """For people."""
+        state = "FAIL" if not self.ok else "note" if self.fix else "ok  "
+        return [f"{state}  {self.name}: {self.detail}", *([f"      → {self.fix}"] if self.fix else [])]
+
 
 def first_line(path: str) -> str:
     """The first line of a kernel file; empty if it does not exist."""

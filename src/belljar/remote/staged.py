@@ -248,10 +248,6 @@ class CopiedUp:
     ) -> Applied:
         """Write changes to the directory of this machine."""
         review = await self._review()
-        texts = {
-            path: text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-            for path, text in contents.items()
-        }
         return await to_thread.run_sync(
             lambda: review.apply(
                 paths,
@@ -260,7 +256,7 @@ class CopiedUp:
                 runs_later=runs_later,
                 ignored=ignored,
                 if_match=if_match,
-                contents=texts,
+                contents=contents,
             )
         )
 

@@ -125,10 +125,6 @@ class Staged:
         """
         await self.copy_out()
         review = self._review
-        texts = {
-            path: text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-            for path, text in contents.items()
-        }
         return await to_thread.run_sync(
             lambda: review.apply(
                 paths,
@@ -137,7 +133,7 @@ class Staged:
                 runs_later=runs_later,
                 ignored=ignored,
                 if_match=if_match,
-                contents=texts,
+                contents=contents,
             )
         )
 

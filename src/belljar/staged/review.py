@@ -109,13 +109,17 @@ class Review:
         runs_later: bool = False,
         ignored: bool = False,
         if_match: str | None = None,
-        contents: Mapping[str, bytes] = MappingProxyType({}),
+        contents: Mapping[str, str | bytes] = MappingProxyType({}),
     ) -> Applied:
         """`if_match`: the `etag` of the changes that somebody decided about. `contents`: of these files this text, for
         example some hunks only."""
+        texts = {
+            path: text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+            for path, text in contents.items()
+        }
         done = apply(
             self.area, paths, force=force, merge=merge, runs_later=runs_later, ignored=ignored, if_match=if_match,
-            contents=contents,
+            contents=texts,
         )  # fmt: skip
         return self._applied(done)
 

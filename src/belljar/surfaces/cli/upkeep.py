@@ -26,11 +26,7 @@ from belljar.surfaces.cli import console, staged_remains
 
 def doctor(args: Namespace) -> int:
     checks = examine()
-    lines = []
-    for check in checks:
-        state = "FAIL" if not check.ok else "note" if check.fix else "ok  "
-        lines += [f"{state}  {check.name}: {check.detail}", *([f"      → {check.fix}"] if check.fix else [])]
-    console.answer(args, [*map(asdict, checks)], *lines)
+    console.answer(args, [*map(asdict, checks)], *(line for check in checks for line in check.lines()))
     return 0 if all(check.ok for check in checks) else 1
 
 

@@ -36,13 +36,6 @@ def check(args: Namespace, free: Callable[[], None]) -> list[Check]:
     return [*found, *examine()]
 
 
-def lines(checks: list[Check]) -> Iterator[str]:
-    for each in checks:
-        yield f"{'FAIL' if not each.ok else 'note' if each.fix else 'ok  '}  {each.name}: {each.detail}"
-        if each.fix:
-            yield f"      → {each.fix}"
-
-
 def _address(args: Namespace, free: Callable[[], None]) -> Check:
     try:
         free()

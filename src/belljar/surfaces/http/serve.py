@@ -64,7 +64,7 @@ def _only_told(args: Namespace, host: str, port: int) -> int:
         sys.stdout.write(operating.unit(args))
         return 0
     checks = operating.check(args, lambda: _listening(host, port).close())
-    sys.stdout.write("".join(f"{line}\n" for line in operating.lines(checks)))
+    sys.stdout.write("".join(f"{line}\n" for check in checks for line in check.lines()))
     return 0 if all(check.ok for check in checks) else 1
 
 
