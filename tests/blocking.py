@@ -61,9 +61,22 @@ CALLS: list[tuple[Any, str, Callable[..., bool]]] = [
     (time, "sleep", _always),
     *[
         (socket.socket, name, _blocking_mode)
-        for name in ("accept", "connect", "recv", "recv_into", "recvfrom", "recvmsg", "send", "sendall", "sendmsg")
+        for name in (
+            "accept",
+            "connect",
+            "recv",
+            "recv_into",
+            "recvfrom",
+            "recvmsg",
+            "send",
+            "sendall",
+            "sendmsg",
+        )
     ],
-    *[(ssl.SSLSocket, name, _blocking_mode) for name in ("connect", "read", "recv", "send", "sendall", "write")],
+    *[
+        (ssl.SSLSocket, name, _blocking_mode)
+        for name in ("connect", "read", "recv", "send", "sendall", "write")
+    ],
     (socket, "create_connection", _always),
     (socket, "getaddrinfo", _always),
     (subprocess.Popen, "wait", _still_runs),
@@ -76,7 +89,10 @@ CALLS: list[tuple[Any, str, Callable[..., bool]]] = [
 
 @contextmanager
 def refused() -> Iterator[None]:
-    originals = [(owner, name, owner.__dict__.get(name), getattr(owner, name)) for owner, name, _ in CALLS]
+    originals = [
+        (owner, name, owner.__dict__.get(name), getattr(owner, name))
+        for owner, name, _ in CALLS
+    ]
     for (owner, name, waits), (_, _, _, original) in zip(CALLS, originals, strict=True):
         setattr(owner, name, _guarded(original, name, waits))
     try:
@@ -89,10 +105,16 @@ def refused() -> Iterator[None]:
                 setattr(owner, name, own)
 
 
-def _guarded(original: Callable[..., Any], name: str, waits: Callable[..., bool]) -> Callable[..., Any]:
+def _guarded(
+    original: Callable[..., Any], name: str, waits: Callable[..., bool]
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if asyncio._get_running_loop() is not None and waits(*args, **kwargs) and (place := _belljar_line()):
+        if (
+            asyncio._get_running_loop() is not None
+            and waits(*args, **kwargs)
+            and (place := _belljar_line())
+        ):
             raise BlockingCall(f"{name} on the event loop, from {place}")
         return original(*args, **kwargs)
 

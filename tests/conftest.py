@@ -24,10 +24,16 @@ if TYPE_CHECKING:
     from belljar.engines.docker.engine import DockerEngine
 
 OWNER_UID = 1000
-REMOVAL_SECONDS = 120  # a container that has ended removes itself, which takes the engine a moment
+REMOVAL_SECONDS = (
+    120  # a container that has ended removes itself, which takes the engine a moment
+)
 # A socket's path has at most 107 bytes. pytest's temporary directories are too long for that.
-_RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None))
-_STATE = Path(tempfile.mkdtemp(prefix="bj-state-"))  # not in /run, which has no room for volumes on a small machine
+_RUN = Path(
+    tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None)
+)
+_STATE = Path(
+    tempfile.mkdtemp(prefix="bj-state-")
+)  # not in /run, which has no room for volumes on a small machine
 
 
 pytest_plugins = ["tests.needs", "tests.order"]
@@ -51,7 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["BELLJAR_RUN"] = str(_RUN)
     os.environ["XDG_STATE_HOME"] = str(_STATE)
     os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
-    os.environ.pop("PYTHONUNBUFFERED", None)  # it would hide that a line was not flushed
+    os.environ.pop(
+        "PYTHONUNBUFFERED", None
+    )  # it would hide that a line was not flushed
 
 
 def pytest_collection_finish() -> None:
@@ -63,7 +71,11 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Print each failure at once, so that a run that is cut short shows it too."""
     if report.failed:
-        print(f"\n{report.nodeid} failed ({report.when}):\n{report.longreprtext}", file=sys.__stderr__, flush=True)
+        print(
+            f"\n{report.nodeid} failed ({report.when}):\n{report.longreprtext}",
+            file=sys.__stderr__,
+            flush=True,
+        )
 
 
 def pytest_unconfigure() -> None:
@@ -88,7 +100,9 @@ def _environment_is_restored() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_blocking_on_the_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    with blocking.refused() if "anyio_backend" in request.fixturenames else nullcontext():
+    with (
+        blocking.refused() if "anyio_backend" in request.fixturenames else nullcontext()
+    ):
         yield
 
 
@@ -154,7 +168,9 @@ def neighbour(base_image: str) -> Iterator[Neighbour]:
         container = running.get_wrapped_container()
         container.reload()
         networks = container.attrs["NetworkSettings"]["Networks"].values()
-        yield Neighbour(next(network["IPAddress"] for network in networks), 8000, container.id)
+        yield Neighbour(
+            next(network["IPAddress"] for network in networks), 8000, container.id
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -178,4 +194,8 @@ def _own_containers() -> list[str]:
     except EngineError:
         return []
     ours = f"{os.getpid()}:"
-    return [each.id for each in listed if each.labels.get("org.belljar.owner", "").startswith(ours)]
+    return [
+        each.id
+        for each in listed
+        if each.labels.get("org.belljar.owner", "").startswith(ours)
+    ]

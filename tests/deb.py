@@ -27,13 +27,20 @@ GONE = "test ! -e /usr/bin/belljar; test ! -e /usr/lib/belljar; test ! -e /usr/s
 
 
 def build(out: Path) -> Path:
-    subprocess.run([sys.executable, ROOT / "sandbox-images/package/deb.py", "--out", out], check=True)
+    subprocess.run(
+        [sys.executable, ROOT / "sandbox-images/package/deb.py", "--out", out],
+        check=True,
+    )
     (package,) = out.glob("*.deb")
     return package
 
 
 def suite() -> str:
-    release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    release = dict(
+        line.split("=", 1)
+        for line in Path("/etc/os-release").read_text().splitlines()
+        if "=" in line
+    )
     return release["VERSION_CODENAME"].strip('"')
 
 
@@ -56,8 +63,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bj-deb-", dir="/var/tmp") as name:
         place = Path(name)
         first, second = build(place / "first"), build(place / "second")
-        digests = {hashlib.sha256(package.read_bytes()).hexdigest() for package in (first, second)}
-        print(f"deb: {first.name}, {first.stat().st_size >> 10} KiB, built twice: {len(digests)} content", flush=True)
+        digests = {
+            hashlib.sha256(package.read_bytes()).hexdigest()
+            for package in (first, second)
+        }
+        print(
+            f"deb: {first.name}, {first.stat().st_size >> 10} KiB, built twice: {len(digests)} content",
+            flush=True,
+        )
         if len(digests) != 1:
             sys.exit("deb: two builds of one commit differ")
         tree = place / "tree"
@@ -66,7 +79,10 @@ def main() -> None:
         entry = Entry(tree)
         inside(entry, "dpkg -i /belljar.deb")
         print(inside(entry, USE), end="")
-        print(f"deb: removed: {inside(entry, f'dpkg -P belljar >/dev/null; {GONE}')}", end="")
+        print(
+            f"deb: removed: {inside(entry, f'dpkg -P belljar >/dev/null; {GONE}')}",
+            end="",
+        )
 
 
 if __name__ == "__main__":

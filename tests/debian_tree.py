@@ -11,15 +11,35 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Copied into the tree, so that it reaches the same package indexes as this machine.
-SETTINGS = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
-PASSED_ON = ("PIP_CERT", "PIP_DEFAULT_TIMEOUT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
+SETTINGS = (
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/pip.conf",
+    "/etc/ssl/certs/ca-certificates.crt",
+)
+PASSED_ON = (
+    "PIP_CERT",
+    "PIP_DEFAULT_TIMEOUT",
+    "SSL_CERT_FILE",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def bootstrap(tree: Path, suite: str, packages: Sequence[str], *options: str) -> None:
     include = f"--include={','.join(packages)}"
     # The release file of sid is out of date on a mirror that is some days behind.
-    command = ["mmdebstrap", "-q", '--aptopt=Acquire::Check-Valid-Until "false"', include, *options, suite, tree]
+    command = [
+        "mmdebstrap",
+        "-q",
+        '--aptopt=Acquire::Check-Valid-Until "false"',
+        include,
+        *options,
+        suite,
+        tree,
+    ]
     subprocess.run([*command, f"deb {mirror()} {suite} main"], check=True)
     for name in SETTINGS:
         if Path(name).exists():
@@ -30,11 +50,22 @@ def bootstrap(tree: Path, suite: str, packages: Sequence[str], *options: str) ->
 
 def mirror() -> str:
     """The mirror of Debian's main archive that this machine's apt uses."""
-    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Identifier: Packages", "Component: main"]
-    listed = subprocess.run([*command, "Origin: Debian"], capture_output=True, text=True).stdout.split()
+    command = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Identifier: Packages",
+        "Component: main",
+    ]
+    listed = subprocess.run(
+        [*command, "Origin: Debian"], capture_output=True, text=True
+    ).stdout.split()
     uris = [uri for uri in listed if "security" not in uri]
     if not uris:
-        sys.exit("`apt-get indextargets` names no Debian mirror: run `apt-get update` first")
+        sys.exit(
+            "`apt-get indextargets` names no Debian mirror: run `apt-get update` first"
+        )
     return uris[0]
 
 

@@ -16,7 +16,9 @@ REAL = "/var/run/docker.sock"
 class FakeEngine:
     """Listens like an engine. `answer(request)` returns the bytes to send, or None for silence."""
 
-    def __init__(self, answer: Callable[[bytes], bytes | None], byte_by_byte: bool = False) -> None:
+    def __init__(
+        self, answer: Callable[[bytes], bytes | None], byte_by_byte: bool = False
+    ) -> None:
         self.directory = tempfile.mkdtemp(prefix="belljar-fake-")
         self.path = f"{self.directory}/docker.sock"
         self.requests: list[bytes] = []
@@ -34,7 +36,9 @@ class FakeEngine:
                 caller, _ = self._listener.accept()
             except OSError:
                 return
-            thread = threading.Thread(target=self._answer_one, args=[caller], daemon=True)
+            thread = threading.Thread(
+                target=self._answer_one, args=[caller], daemon=True
+            )
             self._threads.append(thread)
             thread.start()
 
@@ -48,8 +52,12 @@ class FakeEngine:
                 if answer is None:
                     self._closing.wait(30)
                     return
-                for at in range(0, len(answer), 1 if self._byte_by_byte else len(answer) or 1):
-                    caller.sendall(answer[at : at + 1] if self._byte_by_byte else answer)
+                for at in range(
+                    0, len(answer), 1 if self._byte_by_byte else len(answer) or 1
+                ):
+                    caller.sendall(
+                        answer[at : at + 1] if self._byte_by_byte else answer
+                    )
                     if self._byte_by_byte and self._closing.wait(0.3):
                         return
             except OSError:
@@ -75,7 +83,11 @@ def _request(caller: socket.socket) -> bytes:
             raise OSError("hung up")
         data += part
     head, _, body = data.partition(b"\r\n\r\n")
-    fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line)
+    fields = dict(
+        line.lower().split(b": ", 1)
+        for line in head.split(b"\r\n")[1:]
+        if b": " in line
+    )
     while len(body) < int(fields.get(b"content-length", b"0")):
         body += caller.recv(1 << 16)
     return head + b"\r\n\r\n" + body
@@ -91,16 +103,26 @@ def reply(status: int, body: Any) -> bytes:
 def real_answer(request: bytes) -> bytes:
     """Pass the request to the real engine and return its answer."""
     head, _, body = request.partition(b"\r\n\r\n")
-    lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection")]
+    lines = [
+        line
+        for line in head.split(b"\r\n")
+        if not line.lower().startswith(b"connection")
+    ]
     with socket.socket(socket.AF_UNIX) as engine:
         engine.connect(REAL)
-        engine.sendall(b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n" + body)
+        engine.sendall(
+            b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n" + body
+        )
         return b"".join(iter(lambda: engine.recv(1 << 16), b""))
 
 
-def broken_at(at: bytes, how: Callable[[bytes], bytes | None]) -> Callable[[bytes], bytes | None]:
+def broken_at(
+    at: bytes, how: Callable[[bytes], bytes | None]
+) -> Callable[[bytes], bytes | None]:
     """Answer requests with `at` in their first line by `how`, and all others as the real engine."""
-    return lambda request: how(request) if at in request.partition(b"\r\n")[0] else real_answer(request)
+    return lambda request: (
+        how(request) if at in request.partition(b"\r\n")[0] else real_answer(request)
+    )
 
 
 def json_of(answer: bytes) -> Any:

@@ -21,7 +21,11 @@ from tests.debian_tree import PASSED_ON, PATH, ROOT, Entry, bootstrap, copy_chec
 
 USER = 4242
 SOCKET = Path("/run/docker.sock")
-BARE = ["python3", "make", "ca-certificates"]  # ca-certificates: for this machine's own authorities
+BARE = [
+    "python3",
+    "make",
+    "ca-certificates",
+]  # ca-certificates: for this machine's own authorities
 QUICK_TESTS = "tests/session/test_result.py tests/link/test_frames.py tests/test_blocking.py tests/engines/oci"
 
 
@@ -50,7 +54,12 @@ class Tree:
         self.checkout = self.shared / "a check out"
 
     def make(self) -> None:
-        bootstrap(self.root, self.case.suite, [*BARE, *self.case.packages], "--variant=minbase")
+        bootstrap(
+            self.root,
+            self.case.suite,
+            [*BARE, *self.case.packages],
+            "--variant=minbase",
+        )
         (self.shared / "home").mkdir(parents=True)
         (self.shared / "project").mkdir()
         copy_checkout(self.checkout)
@@ -63,7 +72,9 @@ class Tree:
         environment = {
             "PATH": PATH,
             "HOME": f"{self.shared}/home" if self.case.user else "/root",
-            "BELLJAR_RUN": f"{self.place}/shared/run" if self.case.user else "/run/belljar",
+            "BELLJAR_RUN": f"{self.place}/shared/run"
+            if self.case.user
+            else "/run/belljar",
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
             **variables,
         }
@@ -75,9 +86,13 @@ class Tree:
     def _entry(self) -> Entry:
         if not self.case.user:
             return Entry(self.root, [self.shared])
-        become = f"setpriv --reuid {USER} --regid {USER} --groups {SOCKET.stat().st_gid}"
+        become = (
+            f"setpriv --reuid {USER} --regid {USER} --groups {SOCKET.stat().st_gid}"
+        )
         # The engine outside names processes by their outside numbers, so its user must see those.
-        return Entry(self.root, [self.shared, SOCKET], sees_processes=True, become=become)
+        return Entry(
+            self.root, [self.shared, SOCKET], sees_processes=True, become=become
+        )
 
 
 def passes(case: Case) -> bool:
@@ -86,7 +101,10 @@ def passes(case: Case) -> bool:
     tree = Tree(case, place)
     try:
         tree.make()
-        print(f"fresh: {case.name}: bare {case.suite} with {' '.join([*BARE, *case.packages])}", flush=True)
+        print(
+            f"fresh: {case.name}: bare {case.suite} with {' '.join([*BARE, *case.packages])}",
+            flush=True,
+        )
         project = f"WORKSPACE='{tree.shared}/project'"
         python = f"PYTHON={case.python}"
         words = "echo hello from $(hostname)"
@@ -94,7 +112,14 @@ def passes(case: Case) -> bool:
         return (
             _step(tree, case, "make sandbox", sandbox, "hello from sandbox\n")
             and _step(tree, case, "make sandbox again", sandbox, "hello from sandbox\n")
-            and _step(tree, case, "make test", f"make test {python} TESTS='{QUICK_TESTS}'", " passed", **_engine(case))
+            and _step(
+                tree,
+                case,
+                "make test",
+                f"make test {python} TESTS='{QUICK_TESTS}'",
+                " passed",
+                **_engine(case),
+            )
             and _step(
                 tree,
                 case,
@@ -123,7 +148,9 @@ def _package(tree: Tree) -> str:
 
 
 def _version() -> str:
-    (found,) = re.findall(r'__version__ = "(.+)"', (ROOT / "src/belljar/__init__.py").read_text())
+    (found,) = re.findall(
+        r'__version__ = "(.+)"', (ROOT / "src/belljar/__init__.py").read_text()
+    )
     return str(found)
 
 
@@ -132,14 +159,23 @@ def _engine(case: Case) -> dict[str, str]:
     return {} if case.user else {"BELLJAR_ENGINE": "oci"}
 
 
-def _step(tree: Tree, case: Case, name: str, command: str, expected: str, **variables: str) -> bool:
+def _step(
+    tree: Tree, case: Case, name: str, command: str, expected: str, **variables: str
+) -> bool:
     began, cpu = time.monotonic(), os.times()
     done = tree.run(command, **variables)
     spent = os.times()
-    busy = spent.children_user + spent.children_system - cpu.children_user - cpu.children_system
+    busy = (
+        spent.children_user
+        + spent.children_system
+        - cpu.children_user
+        - cpu.children_system
+    )
     good = done.returncode == 0 and expected in done.stdout
     took = f"{time.monotonic() - began:.0f} s, {busy:.0f} s of CPU"
-    print(f"fresh: {case.name}: {name}: {'ok' if good else 'FAILED'} ({took})", flush=True)
+    print(
+        f"fresh: {case.name}: {name}: {'ok' if good else 'FAILED'} ({took})", flush=True
+    )
     if not good or os.environ.get("VERBOSE"):
         print(done.stdout[-3000:], done.stderr[-3000:], sep="\n", flush=True)
     return good
@@ -150,7 +186,9 @@ def main(names: list[str]) -> int:
         sys.exit("fresh: this needs root and mmdebstrap")
     unknown = set(names) - set(CASES)
     if unknown:
-        sys.exit(f"fresh: no case called {', '.join(unknown)}; there are {', '.join(CASES)}")
+        sys.exit(
+            f"fresh: no case called {', '.join(unknown)}; there are {', '.join(CASES)}"
+        )
     results = [passes(CASES[name]) for name in names or CASES]
     return 0 if all(results) else 1
 

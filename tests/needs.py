@@ -138,7 +138,9 @@ def _no_engine() -> str | None:
 
 
 def _no_bridge() -> str | None:
-    return _reason_of(daemon) or (None if daemon().dialect.works_remotely else "podman's files are always shared")
+    return _reason_of(daemon) or (
+        None if daemon().dialect.works_remotely else "podman's files are always shared"
+    )
 
 
 def _no_oci() -> str | None:
@@ -147,8 +149,12 @@ def _no_oci() -> str | None:
     from belljar.images import catalog
 
     def find() -> Engine | None:
-        if engines.connect("oci").image(catalog.reference("base")) is None and not shutil.which("mmdebstrap"):
-            raise ImageMissing("its store lacks the base image, and mmdebstrap is not installed")
+        if engines.connect("oci").image(
+            catalog.reference("base")
+        ) is None and not shutil.which("mmdebstrap"):
+            raise ImageMissing(
+                "its store lacks the base image, and mmdebstrap is not installed"
+            )
         return None
 
     return _reason_of(find)
@@ -181,16 +187,25 @@ def _no_idmap() -> str | None:
 
 def _no_dockerd() -> str | None:
     missing = [name for name in ("dockerd", "unshare") if not shutil.which(name)]
-    return _not_root() or (f"{' and '.join(missing)} not installed" if missing else None)
+    return _not_root() or (
+        f"{' and '.join(missing)} not installed" if missing else None
+    )
 
 
 def _no_chromium() -> str | None:
-    return None if shutil.which("chromium") else "chromium is not installed (`make browser-test` installs it)"
+    return (
+        None
+        if shutil.which("chromium")
+        else "chromium is not installed (`make browser-test` installs it)"
+    )
 
 
 NEEDS: dict[str, tuple[str, Callable[[], str | None]]] = {
     "engine": ("a container engine that answers", _no_engine),
-    "daemon": ("Docker or Podman, to look at sandboxes from outside", lambda: _reason_of(daemon)),
+    "daemon": (
+        "Docker or Podman, to look at sandboxes from outside",
+        lambda: _reason_of(daemon),
+    ),
     "docker": ("Docker", _no_docker),
     "bridge": ("an engine that may be far away: Docker", _no_bridge),
     "oci": ("runc and an image of its own", _no_oci),
@@ -217,7 +232,9 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
         for fixture in getattr(item, "fixturenames", ()):
             if (need := FIXTURES.get(fixture)) and not _own(item, fixture):
                 item.add_marker(need)
-        if item.nodeid.startswith("tests/engines/oci/") and OCI_FIXTURES & set(getattr(item, "fixturenames", ())):
+        if item.nodeid.startswith("tests/engines/oci/") and OCI_FIXTURES & set(
+            getattr(item, "fixturenames", ())
+        ):
             item.add_marker("oci")
         if "bridge" in getattr(getattr(item, "callspec", None), "id", "").split("-"):
             item.add_marker("bridge")
@@ -245,5 +262,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    text = (
+        report.longrepr[2]
+        if isinstance(report.longrepr, tuple)
+        else str(report.longrepr)
+    )
     return text.removeprefix("Skipped: ")

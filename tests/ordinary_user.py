@@ -47,7 +47,13 @@ class OrdinaryUser:
     def run(
         self, *argv: str, env: Mapping[str, str] | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        who = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--"]
+        who = [
+            "setpriv",
+            f"--reuid={self.uid}",
+            f"--regid={self.uid}",
+            "--clear-groups",
+            "--",
+        ]
         settings = {
             "HOME": str(self.home), "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
             "BELLJAR_ENGINE": "oci", "TMPDIR": str(self.home), "PYTHONDONTWRITEBYTECODE": "1", **(env or {}),
@@ -71,15 +77,21 @@ class OrdinaryUser:
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
 
-    def python(self, *arguments: str, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+    def python(
+        self, *arguments: str, check: bool = True, **env: str
+    ) -> subprocess.CompletedProcess[str]:
         return self.run(sys.executable, *arguments, env=env, check=check)
 
     @staticmethod
     def _closed_directories() -> Iterator[tuple[str, str]]:
         """Pairs of a directory above that others cannot enter, and the needed directory below it."""
-        for needed in dict.fromkeys(map(os.path.realpath, (sys.base_prefix, sys.prefix, CHECKOUT))):
+        for needed in dict.fromkeys(
+            map(os.path.realpath, (sys.base_prefix, sys.prefix, CHECKOUT))
+        ):
             above = [*reversed(Path(needed).parents), Path(needed)]
-            closed = next((path for path in above if not path.stat().st_mode & 0o001), None)
+            closed = next(
+                (path for path in above if not path.stat().st_mode & 0o001), None
+            )
             if closed is not None:
                 yield str(closed), needed
 
@@ -107,7 +119,10 @@ def account() -> Iterator[OrdinaryUser]:
     """Just an account, removed afterwards."""
     name = f"bj-ordinary-{os.getpid()}"
     home = Path(tempfile.mkdtemp(prefix="bj-", dir="/var/tmp"))
-    subprocess.run(["useradd", "--no-create-home", "--home-dir", home, "--shell", "/bin/sh", name], check=True)
+    subprocess.run(
+        ["useradd", "--no-create-home", "--home-dir", home, "--shell", "/bin/sh", name],
+        check=True,
+    )
     uid = pwd.getpwnam(name).pw_uid
     try:
         os.chown(home, uid, uid)
@@ -122,12 +137,19 @@ def _give_subordinate_ids(name: str) -> None:
     for kind in ("uid", "gid"):
         if f"{name}:" not in Path(f"/etc/sub{kind}").read_text():
             first = 0x20000000 + os.getpid() * 65536
-            subprocess.run(["usermod", f"--add-sub{kind}s", f"{first}-{first + 65535}", name], check=True)
+            subprocess.run(
+                ["usermod", f"--add-sub{kind}s", f"{first}-{first + 65535}", name],
+                check=True,
+            )
 
 
 @contextmanager
 def _control_groups(uid: int) -> Iterator[None]:
-    made = [Path(point, f"belljar-{uid}") for kind, point in cgroups._hierarchies() if kind == "cgroup"]
+    made = [
+        Path(point, f"belljar-{uid}")
+        for kind, point in cgroups._hierarchies()
+        if kind == "cgroup"
+    ]
     for path in made:
         path.mkdir(exist_ok=True)
         for each in (path, *path.iterdir()):

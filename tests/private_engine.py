@@ -40,27 +40,47 @@ class PrivateEngine:
         self._daemon.kill()
         self._daemon.wait()
 
-    def docker(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(["docker", "-H", self.host, *arguments], check=check, capture_output=True, timeout=60)
+    def docker(
+        self, *arguments: str, check: bool = True
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["docker", "-H", self.host, *arguments],
+            check=check,
+            capture_output=True,
+            timeout=60,
+        )
 
     def close(self) -> None:
         if self._daemon is not None and self._daemon.poll() is None:
-            for container in self.docker("ps", "-aq", check=False).stdout.decode().split():
+            for container in (
+                self.docker("ps", "-aq", check=False).stdout.decode().split()
+            ):
                 self.docker("rm", "-f", container, check=False)
             self._daemon.terminate()
             self._daemon.wait(30)
         self._log.close()
-        for process in self._leftover_processes():  # shims of containers whose daemon was killed
+        for (
+            process
+        ) in self._leftover_processes():  # shims of containers whose daemon was killed
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        mounts = [
+            line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()
+        ]
         for mount in [each for each in mounts if each.startswith(str(self.place))]:
             subprocess.run(["umount", "-l", mount], check=False)
         shutil.rmtree(self.place, ignore_errors=True)
 
     def _leftover_processes(self) -> list[int]:
-        commands = {int(path.parent.name): _command(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
-        return [pid for pid, command in commands.items() if f"{self.place}/exec".encode() in command]
+        commands = {
+            int(path.parent.name): _command(path)
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+        }
+        return [
+            pid
+            for pid, command in commands.items()
+            if f"{self.place}/exec".encode() in command
+        ]
 
 
 def _command(path: Path) -> bytes:

@@ -34,7 +34,17 @@ class Project:
 
 
 def _sdist(at: Path) -> Path:
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "--no-binary",
+        ":all:",
+        "--no-build-isolation",
+    ]
     _client(*pip, "-d", str(at), "sqlparse", cwd=at)
     return _unpacked(at, "sqlparse-*.tar.gz")
 
@@ -54,24 +64,51 @@ def _debian_source(at: Path) -> Path:
 def _npm_package(at: Path) -> Path:
     _client("npm", "pack", "--silent", "minimist", cwd=at)
     source = _unpacked(at, "minimist-*.tgz")
-    (source / "package.json").unlink()  # else npm installs everything that its authors use
-    _client("npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "tape@5", cwd=source)
+    (
+        source / "package.json"
+    ).unlink()  # else npm installs everything that its authors use
+    _client(
+        "npm",
+        "install",
+        "--silent",
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+        "tape@5",
+        cwd=source,
+    )
     return source
 
 
 PROJECTS = {
-    "python": Project(_sdist, "python3 -m pytest -q -p no:cacheprovider", r"\d+ (?:passed|failed|xfailed|skipped)"),
-    "c": Project(_debian_source, "./configure && make -j2 check && ./example", r"\*\*\* .* \*\*\*|.*(?:OK|FAILED).*"),
-    "node": Project(_npm_package, "node_modules/.bin/tape 'test/*.js'", r"# (?:tests|pass|fail)\s+\d+"),
+    "python": Project(
+        _sdist,
+        "python3 -m pytest -q -p no:cacheprovider",
+        r"\d+ (?:passed|failed|xfailed|skipped)",
+    ),
+    "c": Project(
+        _debian_source,
+        "./configure && make -j2 check && ./example",
+        r"\*\*\* .* \*\*\*|.*(?:OK|FAILED).*",
+    ),
+    "node": Project(
+        _npm_package,
+        "node_modules/.bin/tape 'test/*.js'",
+        r"# (?:tests|pass|fail)\s+\d+",
+    ),
 }
 
 
 def _client(*command: str, cwd: Path) -> None:
     if not shutil.which(command[0]):
         pytest.skip(f"{command[0]} is not installed")
-    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     if done.returncode:
-        pytest.skip(f"nothing could be fetched: {command[0]} said {(done.stderr or done.stdout).strip()[-300:]}")
+        pytest.skip(
+            f"nothing could be fetched: {command[0]} said {(done.stderr or done.stdout).strip()[-300:]}"
+        )
 
 
 def _unpacked(at: Path, pattern: str) -> Path:
@@ -88,18 +125,30 @@ def image() -> str:
 
 
 @pytest.mark.parametrize("kind", PROJECTS)
-async def test_a_projects_own_suite_has_the_same_result_inside(kind: str, image: str, tmp_path: Path) -> None:
+async def test_a_projects_own_suite_has_the_same_result_inside(
+    kind: str, image: str, tmp_path: Path
+) -> None:
     project = PROJECTS[kind]
     inside = project.fetch(tmp_path)
     outside = Path(shutil.copytree(inside, tmp_path / "outside", symlinks=True))
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     shell = ["bash", "-c", project.command]
     native = subprocess.run(
-        shell, cwd=outside, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        shell,
+        cwd=outside,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
     assert native.returncode == 0, native.stdout[-2000:] + native.stderr[-2000:]
     result = await belljar.run(project.command, workspace=str(inside), image=image)
     assert (result.cause, result.exit_code) == ("exited", 0), result.output[-2000:]
-    found = sorted(re.findall(project.outcome, result.stdout))  # `make -j` prints them in any order
+    found = sorted(
+        re.findall(project.outcome, result.stdout)
+    )  # `make -j` prints them in any order
     assert found
     assert found == sorted(re.findall(project.outcome, native.stdout))

@@ -23,9 +23,18 @@ STORY = (
     "belljar apply",
     "git status --short",
 )
-FILES = {"app.py": 'def greet():\n    return "hello, world"\n', "old.py": "# nobody needs this\n"}
+FILES = {
+    "app.py": 'def greet():\n    return "hello, world"\n',
+    "old.py": "# nobody needs this\n",
+}
 COLUMNS, LINE, CHARACTER, MARGIN = 98, 20, 8.4, 24
-COLOURS = {"$": "#e6edf3", "+": "#7ee787", "-": "#ffa198", "@": "#79c0ff", "b": "#d2a8ff"}
+COLOURS = {
+    "$": "#e6edf3",
+    "+": "#7ee787",
+    "-": "#ffa198",
+    "@": "#79c0ff",
+    "b": "#d2a8ff",
+}
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)|\r")
 
 
@@ -39,8 +48,14 @@ def record(place: Path) -> list[str]:
     lines = []
     for command in STORY:
         shell = f"belljar() {{ '{sys.executable}' -m belljar \"$@\" </dev/null; }}; cd '{place}'; {command}"
-        printed = Terminal("bash", "-c", shell, cols=COLUMNS, BELLJAR_IMAGES=image_directory()).rest()
-        lines += [f"$ {command}", *_ESCAPES.sub("", printed).rstrip("\n").split("\n"), ""]
+        printed = Terminal(
+            "bash", "-c", shell, cols=COLUMNS, BELLJAR_IMAGES=image_directory()
+        ).rest()
+        lines += [
+            f"$ {command}",
+            *_ESCAPES.sub("", printed).rstrip("\n").split("\n"),
+            "",
+        ]
     return lines
 
 
@@ -52,7 +67,10 @@ def image_directory() -> str:
 def svg(lines: list[str]) -> str:
     """The lines as an SVG."""
     wrapped = [part for line in lines for part in _wrapped(line)]
-    width, height = COLUMNS * CHARACTER + 2 * MARGIN, len(wrapped) * LINE + 2 * MARGIN + LINE
+    width, height = (
+        COLUMNS * CHARACTER + 2 * MARGIN,
+        len(wrapped) * LINE + 2 * MARGIN + LINE,
+    )
     rows = "\n".join(
         f'<text x="{MARGIN}" y="{MARGIN + LINE * (number + 1.75):g}" fill="{colour}" xml:space="preserve">'
         f"{escape(text)}</text>"
@@ -70,8 +88,14 @@ def svg(lines: list[str]) -> str:
 
 
 def _wrapped(line: str) -> list[tuple[str, str]]:
-    colour = COLOURS.get(line[:1], "#c9d1d9") if not line.startswith(("+++", "---", "- ", "+ ")) else "#c9d1d9"
-    return [(line[at : at + COLUMNS], colour) for at in range(0, max(1, len(line)), COLUMNS)]
+    colour = (
+        COLOURS.get(line[:1], "#c9d1d9")
+        if not line.startswith(("+++", "---", "- ", "+ "))
+        else "#c9d1d9"
+    )
+    return [
+        (line[at : at + COLUMNS], colour) for at in range(0, max(1, len(line)), COLUMNS)
+    ]
 
 
 def main() -> None:

@@ -42,9 +42,13 @@ def _fetch(name: str, settings: list[str], *packages: str) -> None:
     for package in tree.glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", package, tree], check=True)
         package.unlink()
-    libraries = ":".join(str(path) for path in sorted((tree / "usr/lib").glob("*-linux-gnu")))
+    libraries = ":".join(
+        str(path) for path in sorted((tree / "usr/lib").glob("*-linux-gnu"))
+    )
     script = _directory() / "bin" / name
-    script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {tree}/usr/bin/{name} "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {tree}/usr/bin/{name} "$@"\n'
+    )
     script.chmod(0o755)
 
 
@@ -61,7 +65,9 @@ def _apt_options(release: str) -> list[str]:
         "Dir::Etc::sourcelist": place / "sources", "Dir::Etc::sourceparts": "/dev/null",
         "Dir::State::lists": place / "lists", "Dir::Cache": place / "cache",
     }  # fmt: skip
-    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    return [
+        word for name, value in options.items() for word in ("-o", f"{name}={value}")
+    ]
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ class Soak:
         rng = random.Random(seed)
         while time.monotonic() < until:
             with self.counted("session"):
-                async with belljar.Session(self.workspace, limits=belljar.Limits(memory="128m", pids=64)) as box:
+                async with belljar.Session(
+                    self.workspace, limits=belljar.Limits(memory="128m", pids=64)
+                ) as box:
                     for _ in range(rng.randrange(20, 60)):
                         if time.monotonic() < until and box.is_open:
                             await self.one(rng, box)
@@ -72,7 +74,9 @@ class Soak:
         while time.monotonic() < until:
             with self.counted("throwaway"):
                 async with pool.session() as box:
-                    assert (await box.run("echo fresh; ls /tmp", timeout=30)).stdout == "fresh\n"
+                    assert (
+                        await box.run("echo fresh; ls /tmp", timeout=30)
+                    ).stdout == "fresh\n"
             await anyio.sleep(0.2)
 
     # The figures.
@@ -84,9 +88,20 @@ class Soak:
 
     async def sample(self) -> None:
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # memory that the C library only keeps for later does not count
-        minutes, commands = (time.monotonic() - self.began) / 60, sum(self.done.values())
-        row = (minutes, resident(), len(os.listdir("/proc/self/fd")), len(await self.sandboxes()), commands)
+        ctypes.CDLL(None).malloc_trim(
+            0
+        )  # memory that the C library only keeps for later does not count
+        minutes, commands = (
+            (time.monotonic() - self.began) / 60,
+            sum(self.done.values()),
+        )
+        row = (
+            minutes,
+            resident(),
+            len(os.listdir("/proc/self/fd")),
+            len(await self.sandboxes()),
+            commands,
+        )
         self.rows.append(row)
         print(f"{minutes:6.1f} min  {row[1] / 1e6:7.1f} MB  {row[2]:4} descriptors  {row[3]:3} sandboxes  "
               f"{commands:8} done  {sum(self.failed.values()):4} failed", flush=True)  # fmt: skip
@@ -94,13 +109,24 @@ class Soak:
     async def sandboxes(self) -> list[str]:
         mine = f"{os.getpid()}:"
         listed = await to_thread.run_sync(self.engine.list)
-        return [each.id for each in listed if each.labels.get(LABEL + "owner", "").startswith(mine)]
+        return [
+            each.id
+            for each in listed
+            if each.labels.get(LABEL + "owner", "").startswith(mine)
+        ]
 
     async def left_over(self) -> list[str]:
         deadline = time.monotonic() + SETTLE
         while True:
-            left = [*await self.sandboxes(), *(name for name in os.listdir(run_root()) if "bj-" in name)]
-            left += [line for line in Path("/proc/mounts").read_text().splitlines() if str(run_root()) in line]
+            left = [
+                *await self.sandboxes(),
+                *(name for name in os.listdir(run_root()) if "bj-" in name),
+            ]
+            left += [
+                line
+                for line in Path("/proc/mounts").read_text().splitlines()
+                if str(run_root()) in line
+            ]
             if not left or time.monotonic() > deadline:
                 return left
             await anyio.sleep(0.2)
@@ -135,7 +161,9 @@ async def _flood(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
 
 async def _stream(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
     async with box.stream("for i in 1 2 3; do echo $i; done") as run:
-        seen = b"".join([event.data async for event in run if isinstance(event, belljar.Output)])
+        seen = b"".join(
+            [event.data async for event in run if isinstance(event, belljar.Output)]
+        )
     assert seen == b"1\n2\n3\n"
 
 
@@ -145,7 +173,9 @@ async def _stream_left(soak: Soak, box: belljar.Session, rng: random.Random) -> 
 
 
 async def _timeout(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
-    result = await box.run("(trap '' TERM; sleep 60) & setsid sleep 60 & sleep 60", timeout=0.2, grace=0.1)
+    result = await box.run(
+        "(trap '' TERM; sleep 60) & setsid sleep 60 & sleep 60", timeout=0.2, grace=0.1
+    )
     assert result.cause == "timeout"
 
 
@@ -177,8 +207,12 @@ async def _persistent(soak: Soak, box: belljar.Session, rng: random.Random) -> N
     assert (await shell.run("pwd; f", timeout=30)).stdout == "/tmp\n1\n"
 
 
-async def _persistent_timeout(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
-    assert (await box.persistent.run("sleep 60", timeout=0.2, grace=0.1)).cause == "timeout"
+async def _persistent_timeout(
+    soak: Soak, box: belljar.Session, rng: random.Random
+) -> None:
+    assert (
+        await box.persistent.run("sleep 60", timeout=0.2, grace=0.1)
+    ).cause == "timeout"
 
 
 async def _out_of_memory(soak: Soak, box: belljar.Session, rng: random.Random) -> None:
@@ -205,7 +239,10 @@ async def soak(minutes: float, workspace: Path) -> bool:
     os.chmod(workspace, 0o755)
     run = Soak(workspace, await to_thread.run_sync(docker.find))
     until = time.monotonic() + minutes * 60
-    async with belljar.Pool(workspace, size=2) as pool, anyio.create_task_group() as tasks:
+    async with (
+        belljar.Pool(workspace, size=2) as pool,
+        anyio.create_task_group() as tasks,
+    ):
         tasks.start_soon(run.report, until, min(60.0, minutes * 10))
         tasks.start_soon(run.throwaways, pool, until)
         for seed in range(WORKERS):
@@ -217,10 +254,17 @@ async def soak(minutes: float, workspace: Path) -> bool:
 
 def summary(run: Soak, left: list[str]) -> bool:
     first, last = run.rows[0], run.rows[-1]
-    print("\n" + "\n".join(f"{count:8} {name}" for name, count in sorted(run.done.items())))
-    print(f"\n{last[4]} done in {last[0]:.1f} minutes, {sum(run.failed.values())} failed")
+    print(
+        "\n"
+        + "\n".join(f"{count:8} {name}" for name, count in sorted(run.done.items()))
+    )
+    print(
+        f"\n{last[4]} done in {last[0]:.1f} minutes, {sum(run.failed.values())} failed"
+    )
     print("\n".join(f"{count:8} {what}" for what, count in run.failed.most_common()))
-    print(f"memory       {first[1] / 1e6:.1f} → {last[1] / 1e6:.1f} MB\ndescriptors  {first[2]} → {last[2]}")
+    print(
+        f"memory       {first[1] / 1e6:.1f} → {last[1] / 1e6:.1f} MB\ndescriptors  {first[2]} → {last[2]}"
+    )
     print(f"left over    {len(left)} {left or ''}")
     flat = last[1] - first[1] <= FLAT_MEMORY and last[2] - first[2] <= FLAT_DESCRIPTORS
     return flat and not left and not run.failed

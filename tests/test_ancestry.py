@@ -20,7 +20,9 @@ def place(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_path_of_ours_in_a_shared_place_with_the_sticky_bit_is_trusted(place: Path) -> None:
+def test_a_path_of_ours_in_a_shared_place_with_the_sticky_bit_is_trusted(
+    place: Path,
+) -> None:
     place.parent.chmod(0o1777)
     assert untrusted(place) is None
     assert untrusted(place / "not" / "there") is None
@@ -45,10 +47,20 @@ def test_a_group_that_others_are_in_may_not_write(place: Path) -> None:
 
 def test_write_access_by_an_access_list_is_noticed(place: Path) -> None:
     """After `setfacl -m u:daemon:rwx` the group is ours alone, but the mode's group bits show the list's mask."""
-    user, named, group, mask, other = (1, 7, -1), (2, 7, 1), (4, 5, -1), (16, 7, -1), (32, 5, -1)
-    entries = b"".join(struct.pack("<HHi", *each) for each in (user, named, group, mask, other))
+    user, named, group, mask, other = (
+        (1, 7, -1),
+        (2, 7, 1),
+        (4, 5, -1),
+        (16, 7, -1),
+        (32, 5, -1),
+    )
+    entries = b"".join(
+        struct.pack("<HHi", *each) for each in (user, named, group, mask, other)
+    )
     try:
-        os.setxattr(place.parent, "system.posix_acl_access", struct.pack("<I", 2) + entries)
+        os.setxattr(
+            place.parent, "system.posix_acl_access", struct.pack("<I", 2) + entries
+        )
     except OSError:
         pytest.skip("this file system has no access lists")
     assert place.parent.stat().st_mode & 0o777 == 0o775
@@ -76,7 +88,9 @@ def test_every_link_on_the_way_is_looked_at(place: Path, tmp_path: Path) -> None
     assert untrusted(tmp_path / "first" / "belljar") == str(theirs)
 
 
-def test_two_dots_behind_a_link_lead_where_the_kernel_goes(place: Path, tmp_path: Path) -> None:
+def test_two_dots_behind_a_link_lead_where_the_kernel_goes(
+    place: Path, tmp_path: Path
+) -> None:
     (tmp_path / "link").symlink_to(place)
     place.parent.chmod(0o777)
     assert untrusted(f"{tmp_path}/link/../x") == str(place.parent)

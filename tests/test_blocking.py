@@ -17,7 +17,9 @@ pytestmark = pytest.mark.anyio
 
 def in_belljar(call: Callable[[], Any]) -> Callable[[], Any]:
     """Make the call from code that seems to be in one of Belljar's files."""
-    code = compile("def made(call):\n    return call()\n", f"{blocking.PACKAGE}/made_up.py", "exec")
+    code = compile(
+        "def made(call):\n    return call()\n", f"{blocking.PACKAGE}/made_up.py", "exec"
+    )
     namespace: dict[str, Any] = {}
     exec(code, namespace)
     return lambda: namespace["made"](call)
@@ -34,7 +36,9 @@ def _receive() -> None:
     [lambda: time.sleep(0.001), _receive, lambda: queue.Queue().get(timeout=0.001)],
     ids=["sleep", "recv", "get"],
 )
-async def test_a_blocking_call_is_refused_on_the_event_loop(call: Callable[[], Any]) -> None:
+async def test_a_blocking_call_is_refused_on_the_event_loop(
+    call: Callable[[], Any],
+) -> None:
     with pytest.raises(blocking.BlockingCall, match=r"made_up\.py:2"):
         in_belljar(call)()
 

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from belljar import Change, Conflict, Ended, Output, PolicyDenied, Result, SandboxLost, Started, Verdict, codec, errors
+from belljar import (
+    Change,
+    Conflict,
+    Ended,
+    Output,
+    PolicyDenied,
+    Result,
+    SandboxLost,
+    Started,
+    Verdict,
+    codec,
+    errors,
+)
 from belljar.errors import BelljarError, FileFailed, UsageError
 from belljar.policy import Policy
 from belljar.session.background_shell import Chunk
@@ -58,8 +70,15 @@ def test_a_result_comes_back_with_its_bytes_and_texts(result: Result) -> None:
     again = there_and_back(result)
     assert again == result
     assert again.as_dict() == result.as_dict()
-    assert (again.stdout_bytes, again.stderr_bytes) == (result.stdout_bytes, result.stderr_bytes)
-    assert (again.verdict, again.hints, again.hints_for("agent")) == (result.verdict, result.hints, result.hints)
+    assert (again.stdout_bytes, again.stderr_bytes) == (
+        result.stdout_bytes,
+        result.stderr_bytes,
+    )
+    assert (again.verdict, again.hints, again.hints_for("agent")) == (
+        result.verdict,
+        result.hints,
+        result.hints,
+    )
 
 
 def test_what_as_dict_gives_can_be_read_too() -> None:
@@ -76,14 +95,24 @@ def test_what_as_dict_gives_can_be_read_too() -> None:
 )  # fmt: skip
 def test_an_error_comes_back_as_itself(error: BelljarError) -> None:
     again = codec.error_from(json.loads(json.dumps(codec.encode(error))))
-    assert (type(again), str(again), again.as_dict()) == (type(error), str(error), error.as_dict())
+    assert (type(again), str(again), again.as_dict()) == (
+        type(error),
+        str(error),
+        error.as_dict(),
+    )
     assert getattr(again, "errno", 0) == getattr(error, "errno", 0)
 
 
 def test_every_code_has_its_class_and_an_unknown_one_is_an_error_too() -> None:
     for kind in vars(errors).values():
-        if isinstance(kind, type) and issubclass(kind, BelljarError) and kind is not PolicyDenied:
-            assert codec.error_from({"error": kind.code, "message": "m"}).code == kind.code
+        if (
+            isinstance(kind, type)
+            and issubclass(kind, BelljarError)
+            and kind is not PolicyDenied
+        ):
+            assert (
+                codec.error_from({"error": kind.code, "message": "m"}).code == kind.code
+            )
     assert type(codec.error_from({"error": "new_in_9", "message": "m"})) is BelljarError
 
 
@@ -110,6 +139,13 @@ def test_unknown_fields_are_ignored() -> None:
 
 
 def test_a_schema_is_made_from_a_type() -> None:
-    made = codec.schema(codec.shape("how it ended", (Result, ("cause", "stdout")), session=str, optional={"note": str}))
+    made = codec.schema(
+        codec.shape(
+            "how it ended",
+            (Result, ("cause", "stdout")),
+            session=str,
+            optional={"note": str},
+        )
+    )
     assert made["required"] == ["cause", "stdout", "session"]
     assert "timeout" in made["properties"]["cause"]["enum"]

@@ -34,14 +34,25 @@ def documented(module: ModuleType) -> Iterator[object]:
         found = getattr(module, name)
         yield found
         if inspect.isclass(found):
-            yield from (getattr(found, each) for each in dir(found) if not each.startswith("_"))
+            yield from (
+                getattr(found, each) for each in dir(found) if not each.startswith("_")
+            )
 
 
 def examples(module: ModuleType) -> set[str]:
     texts = [
-        inspect.getdoc(each) or "" for each in documented(module) if inspect.isroutine(each) or inspect.isclass(each)
+        inspect.getdoc(each) or ""
+        for each in documented(module)
+        if inspect.isroutine(each) or inspect.isclass(each)
     ]
-    parts = [part for text in texts for part in (*map(dedent, text.split("\n\n")[1:]), *re.findall(r"`([^`]+)`", text))]
+    parts = [
+        part
+        for text in texts
+        for part in (
+            *map(dedent, text.split("\n\n")[1:]),
+            *re.findall(r"`([^`]+)`", text),
+        )
+    ]
     return {part for part in parts if re.search(r"\w\(", part) and is_code(part)}
 
 

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 import belljar
-from belljar import Allow, Host, Limits, Policy, Pool, Session, ToolRegistry, enforcement
+from belljar import (
+    Allow,
+    Host,
+    Limits,
+    Policy,
+    Pool,
+    Session,
+    ToolRegistry,
+    enforcement,
+)
 from belljar.audit.writer import Audit, NoAudit
 from belljar.errors import UsageError
 from belljar.options import FIELDS, SandboxOptions
@@ -64,25 +73,52 @@ async def test_what_is_not_allowed_is_refused_on_every_way_to_a_session(
         await belljar.run("true", host=host, **options)
 
 
-def test_what_is_allowed_passes_and_is_the_default(enforce: Enforce, tmp_path: Path) -> None:
+def test_what_is_allowed_passes_and_is_the_default(
+    enforce: Enforce, tmp_path: Path
+) -> None:
     enforce('memory = "256m"\nimage = ["house", "base"]\npolicy = "strict"\nlease = 10\nnetwork = "none"\n'
             'changes = "staged"\nmounts = ["/srv"]\ncache = ["pip"]\nroot = false')  # fmt: skip
     host = Host(run=tmp_path / "run", state=tmp_path / "state")
     box = Session(host=host)
-    assert (box.image, box.limits.memory, box.policy.name) == ("house", 256 << 20, "strict")
+    assert (box.image, box.limits.memory, box.policy.name) == (
+        "house",
+        256 << 20,
+        "strict",
+    )
     assert (box.options.lease, box.options.changes) == (10.0, "staged")
     mounts, cache = {"/data": "/srv/x"}, {"pip": "~/.cache/pip"}
-    Session(host=host, image="base", limits=Limits(memory="100m"), lease=5.0, mounts=mounts, cache=cache)
-    Session(host=host, policy=Policy.load("strict").tighten(Policy.parse('[policy]\nname = "more"\n')))
+    Session(
+        host=host,
+        image="base",
+        limits=Limits(memory="100m"),
+        lease=5.0,
+        mounts=mounts,
+        cache=cache,
+    )
+    Session(
+        host=host,
+        policy=Policy.load("strict").tighten(Policy.parse('[policy]\nname = "more"\n')),
+    )
 
 
 def test_every_option_with_a_flag_can_be_enforced() -> None:
     """A new one is enforceable, or says here why it need not be."""
-    harmless = {"workspace", "name", "metadata", "account", "author", "snapshot"}  # what comes with one is looked at
-    assert {name for name, one in FIELDS.items() if one.metadata["help"]} - harmless <= {*enforcement.KNOWN}
+    harmless = {
+        "workspace",
+        "name",
+        "metadata",
+        "account",
+        "author",
+        "snapshot",
+    }  # what comes with one is looked at
+    assert {
+        name for name, one in FIELDS.items() if one.metadata["help"]
+    } - harmless <= {*enforcement.KNOWN}
 
 
-def test_a_mistake_in_the_table_stops_everything(enforce: Enforce, tmp_path: Path) -> None:
+def test_a_mistake_in_the_table_stops_everything(
+    enforce: Enforce, tmp_path: Path
+) -> None:
     host = Host(run=tmp_path / "run", state=tmp_path / "state")
     for wrong in (
         "rooot = false",
@@ -100,7 +136,9 @@ def test_a_mistake_in_the_table_stops_everything(enforce: Enforce, tmp_path: Pat
         Session(host=host)
 
 
-async def test_an_enforced_timeout_is_a_ceiling_for_each_command(enforce: Enforce, workspace: Path) -> None:
+async def test_an_enforced_timeout_is_a_ceiling_for_each_command(
+    enforce: Enforce, workspace: Path
+) -> None:
     enforce("timeout = 1")
     async with Session(workspace, keep=True, lease=60.0) as box:
         assert (await box.run("sleep 60")).cause == "timeout"
@@ -109,7 +147,9 @@ async def test_an_enforced_timeout_is_a_ceiling_for_each_command(enforce: Enforc
         shell = await box.start("sleep 60")
         assert (await shell.wait()).cause == "timeout"
         assert (
-            await ToolRegistry(box).call("Bash", {"command": "sleep 60", "timeout": 30_000})
+            await ToolRegistry(box).call(
+                "Bash", {"command": "sleep 60", "timeout": 30_000}
+            )
         ).result.cause == "timeout"  # type: ignore[union-attr]
         id = box.id
     again = await Session.attach(id)
@@ -132,19 +172,28 @@ def test_the_trail_and_its_place_can_be_enforced(
         Session(host=host)
     monkeypatch.delenv("BELLJAR_AUDIT")
     assert Session(host=host).audit.required
-    assert Session(host=Host(run=tmp_path / "run", state=state / "tenants" / "a")).audit.required
-    for own, said in ((NoAudit(state), "audit must be required"), (Audit(tmp_path / "own", required=True), "below it")):
+    assert Session(
+        host=Host(run=tmp_path / "run", state=state / "tenants" / "a")
+    ).audit.required
+    for own, said in (
+        (NoAudit(state), "audit must be required"),
+        (Audit(tmp_path / "own", required=True), "below it"),
+    ):
         with pytest.raises(UsageError, match=said):
             Session(host=Host(run=tmp_path / "run", state=state, audit=own))
     with pytest.raises(UsageError, match="the trail is the host's"):
         Session(host=host, audit=Audit(tmp_path / "own"))
 
 
-def test_engine_and_runtime_can_be_enforced(enforce: Enforce, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_and_runtime_can_be_enforced(
+    enforce: Enforce, monkeypatch: pytest.MonkeyPatch
+) -> None:
     enforce('engine = ["oci"]')
     monkeypatch.delenv("BELLJAR_ENGINE", raising=False)
     assert Host().engine_name == "oci"
-    monkeypatch.setattr("belljar.engines.connect", lambda *_: type("Engine", (), {"name": "docker"})())
+    monkeypatch.setattr(
+        "belljar.engines.connect", lambda *_: type("Engine", (), {"name": "docker"})()
+    )
     with pytest.raises(UsageError, match="engine must be oci"):
         Host(engine="docker").connect()
     enforce('runtime = "runsc"')

@@ -15,7 +15,10 @@ def test_below_the_surfaces_only_this_module_reads_the_environment() -> None:
     readers = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")
-        if re.search(r"\bos\.(environ\b(?!\")|getenv)", re.sub(r'"os\.environ"', "", path.read_text()))
+        if re.search(
+            r"\bos\.(environ\b(?!\")|getenv)",
+            re.sub(r'"os\.environ"', "", path.read_text()),
+        )
         and path.relative_to(SOURCE).parts[0] not in ("surfaces", "adapters")
     }
     assert readers == {"environment.py"}

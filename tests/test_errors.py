@@ -15,7 +15,11 @@ def kinds(base: type[BelljarError] = BelljarError) -> list[type[BelljarError]]:
 def test_the_error_tree_in_the_docstring_is_complete() -> None:
     drawn = dict(re.findall(r"(\w+) +(\d+)(?: |$)", errors.__doc__ or "", re.MULTILINE))
     assert {name: str(getattr(errors, name).exit_status) for name in drawn} == drawn
-    shown = {kind.__name__ for kind in kinds() if "code" in vars(kind) and kind.__module__ == errors.__name__}
+    shown = {
+        kind.__name__
+        for kind in kinds()
+        if "code" in vars(kind) and kind.__module__ == errors.__name__
+    }
     assert shown == drawn.keys()
 
 

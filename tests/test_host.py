@@ -19,7 +19,10 @@ from belljar.errors import SessionNotFound, UsageError
 
 
 def kinds(where: Path) -> list[str]:
-    return [json.loads(line)["kind"] for line in (where / "audit.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)["kind"]
+        for line in (where / "audit.jsonl").read_text().splitlines()
+    ]
 
 
 OCI = pytest.param("oci", marks=[pytest.mark.oci, pytest.mark.root])
@@ -31,18 +34,27 @@ def test_two_hosts_with_different_engines_and_state_live_in_one_process(
     other: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = "oci" if other == "oci" else "docker"
-    first = Host(engine="docker", run=hosts.default().run_root / "one", state=tmp_path / "one")
-    second = Host(engine=kind, run=hosts.default().run_root / "two", state=tmp_path / "two")
+    first = Host(
+        engine="docker", run=hosts.default().run_root / "one", state=tmp_path / "one"
+    )
+    second = Host(
+        engine=kind, run=hosts.default().run_root / "two", state=tmp_path / "two"
+    )
     assert first.connect().capabilities.binds
     monkeypatch.setenv("BELLJAR_LINK", "bridge")
     assert second.connect().capabilities.binds == (other == "oci")
     monkeypatch.delenv("BELLJAR_LINK")
 
     async def both() -> None:
-        async with Session(workspace, host=first) as one, Session(workspace, host=second, keep=True) as two:
+        async with (
+            Session(workspace, host=first) as one,
+            Session(workspace, host=second, keep=True) as two,
+        ):
             assert one.sandbox.engine is not two.sandbox.engine
             assert one.sandbox.run_dir.parent != two.sandbox.run_dir.parent
-            assert (await one.run("echo one")).stdout + (await two.run("echo two")).stdout == "one\ntwo\n"
+            assert (await one.run("echo one")).stdout + (
+                await two.run("echo two")
+            ).stdout == "one\ntwo\n"
             async with await Session.attach(two.id, host=second) as again:
                 assert (await again.run("echo again")).stdout == "again\n"
             with pytest.raises(SessionNotFound):
@@ -59,19 +71,29 @@ def test_two_hosts_with_different_engines_and_state_live_in_one_process(
 
 @pytest.mark.oci
 @pytest.mark.root
-def test_two_hosts_leave_nothing_in_each_other_s_directories(workspace: Path, tmp_path: Path) -> None:
+def test_two_hosts_leave_nothing_in_each_other_s_directories(
+    workspace: Path, tmp_path: Path
+) -> None:
     """Nor in the user's own, but for the store of images, which all share."""
     user_s = resources.state_dir()
     before = {path for path in user_s.rglob("*") if path.is_file()}
     one, two = (
-        Host(engine="oci", run=hosts.default().run_root / name, state=tmp_path / name) for name in ("one", "two")
+        Host(engine="oci", run=hosts.default().run_root / name, state=tmp_path / name)
+        for name in ("one", "two")
     )
 
     async def both() -> None:
-        async with Session(workspace, host=one) as first, Session(workspace, host=two) as second:
-            assert (await first.run("echo a; df /tmp >&2")).stdout + (await second.run("echo b")).stdout == "a\nb\n"
+        async with (
+            Session(workspace, host=one) as first,
+            Session(workspace, host=two) as second,
+        ):
+            assert (await first.run("echo a; df /tmp >&2")).stdout + (
+                await second.run("echo b")
+            ).stdout == "a\nb\n"
             for host, box, other in ((one, first, second), (two, second, first)):
-                boxes = [path.name for path in (host.state_root / "oci" / "boxes").iterdir()]
+                boxes = [
+                    path.name for path in (host.state_root / "oci" / "boxes").iterdir()
+                ]
                 assert boxes == [f"belljar-{box.id}"]
                 assert other.id not in "".join(map(str, host.state_root.rglob("*")))
                 assert str(host.state_root) in str(host.connect().identity)
@@ -83,7 +105,9 @@ def test_two_hosts_leave_nothing_in_each_other_s_directories(workspace: Path, tm
         host.close()
 
 
-async def test_a_pool_serves_sessions_of_its_own_host_only(workspace: Path, tmp_path: Path) -> None:
+async def test_a_pool_serves_sessions_of_its_own_host_only(
+    workspace: Path, tmp_path: Path
+) -> None:
     other = Host(state=tmp_path / "state")
     async with Pool(workspace, size=1, host=other) as pool:
         with anyio.fail_after(120):
@@ -95,7 +119,9 @@ async def test_a_pool_serves_sessions_of_its_own_host_only(workspace: Path, tmp_
     await to_thread.run_sync(other.close)
 
 
-async def test_a_blocking_call_beside_an_open_pool_leaves_it_alone(workspace: Path) -> None:
+async def test_a_blocking_call_beside_an_open_pool_leaves_it_alone(
+    workspace: Path,
+) -> None:
     """The pool belongs to this event loop. The blocking call has its own."""
     async with Pool(workspace, size=1) as pool:
         with anyio.fail_after(120):
@@ -104,7 +130,9 @@ async def test_a_blocking_call_beside_an_open_pool_leaves_it_alone(workspace: Pa
         assert (result.stdout, pool.waiting) == ("beside\n", 1)
 
 
-def test_an_unknown_engine_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_engine_is_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(UsageError, match="auto, docker, podman"):
         Session(engine="dokcer")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="host"):
@@ -125,7 +153,8 @@ def test_a_state_directory_that_others_may_enter_is_refused(
     shared.chmod(0o777)
     if kind != "of a host":
         monkeypatch.setenv(
-            "BELLJAR_STATE" if kind == "given" else "XDG_STATE_HOME", str(shared if kind == "given" else tmp_path)
+            "BELLJAR_STATE" if kind == "given" else "XDG_STATE_HOME",
+            str(shared if kind == "given" else tmp_path),
         )
     host = Host(state=shared if kind == "of a host" else None)
     for place in ("audit", "staged_root", "caches_root"):
@@ -134,7 +163,9 @@ def test_a_state_directory_that_others_may_enter_is_refused(
     assert not list(shared.iterdir())
 
 
-def test_a_state_directory_that_was_named_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_directory_that_was_named_keeps_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may be a shared directory such as /var/lib."""
     tmp_path.chmod(0o755)
     monkeypatch.setenv("BELLJAR_STATE", str(tmp_path))
@@ -144,7 +175,9 @@ def test_a_state_directory_that_was_named_keeps_its_mode(tmp_path: Path, monkeyp
 
 
 @pytest.mark.root
-def test_another_user_s_state_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_s_state_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`sudo` may keep the caller's HOME. The owner of the directory could redirect root to other files."""
     (tmp_path / "belljar").mkdir(mode=0o700)
     os.chown(tmp_path / "belljar", 1000, 1000)
@@ -162,7 +195,9 @@ def test_a_state_directory_that_another_user_could_replace_is_refused(
     theirs.mkdir()
     os.chown(theirs, 1000, 1000)
     monkeypatch.setenv("XDG_STATE_HOME", str(theirs))
-    with pytest.raises(UsageError, match=f"other users own {theirs} .* set BELLJAR_STATE"):
+    with pytest.raises(
+        UsageError, match=f"other users own {theirs} .* set BELLJAR_STATE"
+    ):
         resources.state_dir()
     assert not list(theirs.iterdir())
     (theirs / "belljar").mkdir(mode=0o700)
@@ -171,7 +206,9 @@ def test_a_state_directory_that_another_user_could_replace_is_refused(
 
 
 @pytest.mark.root
-def test_another_user_s_link_to_a_directory_of_ours_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_s_link_to_a_directory_of_ours_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "ours").mkdir(mode=0o700)
     (tmp_path / "belljar").symlink_to(tmp_path / "ours")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -181,9 +218,15 @@ def test_another_user_s_link_to_a_directory_of_ours_is_refused(tmp_path: Path, m
         resources.state_dir()
 
 
-def test_a_session_is_made_while_another_thread_connects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_is_made_while_another_thread_connects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Making one must not wait: it happens on event loops."""
-    host, connecting, answered = Host(run=tmp_path / "run", state=tmp_path), threading.Event(), threading.Event()
+    host, connecting, answered = (
+        Host(run=tmp_path / "run", state=tmp_path),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def connect(*_: object) -> object:
         connecting.set()
@@ -201,7 +244,10 @@ def test_a_session_is_made_while_another_thread_connects(tmp_path: Path, monkeyp
 
 
 def test_a_program_may_have_its_own_default_host(tmp_path: Path) -> None:
-    own, before = Host(run=tmp_path / "run", state=tmp_path, runtime="crun"), hosts.default()
+    own, before = (
+        Host(run=tmp_path / "run", state=tmp_path, runtime="crun"),
+        hosts.default(),
+    )
     with hosts.used(own):
         assert Session().host is own
     assert hosts.default() is before

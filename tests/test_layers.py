@@ -34,18 +34,35 @@ LAYERS = [
     {"images", "link", "workspace", "policy", "audit"},
     {"user_namespace"},
     {"limits", "resources", "patience", "tasks", "toml_schema", "turns"},
-    {"ancestry", "environment", "layout", "errors", "syscalls", "records", "patterns", "tables"},
+    {
+        "ancestry",
+        "environment",
+        "layout",
+        "errors",
+        "syscalls",
+        "records",
+        "patterns",
+        "tables",
+    },
 ]
 # `belljar/__init__` lists all public names and loads each on first use.
 EXEMPT = {"__init__", "_init"}
-LEVEL = {name: len(LAYERS) - level for level, names in enumerate(LAYERS) for name in names}
+LEVEL = {
+    name: len(LAYERS) - level for level, names in enumerate(LAYERS) for name in names
+}
 
 
 def _imports(path: Path) -> Iterator[str]:
     for node in _statements(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            module = ".".join([*_package(path, node.level), *filter(None, [node.module])])
-            yield from (f"{module}.{alias.name}" for alias in node.names) if module == "belljar" else [module]
+            module = ".".join(
+                [*_package(path, node.level), *filter(None, [node.module])]
+            )
+            yield from (
+                (f"{module}.{alias.name}" for alias in node.names)
+                if module == "belljar"
+                else [module]
+            )
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
@@ -76,7 +93,9 @@ def _edges() -> dict[tuple[str, str], list[str]]:
         for name in _imports(path):
             parts = name.split(".")
             if parts[0] == "belljar" and len(parts) > 1 and parts[1] != _layer(path):
-                edges.setdefault((_layer(path), parts[1]), []).append(str(path.relative_to(ROOT)))
+                edges.setdefault((_layer(path), parts[1]), []).append(
+                    str(path.relative_to(ROOT))
+                )
     return edges
 
 
@@ -88,8 +107,15 @@ def test_surfaces_do_not_import_each_other() -> None:
     found = set()
     for path in (ROOT / "surfaces").rglob("*.py"):
         for name in _imports(path):
-            parts, own = name.split("."), path.relative_to(ROOT / "surfaces").parts[0].removesuffix(".py")
-            if parts[:2] == ["belljar", "surfaces"] and len(parts) > 2 and parts[2] not in {own, *shared}:
+            parts, own = (
+                name.split("."),
+                path.relative_to(ROOT / "surfaces").parts[0].removesuffix(".py"),
+            )
+            if (
+                parts[:2] == ["belljar", "surfaces"]
+                and len(parts) > 2
+                and parts[2] not in {own, *shared}
+            ):
                 found.add((own, parts[2]))
     assert found <= launched
 
@@ -99,12 +125,16 @@ def test_every_folder_has_its_layer() -> None:
     assert found <= LEVEL.keys(), "a new folder belongs into LAYERS"
 
 
-@pytest.mark.parametrize("edge", sorted(edge for edge in _edges() if edge[1] in LEVEL), ids=" → ".join)
+@pytest.mark.parametrize(
+    "edge", sorted(edge for edge in _edges() if edge[1] in LEVEL), ids=" → ".join
+)
 def test_imports_point_downwards(edge: tuple[str, str]) -> None:
     importer, imported = edge
     if importer in EXEMPT:
         return
-    assert LEVEL[importer] > LEVEL[imported], f"{importer} must not import {imported}: {_edges()[edge]}"
+    assert LEVEL[importer] > LEVEL[imported], (
+        f"{importer} must not import {imported}: {_edges()[edge]}"
+    )
 
 
 def test_no_modules_import_each_other() -> None:
@@ -117,7 +147,9 @@ def test_no_modules_import_each_other() -> None:
 
 
 def _module(path: Path) -> str:
-    return ".".join(["belljar", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+    return ".".join(
+        ["belljar", *path.relative_to(ROOT).with_suffix("").parts]
+    ).removesuffix(".__init__")
 
 
 def _needs(path: Path, known: Collection[str]) -> Iterator[str]:
@@ -126,7 +158,9 @@ def _needs(path: Path, known: Collection[str]) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
-            module = ".".join([*_package(path, node.level), *filter(None, [node.module])])
+            module = ".".join(
+                [*_package(path, node.level), *filter(None, [node.module])]
+            )
             for alias in node.names:
                 name = f"{module}.{alias.name}"
                 yield from [each for each in (name, module) if each in known][:1]
@@ -134,24 +168,48 @@ def _needs(path: Path, known: Collection[str]) -> Iterator[str]:
 
 def test_the_readme_s_tree_names_every_layer() -> None:
     tree = (ROOT / "README.md").read_text().split("```")[1]
-    named = {word for line in tree.splitlines() for word in re.findall(r"(\w+)[/ \n.]", line.split("    ")[0] + " ")}
+    named = {
+        word
+        for line in tree.splitlines()
+        for word in re.findall(r"(\w+)[/ \n.]", line.split("    ")[0] + " ")
+    }
     assert LEVEL.keys() - {"__main__"} <= named
 
 
 def test_no_module_or_c_name_is_a_riddle() -> None:
-    riddles = {"planted", "trail", "running", "watching", "opening", "lines", "told", "found", "utils", "helpers"}
+    riddles = {
+        "planted",
+        "trail",
+        "running",
+        "watching",
+        "opening",
+        "lines",
+        "told",
+        "found",
+        "utils",
+        "helpers",
+    }
     assert not riddles & {path.stem for path in ROOT.rglob("*.py")}
     init = ROOT.parent.parent / "sandbox-images" / "init"
     for path in init.glob("*.[ch]"):
-        code = re.sub(r"/\*.*?\*/|//[^\n]*|\"[^\"\n]*\"", "", path.read_text(), flags=re.DOTALL)
-        assert not re.findall(r"\b\w*(?:ahead|loan|doorway|pilot|hailed)\w*\b", code), path.name
+        code = re.sub(
+            r"/\*.*?\*/|//[^\n]*|\"[^\"\n]*\"", "", path.read_text(), flags=re.DOTALL
+        )
+        assert not re.findall(r"\b\w*(?:ahead|loan|doorway|pilot|hailed)\w*\b", code), (
+            path.name
+        )
 
 
 def test_the_walk_through_the_code_names_files_that_exist() -> None:
     text = (ROOT / "README.md").read_text()
     init = ROOT.parent.parent / "sandbox-images" / "init"
     for name in re.findall(r"`([\w/]+\.(?:py|c|bash))`", text):
-        places = [ROOT / name, ROOT / "policy" / name, init / name, ROOT.parent.parent / name]
+        places = [
+            ROOT / name,
+            ROOT / "policy" / name,
+            init / name,
+            ROOT.parent.parent / name,
+        ]
         assert any(path.is_file() for path in places), f"README.md names {name}"
 
 
@@ -159,5 +217,9 @@ def test_no_regular_expression_repeats_a_group_possessively() -> None:
     """Python's `re` before 3.11.5, as in Debian 12, loses characters there (gh-106052)."""
     risky = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")
     for path in ROOT.rglob("*.py"):
-        found = [text for text in re.findall(r"(?m)^.*$", path.read_text()) if risky.search(text)]
+        found = [
+            text
+            for text in re.findall(r"(?m)^.*$", path.read_text())
+            if risky.search(text)
+        ]
         assert not found, f"{path}: {found}"

@@ -24,14 +24,24 @@ def test_sizes_are_read_as_people_write_them(text: str | int, size: int) -> None
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["12 bananas", "", "m", "-1m", "1e3", None, True, "1..5g"])
+@pytest.mark.parametrize(
+    "text", ["12 bananas", "", "m", "-1m", "1e3", None, True, "1..5g"]
+)
 def test_an_invalid_size_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="size"):
         parse_size(text)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"memory": "1k"}, {"cpus": 0}, {"cpus": "nan"}, {"pids": 1}, {"memry": "1g"}, {"memory": "12 bananas"}]
+    "wrong",
+    [
+        {"memory": "1k"},
+        {"cpus": 0},
+        {"cpus": "nan"},
+        {"pids": 1},
+        {"memry": "1g"},
+        {"memory": "12 bananas"},
+    ],
 )
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises((LimitsError, TypeError)):
@@ -51,14 +61,25 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
 
 
 @pytest.mark.parametrize(
-    ("has", "gives"), [(64 * GIB, 8 * GIB), (16 * GIB, 2 * GIB), (8 * GIB, 2 * GIB), (2 * GIB, GIB), (GIB, GIB // 2)]
+    ("has", "gives"),
+    [
+        (64 * GIB, 8 * GIB),
+        (16 * GIB, 2 * GIB),
+        (8 * GIB, 2 * GIB),
+        (2 * GIB, GIB),
+        (GIB, GIB // 2),
+    ],
 )
-def test_the_default_memory_follows_the_machine(machine: Callable[[int, int], None], has: int, gives: int) -> None:
+def test_the_default_memory_follows_the_machine(
+    machine: Callable[[int, int], None], has: int, gives: int
+) -> None:
     machine(has, 4)
     assert Limits().memory == gives
 
 
-def test_the_defaults_of_an_ordinary_machine_are_as_documented(machine: Callable[[int, int], None]) -> None:
+def test_the_defaults_of_an_ordinary_machine_are_as_documented(
+    machine: Callable[[int, int], None],
+) -> None:
     machine(8 * GIB, 4)
     found = Limits()
     assert (found.memory, found.cpus, found.pids) == (2 * GIB, 4.0, 1024)
@@ -84,7 +105,14 @@ def test_an_explicit_limit_is_kept_and_the_defaults_shrink() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [{"tmp": "1g"}, {"home": "1g"}, {"shm": "60m"}, {"tmp": "30m", "home": "30m"}, {"inodes": 1_000_000}]
+    "asked",
+    [
+        {"tmp": "1g"},
+        {"home": "1g"},
+        {"shm": "60m"},
+        {"tmp": "30m", "home": "30m"},
+        {"inodes": 1_000_000},
+    ],
 )
 def test_an_explicit_limit_that_does_not_fit_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(LimitsError, match="memory"):

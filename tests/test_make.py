@@ -34,7 +34,9 @@ def make(*arguments: str, text: str | None = None) -> subprocess.CompletedProces
     stdin = {"input": text} if text is not None else {"stdin": subprocess.DEVNULL}
     command = ["make", "-C", ROOT, "--no-print-directory", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, **stdin)
-    done.stderr = done.stderr.replace(WAITED, "")  # another test may use the same checkout
+    done.stderr = done.stderr.replace(
+        WAITED, ""
+    )  # another test may use the same checkout
     return done
 
 
@@ -44,11 +46,15 @@ def test_make_alone_lists_the_targets() -> None:
 
 
 def test_one_part_of_the_fuzzing_can_be_asked_for() -> None:
-    assert make("--dry-run", "fuzz", "FUZZ=10 link").stdout.endswith("-m tests.fuzz 10 link\n")
+    assert make("--dry-run", "fuzz", "FUZZ=10 link").stdout.endswith(
+        "-m tests.fuzz 10 link\n"
+    )
 
 
 def test_a_part_of_the_mutants_can_be_asked_for() -> None:
-    assert make("--dry-run", "mutants", "MUTANTS=20 staged").stdout.endswith("-m tests.mutants 20 staged\n")
+    assert make("--dry-run", "mutants", "MUTANTS=20 staged").stdout.endswith(
+        "-m tests.mutants 20 staged\n"
+    )
 
 
 def test_a_second_setup_has_nothing_to_do() -> None:
@@ -62,7 +68,9 @@ def test_make_engine_leaves_an_engine_that_answers_alone() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_make_sandbox_prints_only_the_output_and_reports_the_status(workspace: Path) -> None:
+def test_make_sandbox_prints_only_the_output_and_reports_the_status(
+    workspace: Path,
+) -> None:
     done = make("sandbox", "CMD=echo $HOME; exit 3", f"WORKSPACE={workspace}")
     assert done.stdout == "/home/sandbox\n"
     # make has only one exit status for "a command failed".
@@ -79,13 +87,19 @@ def test_make_sandbox_prints_only_the_output_and_reports_the_status(workspace: P
     ],
 )
 def test_a_command_arrives_exactly_as_typed(command: str, workspace: Path) -> None:
-    native = subprocess.run(["bash", "-c", f"PWD=/workspace\n{command}"], capture_output=True, text=True)
+    native = subprocess.run(
+        ["bash", "-c", f"PWD=/workspace\n{command}"], capture_output=True, text=True
+    )
     done = make("sandbox", f"CMD={command}", f"WORKSPACE={workspace}")
     assert (done.stdout, done.returncode) == (native.stdout, 0), done.stderr
 
 
-def test_make_never_expands_the_command_on_the_host(workspace: Path, tmp_path: Path) -> None:
-    make("sandbox", f"CMD=echo $(shell touch {tmp_path}/here)", f"WORKSPACE={workspace}")
+def test_make_never_expands_the_command_on_the_host(
+    workspace: Path, tmp_path: Path
+) -> None:
+    make(
+        "sandbox", f"CMD=echo $(shell touch {tmp_path}/here)", f"WORKSPACE={workspace}"
+    )
     assert not (tmp_path / "here").exists()
 
 
@@ -107,7 +121,9 @@ def test_a_second_clone_that_is_read_only_and_has_spaces_in_its_path_works_with_
     workspace: Path, tmp_path: Path
 ) -> None:
     clone, venv = tmp_path / "second clone", tmp_path / "its venv"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     for name in filter(None, listed.split("\0")):
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, clone / name)
@@ -123,8 +139,18 @@ exec make --no-print-directory images VENV="$1"
         stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "fetching the C compiler" not in done.stderr, "the init of the same sources is in the cache"
+    assert "fetching the C compiler" not in done.stderr, (
+        "the init of the same sources is in the cache"
+    )
     assert not (clone / ".venv").exists()
-    command = [venv / "bin/belljar", "run", "--workspace", workspace, "echo from the second"]
-    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    command = [
+        venv / "bin/belljar",
+        "run",
+        "--workspace",
+        workspace,
+        "echo from the second",
+    ]
+    ran = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     assert (ran.stdout, ran.returncode) == ("from the second\n", 0), ran.stderr

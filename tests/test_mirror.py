@@ -25,23 +25,35 @@ def _folder(path: Path, root: Path) -> str:
 
 def _modules() -> list[Path]:
     """All modules but the policy's, whose tests are sorted by verdict."""
-    found = (path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if path.stem not in ("__init__", *DATA))
+    found = (
+        path.relative_to(SOURCE)
+        for path in SOURCE.rglob("*.py")
+        if path.stem not in ("__init__", *DATA)
+    )
     return sorted(path for path in found if path.parts[0] != "policy")
 
 
 @pytest.mark.parametrize("module", _modules(), ids=str)
 def test_a_modules_test_is_found_in_its_folder(module: Path) -> None:
     """By its name, or in a file that covers several modules and imports this one."""
-    folder, name = TESTS / module.parent, ".".join(["belljar", *module.with_suffix("").parts])
+    folder, name = (
+        TESTS / module.parent,
+        ".".join(["belljar", *module.with_suffix("").parts]),
+    )
     if not (folder / f"test_{module.name}").is_file():
-        assert any(_names(test.read_text(), name) for test in folder.glob("test_*.py")), (
-            f"{module}: where is it tested?"
-        )
+        assert any(
+            _names(test.read_text(), name) for test in folder.glob("test_*.py")
+        ), f"{module}: where is it tested?"
 
 
 def _names(text: str, module: str) -> bool:
     above, _, last = module.rpartition(".")
-    return re.search(rf"from {re.escape(above)} import .*\b{last}\b|{re.escape(module)}\b", text) is not None
+    return (
+        re.search(
+            rf"from {re.escape(above)} import .*\b{last}\b|{re.escape(module)}\b", text
+        )
+        is not None
+    )
 
 
 def test_a_test_that_has_its_modules_name_is_in_that_modules_folder() -> None:
@@ -50,8 +62,16 @@ def test_a_test_that_has_its_modules_name_is_in_that_modules_folder() -> None:
         homes[path.stem].add(_folder(path, SOURCE))
     strays = []
     for path in TESTS.rglob("test_*.py"):
-        folder, name, text = _folder(path, TESTS), path.stem.removeprefix("test_"), path.read_text()
-        tested = [home for home in homes[name] if f"belljar.{home}.{name} import".replace("/", ".") in text]
+        folder, name, text = (
+            _folder(path, TESTS),
+            path.stem.removeprefix("test_"),
+            path.read_text(),
+        )
+        tested = [
+            home
+            for home in homes[name]
+            if f"belljar.{home}.{name} import".replace("/", ".") in text
+        ]
         if folder not in BY_TOPIC and tested and folder not in homes[name]:
             strays.append(str(path.relative_to(TESTS)))
     assert not strays

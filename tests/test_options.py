@@ -11,7 +11,14 @@ import pytest
 from belljar import Allow, Limits, Policy, Pool, Session
 from belljar.errors import UsageError
 from belljar.host import Host
-from belljar.options import FIELDS, PUBLIC, AllOptions, OwnOptions, PublicOptions, SandboxOptions
+from belljar.options import (
+    FIELDS,
+    PUBLIC,
+    AllOptions,
+    OwnOptions,
+    PublicOptions,
+    SandboxOptions,
+)
 from belljar.sandbox import rundir
 from belljar.session import kept
 from belljar.session.pool import NOT_POOLED
@@ -43,11 +50,15 @@ def value(options: SandboxOptions, name: str) -> Any:
 def test_an_option_survives_being_written_down(name: str) -> None:
     assert value(odd(name), name) != value(SandboxOptions("/srv/other"), name)
     again = SandboxOptions.restored(json.loads(json.dumps(odd(name).as_dict())))
-    assert {each: value(again, each) for each in FIELDS} == {each: value(odd(name), each) for each in FIELDS}
+    assert {each: value(again, each) for each in FIELDS} == {
+        each: value(odd(name), each) for each in FIELDS
+    }
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_an_option_is_in_the_facts_of_a_kept_session_and_comes_back(name: str, tmp_path: Path) -> None:
+def test_an_option_is_in_the_facts_of_a_kept_session_and_comes_back(
+    name: str, tmp_path: Path
+) -> None:
     directory = tmp_path / "bj-0123456789ab"
     directory.mkdir()
     saved = SandboxOptions("/srv/work").as_dict()
@@ -55,37 +66,60 @@ def test_an_option_is_in_the_facts_of_a_kept_session_and_comes_back(name: str, t
     rundir.remember(directory, odd(name))
     facts = rundir.read_session(directory)
     assert facts is not None
-    assert value(SandboxOptions.restored(facts["options"]), name) == value(odd(name), name)
+    assert value(SandboxOptions.restored(facts["options"]), name) == value(
+        odd(name), name
+    )
     assert (name in kept._shown(facts)) is (not FIELDS[name].metadata.get("secret"))
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC - {"root"}))
 def test_a_session_has_each_option(name: str, tmp_path: Path) -> None:
-    of = Session(**{"workspace": "/srv/work", name: ODD[name], "host": Host(run=tmp_path / "run", state=tmp_path)})
+    of = Session(
+        **{
+            "workspace": "/srv/work",
+            name: ODD[name],
+            "host": Host(run=tmp_path / "run", state=tmp_path),
+        }
+    )
     assert value(of.options, name) == value(odd(name), name)
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS.keys() - NOT_POOLED))
-def test_a_pool_hands_out_a_sandbox_only_where_each_option_that_shapes_it_is_equal(name: str) -> None:
+def test_a_pool_hands_out_a_sandbox_only_where_each_option_that_shapes_it_is_equal(
+    name: str,
+) -> None:
     same = odd(name).kind() == SandboxOptions("/srv/work").kind()
     assert same is bool(FIELDS[name].metadata.get("of_session"))
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC - NOT_POOLED))
 def test_a_pool_takes_each_option(name: str, tmp_path: Path) -> None:
-    pool = Pool("/srv/work", **{name: ODD[name], "host": Host(run=tmp_path / "run", state=tmp_path)})
+    pool = Pool(
+        "/srv/work",
+        **{name: ODD[name], "host": Host(run=tmp_path / "run", state=tmp_path)},
+    )
     assert value(pool.options, name) == value(odd(name), name)
 
 
-@pytest.mark.parametrize("name", [name for name, one in FIELDS.items() if one.metadata["help"]])
+@pytest.mark.parametrize(
+    "name", [name for name, one in FIELDS.items() if one.metadata["help"]]
+)
 def test_an_option_with_help_is_an_option_of_the_command_line(name: str) -> None:
     parser = ArgumentParser()
     add_sandbox_options(parser)
     plain = options_of(parser.parse_args([]))
     (action,) = [action for action in parser._actions if action.dest == name]
-    words = {"mounts": ["/srv/data:/data"], "cache": ["pip"], "metadata": ["job=17"], "policy": ["ci"]}
+    words = {
+        "mounts": ["/srv/data:/data"],
+        "cache": ["pip"],
+        "metadata": ["job=17"],
+        "policy": ["ci"],
+    }
     takes_a_value = action.nargs != 0
-    args = [action.option_strings[0], *(words.get(name, [ODD[name]]) if takes_a_value else [])]
+    args = [
+        action.option_strings[0],
+        *(words.get(name, [ODD[name]]) if takes_a_value else []),
+    ]
     assert getattr(plain, name) != getattr(options_of(parser.parse_args(args)), name)
 
 
@@ -96,7 +130,11 @@ def test_what_may_be_given_is_what_the_record_holds() -> None:
 
 
 def test_values_of_headers_are_not_written_down() -> None:
-    network = Allow("api.example.com", headers={"api.example.com": {"Authorization": "Bearer s3cret"}}, ask_hosts=True)
+    network = Allow(
+        "api.example.com",
+        headers={"api.example.com": {"Authorization": "Bearer s3cret"}},
+        ask_hosts=True,
+    )
     saved = json.dumps(SandboxOptions(network=network).as_dict())
     assert "s3cret" not in saved
     again = SandboxOptions.restored(json.loads(saved)).network
@@ -105,7 +143,9 @@ def test_values_of_headers_are_not_written_down() -> None:
 
 
 def test_fields_of_another_version_are_ignored() -> None:
-    assert SandboxOptions.restored({"image": "python", "from_the_future": 1}) == SandboxOptions(image="python")
+    assert SandboxOptions.restored(
+        {"image": "python", "from_the_future": 1}
+    ) == SandboxOptions(image="python")
 
 
 def test_internal_options_are_not_for_callers() -> None:
@@ -113,9 +153,17 @@ def test_internal_options_are_not_for_callers() -> None:
         Session(keepable=True)  # type: ignore[call-arg]
 
 
-async def test_an_attached_session_has_all_options_of_the_one_that_was_kept(workspace: Path) -> None:
-    own: dict[str, Any] = {"env": {"A": "1"}, "metadata": {"job": "17"}, "limits": Limits(memory="200m")}
-    async with Session(workspace, keep=True, lease=60.0, policy="ci", allow_home=True, **own) as box:
+async def test_an_attached_session_has_all_options_of_the_one_that_was_kept(
+    workspace: Path,
+) -> None:
+    own: dict[str, Any] = {
+        "env": {"A": "1"},
+        "metadata": {"job": "17"},
+        "limits": Limits(memory="200m"),
+    }
+    async with Session(
+        workspace, keep=True, lease=60.0, policy="ci", allow_home=True, **own
+    ) as box:
         id = box.id
     again = await Session.attach(id)
     try:

@@ -17,24 +17,37 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def bill() -> dict[str, Any]:
     shown = subprocess.run(
-        [sys.executable, ROOT / "sandbox-images/package/sbom.py"], check=True, capture_output=True, text=True
+        [sys.executable, ROOT / "sandbox-images/package/sbom.py"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return json.loads(shown.stdout)
 
 
-def test_the_bill_of_materials_names_every_locked_package_with_the_hashes_of_its_files() -> None:
+def test_the_bill_of_materials_names_every_locked_package_with_the_hashes_of_its_files() -> (
+    None
+):
     lock = (ROOT / "sandbox-images/setup/lock/run.txt").read_text()
     locked = dict(re.findall(r"(?m)^([A-Za-z0-9._-]+)==([^ \\;]+)", lock))
-    parts = {part["name"]: part for part in bill()["components"] if part["type"] == "library"}
+    parts = {
+        part["name"]: part for part in bill()["components"] if part["type"] == "library"
+    }
     assert {name: part["version"] for name, part in parts.items()} == locked
-    hashes = [each["hashes"][0]["content"] for part in parts.values() for each in part["externalReferences"]]
+    hashes = [
+        each["hashes"][0]["content"]
+        for part in parts.values()
+        for each in part["externalReferences"]
+    ]
     assert sorted(hashes) == sorted(re.findall(r"sha256:([0-9a-f]{64})", lock))
 
 
 def test_the_bill_of_materials_is_cyclonedx_and_the_same_each_time() -> None:
     first = bill()
     assert (first["bomFormat"], first["specVersion"]) == ("CycloneDX", "1.6")
-    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first["serialNumber"])
+    assert re.fullmatch(
+        r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first["serialNumber"]
+    )
     references = [part["bom-ref"] for part in first["components"]]
     assert len(references) == len(set(references))
     assert first["dependencies"] == [{"ref": "belljar", "dependsOn": references}]
@@ -42,17 +55,25 @@ def test_the_bill_of_materials_is_cyclonedx_and_the_same_each_time() -> None:
 
 
 def test_the_init_is_named_in_the_bill_with_its_own_hash() -> None:
-    files = {part["name"]: part["hashes"][0]["content"] for part in bill()["components"] if part["type"] == "file"}
+    files = {
+        part["name"]: part["hashes"][0]["content"]
+        for part in bill()["components"]
+        if part["type"] == "file"
+    }
     binary = Path(sys.prefix, "share/belljar", f"belljar-init-{os.uname().machine}")
     assert files[binary.name] == hashlib.sha256(binary.read_bytes()).hexdigest()
 
 
-def test_the_init_built_in_two_places_without_caches_has_the_same_bytes(tmp_path: Path) -> None:
+def test_the_init_built_in_two_places_without_caches_has_the_same_bytes(
+    tmp_path: Path,
+) -> None:
     digests = set()
     for place in ("here", "somewhere/else"):
         checkout = tmp_path / place
         shutil.copytree(ROOT / "sandbox-images/init", checkout / "sandbox-images/init")
-        shutil.copytree(ROOT / "sandbox-images/setup/lock", checkout / "sandbox-images/setup/lock")
+        shutil.copytree(
+            ROOT / "sandbox-images/setup/lock", checkout / "sandbox-images/setup/lock"
+        )
         (checkout / "src/belljar").mkdir(parents=True)
         shutil.copy(ROOT / "src/belljar/ancestry.py", checkout / "src/belljar")
         script = (
@@ -60,6 +81,15 @@ def test_the_init_built_in_two_places_without_caches_has_the_same_bytes(tmp_path
             "build['_compile_without_cache'](build['_flags'](build['HOST']), Path(sys.argv[2]))"
         )
         target = checkout / "init"
-        subprocess.run([sys.executable, "-c", script, checkout / "sandbox-images/init/build.py", target], check=True)
+        subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                script,
+                checkout / "sandbox-images/init/build.py",
+                target,
+            ],
+            check=True,
+        )
         digests.add(hashlib.sha256(target.read_bytes()).hexdigest())
     assert len(digests) == 1

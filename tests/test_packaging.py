@@ -25,8 +25,17 @@ LOCK = ROOT / "sandbox-images/setup/lock/run.txt"
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     # Nothing of this checkout, its venv or the coverage run may leak into the build.
     foreign = ("PYTHON", "COV", "VIRTUAL")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-    done = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(foreign)
+    }
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -35,7 +44,9 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkout's files as in a fresh clone, without build products."""
     copy = tmp_path_factory.mktemp("source")
-    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).split("\0")
+    listed = run(
+        "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT
+    ).split("\0")
     for name in filter(None, listed):
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -48,11 +59,23 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from the source distribution, as a distributor does. So that must be complete."""
     out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", out, cwd=source)
+    run(
+        sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", out, cwd=source
+    )
     (out / "unpacked").mkdir()
     run("tar", "-xf", next(out.glob("belljar_sandbox-*.tar.gz")), cwd=out / "unpacked")
     (unpacked,) = (out / "unpacked").iterdir()
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out, cwd=unpacked)
+    run(
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+        "-d",
+        out,
+        cwd=unpacked,
+    )
     (built,) = out.glob("belljar_sandbox-*.whl")
     return built
 
@@ -85,16 +108,26 @@ def test_the_wheel_carries_the_policies_and_the_recipes(wheel: Path) -> None:
     assert {"belljar/policies/default.toml", "belljar/_init/policies.json"} <= names
     assert "belljar/sandbox-images/base/packages" in names
     package = ROOT / "src" / "belljar"
-    files = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    files = (
+        path
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
     assert {f"belljar/{path.relative_to(package)}" for path in files} <= names
     assert not [name for name in names if name.startswith(("tests/", "src/"))]
 
 
 def test_the_metadata_is_complete(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        (name,) = [
+            each for each in archive.namelist() if each.endswith(".dist-info/METADATA")
+        ]
         metadata = email.message_from_bytes(archive.read(name))
-        recipes = {each.split("/")[2] for each in archive.namelist() if each.startswith("belljar/sandbox-images/")}
+        recipes = {
+            each.split("/")[2]
+            for each in archive.namelist()
+            if each.startswith("belljar/sandbox-images/")
+        }
     assert metadata["Name"] == "belljar-sandbox"
     assert metadata["Version"] == belljar.__version__
     assert metadata["Description-Content-Type"] == "text/markdown"
@@ -103,23 +136,35 @@ def test_the_metadata_is_complete(wheel: Path) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     urls = dict(each.split(", ") for each in metadata.get_all("Project-URL"))
     assert {"Documentation", "Source", "Changelog"} <= set(urls)
-    pythons = {each.rpartition(" ")[2] for each in metadata.get_all("Classifier") if "Python :: 3." in each}
+    pythons = {
+        each.rpartition(" ")[2]
+        for each in metadata.get_all("Classifier")
+        if "Python :: 3." in each
+    }
     assert pythons == {"3.11", "3.12", "3.13", "3.14"}
     assert not {"dev", "test"} & set(metadata.get_all("Provides-Extra"))
-    assert {each.parent.name for each in (ROOT / "sandbox-images").glob("*/packages")} <= recipes
+    assert {
+        each.parent.name for each in (ROOT / "sandbox-images").glob("*/packages")
+    } <= recipes
     assert not {"init", "setup"} & recipes
 
 
-def test_the_installed_command_knows_its_version(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_knows_its_version(
+    installed: Path, tmp_path: Path
+) -> None:
     show = "from importlib.metadata import version; print(version('belljar-sandbox'))"
     version = run(installed / "python", "-c", show, cwd=tmp_path)
     assert run(installed / "belljar", "--version", cwd=tmp_path) == f"belljar {version}"
 
 
-def test_the_installed_command_works_without_the_checkout(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_works_without_the_checkout(
+    installed: Path, tmp_path: Path
+) -> None:
     assert "run" in run(installed / "belljar", "--help", cwd=tmp_path)
     show = "print(resources.init_binary(), catalog.reference('base'))"
-    script = f"from belljar import resources; from belljar.images import catalog; {show}"
+    script = (
+        f"from belljar import resources; from belljar.images import catalog; {show}"
+    )
     binary, reference = run(installed / "python", "-c", script, cwd=tmp_path).split()
     assert Path(binary).is_relative_to(installed.parent)
     assert Path(binary).stat().st_mode & stat.S_IXUSR
@@ -134,11 +179,23 @@ def test_the_installed_policy_judges(installed: Path, tmp_path: Path) -> None:
 def test_the_installed_command_runs_one_in_a_sandbox(
     installed: Path, base_image: str, workspace: Path, tmp_path: Path
 ) -> None:
-    assert run(installed / "belljar", "run", "--workspace", workspace, "echo hi", cwd=tmp_path) == "hi\n"
+    assert (
+        run(
+            installed / "belljar",
+            "run",
+            "--workspace",
+            workspace,
+            "echo hi",
+            cwd=tmp_path,
+        )
+        == "hi\n"
+    )
 
 
 def test_a_build_needs_no_compiler_of_the_system() -> None:
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"][
+        "requires"
+    ]
     assert [re.split(r"\W", each)[0] for each in needed] == ["hatchling", "ziglang"]
 
 

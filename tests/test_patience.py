@@ -16,7 +16,9 @@ def test_deadlines_are_stretched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "nan", "inf", "much", "1e9"])
-def test_an_invalid_factor_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_factor_is_refused(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, given)
     with pytest.raises(UsageError, match=VARIABLE):
         stretched(10)

@@ -28,9 +28,15 @@ def test_a_lazy_pattern_is_compiled_at_its_first_use() -> None:
 
 def test_every_pattern_of_the_package_compiles() -> None:
     root = Path(belljar.__file__).parent
-    sources = [path for path in root.rglob("*.py") if " = lazy_pattern(" in path.read_text()]
+    sources = [
+        path for path in root.rglob("*.py") if " = lazy_pattern(" in path.read_text()
+    ]
     for path in sources:
         name = ".".join(["belljar", *path.relative_to(root).with_suffix("").parts])
-        patterns = [value for value in vars(import_module(name)).values() if isinstance(value, _Pattern)]
+        patterns = [
+            value
+            for value in vars(import_module(name)).values()
+            if isinstance(value, _Pattern)
+        ]
         assert patterns
         assert all(each.pattern for each in patterns)

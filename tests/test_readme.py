@@ -19,7 +19,9 @@ BLOCKS = re.findall(r"^```console\n(.*?)^```", SHOWN, re.DOTALL | re.MULTILINE)
 def steps(block: str) -> list[tuple[str, str]]:
     """(command, expected output) pairs."""
     parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
-    return [(command, rest) for command, _, rest in (part.partition("\n") for part in parts)]
+    return [
+        (command, rest) for command, _, rest in (part.partition("\n") for part in parts)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +55,42 @@ def matches(expected: str, found: str) -> bool:
 def test_the_readmes_commands_print_what_it_shows(number: int, project: Path) -> None:
     block = BLOCKS[number]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    own = {"BELLJAR_STATE": str(project.parent / f"state-{number}")}  # otherwise `--undo` may undo another block's
-    environment = {**os.environ, **own, "PATH": path, "PROJECT": str(project), "GITHUB_ACTIONS": ""}
+    own = {
+        "BELLJAR_STATE": str(project.parent / f"state-{number}")
+    }  # otherwise `--undo` may undo another block's
+    environment = {
+        **os.environ,
+        **own,
+        "PATH": path,
+        "PROJECT": str(project),
+        "GITHUB_ACTIONS": "",
+    }
     cwd = ROOT if "make sandbox" in block else project
     shell = ["bash", "-c", script(block)]
-    ran = subprocess.run(shell, capture_output=True, text=True, cwd=cwd, env=environment, stdin=subprocess.DEVNULL)
+    ran = subprocess.run(
+        shell,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
     answers = ran.stdout.split(f"{MARK}\n")
     for (command, expected), found in zip(steps(block), answers, strict=False):
-        assert matches(expected, found), f"$ {command}\n{found}\n(the README says)\n{expected}"
+        assert matches(expected, found), (
+            f"$ {command}\n{found}\n(the README says)\n{expected}"
+        )
 
 
 def test_the_readmes_python_runs(project: Path) -> None:
     (program,) = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=project, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=project,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[0] == "hi"
     assert ran.stdout.splitlines()[-2:] == ["", "deny"]
@@ -73,15 +98,23 @@ def test_the_readmes_python_runs(project: Path) -> None:
 
 def test_the_readme_shows_every_command_there_is() -> None:
     belljar = Path(sys.executable).with_name("belljar")
-    shown = subprocess.run([belljar, "--help"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [belljar, "--help"], capture_output=True, text=True, check=True
+    )
     for name in re.findall(r"^    ([a-z]+) ", shown.stdout, re.MULTILINE):
-        assert re.search(rf"\b{name}\b", README), f"the README does not mention `belljar {name}`"
+        assert re.search(rf"\b{name}\b", README), (
+            f"the README does not mention `belljar {name}`"
+        )
 
 
 def test_every_variable_that_is_read_is_documented() -> None:
     read = {
-        name for path in (ROOT / "src").rglob("*.py") for name in re.findall(r"\"(BELLJAR_[A-Z_]+)\"", path.read_text())
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r"\"(BELLJAR_[A-Z_]+)\"", path.read_text())
     }
-    texts = README + "".join(path.read_text() for path in (ROOT / "src").rglob("README.md"))
+    texts = README + "".join(
+        path.read_text() for path in (ROOT / "src").rglob("README.md")
+    )
     inner = {"BELLJAR_LINK", "BELLJAR_TOKEN"}  # for tests only; a secret of the init
     assert {name for name in read - inner if name not in texts} == set()

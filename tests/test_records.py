@@ -18,7 +18,9 @@ class Point:
 
     x: int
     y: int = 0
-    names: list[str] = dataclasses.field(default_factory=list, repr=False, compare=False)
+    names: list[str] = dataclasses.field(
+        default_factory=list, repr=False, compare=False
+    )
 
 
 @record

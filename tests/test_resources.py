@@ -25,7 +25,9 @@ def test_a_machine_without_an_init_is_named() -> None:
         resources.init_binary("riscv64")
 
 
-def test_a_remembered_key_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remembered_key_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert not resources.is_remembered("kind", "key")
     resources.remember("kind", "key")
@@ -34,7 +36,9 @@ def test_a_remembered_key_is_found_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.root
-def test_another_user_s_cache_is_neither_written_nor_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_s_cache_is_neither_written_nor_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`sudo` may keep the caller's HOME. A link there would make root create a file anywhere."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "belljar" / "kind").mkdir(parents=True)
@@ -46,11 +50,16 @@ def test_another_user_s_cache_is_neither_written_nor_trusted(tmp_path: Path, mon
     assert not resources.is_remembered("kind", "believed")
 
 
-def test_a_lock_that_is_a_link_is_refused_and_a_file_is_not_truncated(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_link_is_refused_and_a_file_is_not_truncated(
+    tmp_path: Path,
+) -> None:
     victim = tmp_path / "victim"
     victim.write_text("kept")
     (tmp_path / "lock").symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic links"), resources.locked(tmp_path / "lock"):
+    with (
+        pytest.raises(OSError, match="symbolic links"),
+        resources.locked(tmp_path / "lock"),
+    ):
         pass
     second = resources.locked(victim, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with resources.locked(victim), pytest.raises(BlockingIOError), second:
@@ -60,15 +69,22 @@ def test_a_lock_that_is_a_link_is_refused_and_a_file_is_not_truncated(tmp_path: 
 
 def test_every_lock_file_is_opened_without_truncating_it() -> None:
     source = Path(resources.__file__).parent
-    opened = re.compile(r'open\([^\n]*lock[^\n]*, "w|open\([^\n]*lock"(?![^\n]*O_NOFOLLOW)')
-    assert not [path for path in source.rglob("*.py") if opened.search(path.read_text())]
+    opened = re.compile(
+        r'open\([^\n]*lock[^\n]*, "w|open\([^\n]*lock"(?![^\n]*O_NOFOLLOW)'
+    )
+    assert not [
+        path for path in source.rglob("*.py") if opened.search(path.read_text())
+    ]
 
 
 def test_a_file_without_a_json_object_reads_as_none(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("[]")
     (tmp_path / "broken").write_text("{")
     (tmp_path / "fine").write_text('{"a": 1}')
-    found = [resources.read_json(tmp_path / name) for name in ("list", "broken", "missing", "fine")]
+    found = [
+        resources.read_json(tmp_path / name)
+        for name in ("list", "broken", "missing", "fine")
+    ]
     assert found == [None, None, None, {"a": 1}]
 
 
@@ -104,7 +120,10 @@ def test_new_state_directories_work_with_every_umask(
     before = os.umask(mask)
     try:
         for _ in range(2):
-            assert (resources.state_dir().stat().st_mode & 0o777, resources.cache_dir().is_dir()) == (0o700, True)
+            assert (
+                resources.state_dir().stat().st_mode & 0o777,
+                resources.cache_dir().is_dir(),
+            ) == (0o700, True)
     finally:
         os.umask(before)
     assert not [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o022]

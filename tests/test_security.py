@@ -15,8 +15,14 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 
 def rows() -> list[tuple[str, str]]:
     """Each row's attack, and the cell that names its test."""
-    found = [ROW.match(line) for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("|")]
-    cells = [(match["attack"].strip(), match["test"].strip()) for match in found if match]
+    found = [
+        ROW.match(line)
+        for line in (ROOT / "SECURITY.md").read_text().splitlines()
+        if line.startswith("|")
+    ]
+    cells = [
+        (match["attack"].strip(), match["test"].strip()) for match in found if match
+    ]
     assert len(cells) == len(found), "every row has three cells"
     return [(attack, test) for attack, test in cells if test not in ("test", "---")]
 
@@ -26,7 +32,11 @@ def test_each_row_names_a_test_that_exists(attack: str, test: str) -> None:
     match = TEST.fullmatch(test)
     assert match, f"{attack}: no test named"
     module = ast.parse((ROOT / match[1]).read_text())
-    functions = {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    functions = {
+        node.name
+        for node in ast.walk(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
     assert match[2] in functions
 
 

@@ -30,14 +30,21 @@ def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def locked(name: str) -> dict[str, str]:
-    return dict(re.findall(r"(?m)^([a-z0-9._-]+)==(\S+)", (ROOT / f"sandbox-images/setup/lock/{name}.txt").read_text()))
+    return dict(
+        re.findall(
+            r"(?m)^([a-z0-9._-]+)==(\S+)",
+            (ROOT / f"sandbox-images/setup/lock/{name}.txt").read_text(),
+        )
+    )
 
 
 # The lock.
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
-def test_every_locked_package_has_a_version_and_hashes_and_no_address(path: Path) -> None:
+def test_every_locked_package_has_a_version_and_hashes_and_no_address(
+    path: Path,
+) -> None:
     text = path.read_text()
     entries = re.split(r"(?m)^(?=[a-z0-9])", text)[1:]
     assert entries
@@ -49,15 +56,28 @@ def test_every_locked_package_has_a_version_and_hashes_and_no_address(path: Path
 
 def test_the_lock_holds_what_the_project_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    groups, extras = project["dependency-groups"], project["project"]["optional-dependencies"]
-    together = extras.keys() - {framework.extra for framework in FRAMEWORKS.values()}  # each has its own environment
+    groups, extras = (
+        project["dependency-groups"],
+        project["project"]["optional-dependencies"],
+    )
+    together = extras.keys() - {
+        framework.extra for framework in FRAMEWORKS.values()
+    }  # each has its own environment
     asked = {
-        "run": [*project["project"]["dependencies"], *extras["shell"], *groups["install"]],
+        "run": [
+            *project["project"]["dependencies"],
+            *extras["shell"],
+            *groups["install"],
+        ],
         "compiler": groups["compiler"],
         "test": [
             *project["project"]["dependencies"],
             *(each for name in together for each in extras[name]),
-            *(each for name in ("install", "compiler", "test", "lint") for each in groups[name]),
+            *(
+                each
+                for name in ("install", "compiler", "test", "lint")
+                for each in groups[name]
+            ),
         ],
     }
     for kind, wanted in asked.items():
@@ -66,8 +86,12 @@ def test_the_lock_holds_what_the_project_asks_for() -> None:
             name = requirement.name.lower().replace("_", "-")
             if name == "belljar-sandbox":  # an extra that takes others along
                 continue
-            assert name in versions, f"{name} is not in lock/{kind}.txt: run `make lock`"
-            assert requirement.specifier.contains(versions[name]), f"{requirement} is not what lock/{kind}.txt has"
+            assert name in versions, (
+                f"{name} is not in lock/{kind}.txt: run `make lock`"
+            )
+            assert requirement.specifier.contains(versions[name]), (
+                f"{requirement} is not what lock/{kind}.txt has"
+            )
 
 
 def test_the_locks_agree_with_each_other() -> None:
@@ -80,7 +104,9 @@ def test_the_locks_agree_with_each_other() -> None:
 # Marks.
 
 
-def test_a_step_is_done_only_when_it_has_ended_and_nothing_it_used_has_changed(tmp_path: Path) -> None:
+def test_a_step_is_done_only_when_it_has_ended_and_nothing_it_used_has_changed(
+    tmp_path: Path,
+) -> None:
     from board import Board
     from checkout import Checkout
 
@@ -98,7 +124,9 @@ def test_a_step_is_done_only_when_it_has_ended_and_nothing_it_used_has_changed(t
         assert not checkout.done("step", used)
 
 
-def test_a_directory_that_is_no_environment_of_ours_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_environment_of_ours_is_left_alone(
+    tmp_path: Path,
+) -> None:
     venv = tmp_path / "precious"
     venv.mkdir()
     (venv / "data").write_text("mine")
@@ -119,7 +147,9 @@ def test_an_environment_that_others_may_write_to_is_not_run(tmp_path: Path) -> N
     python.chmod(0o755)
     (tmp_path / "shared").chmod(0o777)
     ended = subprocess.run(
-        [sys.executable, "-B", SETUP, "--venv", tmp_path / "shared", "run"], capture_output=True, text=True
+        [sys.executable, "-B", SETUP, "--venv", tmp_path / "shared", "run"],
+        capture_output=True,
+        text=True,
     )
     assert ended.returncode == 1
     assert f"others own {tmp_path}/shared or may write to it" in ended.stderr
@@ -166,28 +196,41 @@ except KeyboardInterrupt:
 
 def stepping(venv: Path, script: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-B", "-c", STEP, str(SETUP), str(venv), script]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
 def test_an_interrupted_step_ends_its_command_and_is_not_done(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    process = stepping(tmp_path / "venv", f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 600 & wait")
+    process = stepping(
+        tmp_path / "venv",
+        f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 600 & wait",
+    )
     until = time.monotonic() + PATIENCE
     while not pid_file.exists():
         assert time.monotonic() < until
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
     process.wait(timeout=PATIENCE)
-    os.killpg(process.pid, signal.SIGKILL)  # the command's own child, which is left over
+    os.killpg(
+        process.pid, signal.SIGKILL
+    )  # the command's own child, which is left over
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert not _alive(int(pid_file.read_text()))
-    assert sorted(path.name for path in (tmp_path / "venv/.belljar").iterdir()) == ["lock", "setup.log", "step.begun"]
+    assert sorted(path.name for path in (tmp_path / "venv/.belljar").iterdir()) == [
+        "lock",
+        "setup.log",
+        "step.begun",
+    ]
 
 
 def _alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
     except OSError:
         return False
 
@@ -199,11 +242,16 @@ def _alive(pid: int) -> bool:
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("THESE PACKAGES DO NOT MATCH THE HASHES", "not the one that was locked"),
         ("ERROR: No matching distribution found for x", "no fitting wheel"),
-        ("Retrying after connection broken by RemoteDisconnected; No matching distribution found", "cannot be reached"),
+        (
+            "Retrying after connection broken by RemoteDisconnected; No matching distribution found",
+            "cannot be reached",
+        ),
         ("something nobody has seen before", "something nobody has seen before"),
     ],
 )
-def test_a_failure_is_reported_with_reason_remedy_and_log(tmp_path: Path, printed: str, reason: str) -> None:
+def test_a_failure_is_reported_with_reason_remedy_and_log(
+    tmp_path: Path, printed: str, reason: str
+) -> None:
     process = stepping(tmp_path / "venv", f"echo first; echo '{printed}' >&2; exit 4")
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
@@ -218,7 +266,9 @@ def test_a_failure_is_reported_with_reason_remedy_and_log(tmp_path: Path, printe
 def test_a_forbidden_engine_must_be_fixed_before_the_next_try(tmp_path: Path) -> None:
     program = tmp_path / "venv/bin/belljar"
     program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\necho 'belljar: you may not use it; log in again' >&2; exit 125\n")
+    program.write_text(
+        "#!/bin/sh\necho 'belljar: you may not use it; log in again' >&2; exit 125\n"
+    )
     program.chmod(0o755)
     code = f"""
 import io, pathlib, steps
@@ -230,7 +280,13 @@ with Checkout(pathlib.Path({str(tmp_path / "venv")!r}), Board(io.StringIO())) as
     except SetupError as error:
         print(error.reason, error.remedy, sep="\\n")
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=SETUP, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=SETUP,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
     reason, remedy = done.stdout.splitlines()
     assert reason == "building the base image failed: you may not use it; log in again"
     assert remedy.startswith("put that right, then run the same command again")
@@ -275,7 +331,9 @@ def test_package_scripts_can_print_while_apt_tells_its_progress(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     heard: list[str] = []
     with Checkout(tmp_path / "venv", Board(io.StringIO())) as checkout:
-        checkout.run([*_setup_engines().APT, "install", "x"], "installing x", heard.append)
+        checkout.run(
+            [*_setup_engines().APT, "install", "x"], "installing x", heard.append
+        )
     assert heard == ["pmstatus:x:50.0:Configuring x", "a script prints"]
 
 
@@ -309,7 +367,10 @@ def test_steps_wait_for_what_they_need_and_report_their_start_and_end() -> None:
     step("first")
     plan.carry_out(Board(out))
     assert order == ["first", "second"]
-    said = [line.removeprefix("belljar: ").split(":")[0] for line in out.getvalue().splitlines()]
+    said = [
+        line.removeprefix("belljar: ").split(":")[0]
+        for line in out.getvalue().splitlines()
+    ]
     assert list(dict.fromkeys(said)) == ["first", "second"]
     assert said.count("second") == 2
 
@@ -330,7 +391,9 @@ def test_on_a_terminal_a_running_step_rewrites_its_line() -> None:
     assert out.getvalue().endswith("done in 0 s\n")
 
 
-def test_a_silent_step_shows_the_progress_of_its_gauge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_step_shows_the_progress_of_its_gauge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import board as module
     from board import Board
 
@@ -344,7 +407,11 @@ def test_a_silent_step_shows_the_progress_of_its_gauge(monkeypatch: pytest.Monke
     far = 7.0  # more than expected
     board.draw()
     said = out.getvalue().splitlines()
-    assert [line.rpartition("(")[2].partition("%")[0] for line in said] == ["0", "40", "99"]
+    assert [line.rpartition("(")[2].partition("%")[0] for line in said] == [
+        "0",
+        "40",
+        "99",
+    ]
 
 
 def test_without_a_terminal_no_step_is_silent_for_ten_seconds() -> None:
@@ -369,7 +436,9 @@ def test_the_first_error_of_steps_side_by_side_is_raised() -> None:
 
 def test_the_groups_of_the_project_are_no_extras_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert not {"dev", "test", "lint"} & set(project["project"]["optional-dependencies"])
+    assert not {"dev", "test", "lint"} & set(
+        project["project"]["optional-dependencies"]
+    )
 
 
 # The engine.
@@ -378,13 +447,19 @@ def test_the_groups_of_the_project_are_no_extras_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("there", "installed"),
     [
-        ("nothing", [["runc", "mmdebstrap", "debian-archive-keyring", "ca-certificates"]]),
+        (
+            "nothing",
+            [["runc", "mmdebstrap", "debian-archive-keyring", "ca-certificates"]],
+        ),
         ("runc", []),
         ("docker", []),
     ],
 )
 def test_a_sandbox_needs_no_engine_but_runc(
-    there: str, installed: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: str,
+    installed: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """For `make sandbox` without Docker and Podman. `make test` also needs Docker."""
     engines = _setup_engines()
@@ -394,14 +469,18 @@ def test_a_sandbox_needs_no_engine_but_runc(
     monkeypatch.setattr(engines, "_client_answers", lambda: there == "docker")
     monkeypatch.setattr(engines, "_needs_no_daemon", lambda: there == "runc")
     monkeypatch.setattr(engines, "may_install", lambda: True)
-    monkeypatch.setattr(engines, "apt_install", lambda _checkout, packages, *_: asked.append(packages))
+    monkeypatch.setattr(
+        engines, "apt_install", lambda _checkout, packages, *_: asked.append(packages)
+    )
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     engines.ensure(None, lambda *_: None, daemon=False)
     assert asked == installed
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "open to others"])
-def test_the_engine_s_lock_is_a_private_directory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_s_lock_is_a_private_directory(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engines = _setup_engines()
     lock, victim = tmp_path / "lock", tmp_path / "victim"
     monkeypatch.setattr(engines, "LOCK", lock)
@@ -413,7 +492,10 @@ def test_the_engine_s_lock_is_a_private_directory(kind: str, tmp_path: Path, mon
         lock.rmdir()
         victim.write_text("kept") if kind == "file" else victim.mkdir(mode=0o700)
         lock.symlink_to(victim) if kind == "link" else victim.rename(lock)
-    with pytest.raises(engines.SetupError, match=r"cannot be used|only root"), engines._locked():
+    with (
+        pytest.raises(engines.SetupError, match=r"cannot be used|only root"),
+        engines._locked(),
+    ):
         pass
     assert kind != "file" or lock.read_text() == "kept"
 
@@ -429,8 +511,17 @@ def test_an_init_in_a_cache_that_others_can_write_is_not_used(
     build = _load("init_build", ROOT / "sandbox-images/init/build.py")
     cache, output = tmp_path / "cache", tmp_path / "output"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setattr(build, "_compile", lambda flags, target, environment=None: _made(target, b"compiled"))
-    cached = cache / "belljar/init" / build._digest(build._flags("x86_64")) / "belljar-init-x86_64"
+    monkeypatch.setattr(
+        build,
+        "_compile",
+        lambda flags, target, environment=None: _made(target, b"compiled"),
+    )
+    cached = (
+        cache
+        / "belljar/init"
+        / build._digest(build._flags("x86_64"))
+        / "belljar-init-x86_64"
+    )
     _made(cached, b"cached")
     assert build.build("x86_64", output).read_bytes() == b"cached"
     os.chown(cached if theirs == "file" else cache / theirs, 1000, 1000)
@@ -445,7 +536,9 @@ def _made(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.root
-def test_another_user_s_compiler_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_s_compiler_cache_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build = _load("init_build", ROOT / "sandbox-images/init/build.py")
     (tmp_path / "zig").mkdir()
     os.chown(tmp_path / "zig", 1000, 1000)
@@ -453,7 +546,10 @@ def test_another_user_s_compiler_cache_is_not_used(tmp_path: Path, monkeypatch: 
     places: list[str] = []
 
     def compile(flags: list[str], target: Path, environment: dict[str, str]) -> None:
-        places.extend(environment[name] for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"))
+        places.extend(
+            environment[name]
+            for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
+        )
         _made(target, b"compiled")
 
     monkeypatch.setattr(build, "_compile", compile)

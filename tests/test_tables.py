@@ -34,7 +34,9 @@ def test_every_shipped_file_is_cached_as_parsed(written: Path) -> None:
 
 
 def test_an_edited_file_is_parsed_and_checked_anew(written: Path) -> None:
-    edited = (POLICIES / "default.toml").read_text() + '\n[[rule]]\nid = "x"\nreason = "y"\nrisk = "absurd"\n'
+    edited = (
+        POLICIES / "default.toml"
+    ).read_text() + '\n[[rule]]\nid = "x"\nreason = "y"\nrisk = "absurd"\n'
     assert not tables.ships(edited)
     with pytest.raises(PolicyError, match="absurd"):
         parse_rules(edited, "edited.toml")

@@ -10,11 +10,23 @@ SCHEMA = {
     "additionalProperties": False,
     "required": ["name"],
     "properties": {
-        "name": {"type": "string", "pattern": "^[a-z]+$", "description": "a word", "examples": ["main"]},
+        "name": {
+            "type": "string",
+            "pattern": "^[a-z]+$",
+            "description": "a word",
+            "examples": ["main"],
+        },
         "kind": {"enum": ["one", "two"]},
         "hosts": {"$ref": "#/$defs/texts"},
     },
-    "$defs": {"texts": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}},
+    "$defs": {
+        "texts": {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}},
+            ]
+        }
+    },
 }
 TEXT = """name = "x"
 [[rule]]
@@ -32,18 +44,32 @@ risk = "high"
         ({"name": "main", "hosts": "a"}, []),
         ({"kind": "one"}, [("", "the file needs 'name'")]),
         ({"name": "MAIN"}, [("name", "name is a word, not 'MAIN'")]),
-        ({"name": "main1"}, [("name", "name is a word, not 'main1'; did you mean 'main'?")]),
-        ({"name": "main", "kind": "six"}, [("kind", "kind is one of one, two, not 'six'")]),
-        ({"name": "main", "kin": "one"}, [(".kin", "the file has an unknown key 'kin'; did you mean 'kind'?")]),
+        (
+            {"name": "main1"},
+            [("name", "name is a word, not 'main1'; did you mean 'main'?")],
+        ),
+        (
+            {"name": "main", "kind": "six"},
+            [("kind", "kind is one of one, two, not 'six'")],
+        ),
+        (
+            {"name": "main", "kin": "one"},
+            [(".kin", "the file has an unknown key 'kin'; did you mean 'kind'?")],
+        ),
         ({"name": "main", "hosts": [3]}, [("hosts[0]", "hosts[0] is text, not 3")]),
     ],
 )
-def test_a_mistake_is_reported_with_its_place(data: dict[str, object], expected: list[tuple[str, str]]) -> None:
+def test_a_mistake_is_reported_with_its_place(
+    data: dict[str, object], expected: list[tuple[str, str]]
+) -> None:
     assert list(problems(data, SCHEMA)) == expected
     assert jsonschema.Draft202012Validator(SCHEMA).is_valid(data) == (not expected)
 
 
-@pytest.mark.parametrize(("where", "line"), [("name", 1), ("rule[0].id", 3), ("rule[1]", 4), ("rule[1].risk", 6)])
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [("name", 1), ("rule[0].id", 3), ("rule[1]", 4), ("rule[1].risk", 6)],
+)
 def test_a_place_in_a_document_has_its_line_number(where: str, line: int) -> None:
     assert line_of(TEXT, where) == line
 

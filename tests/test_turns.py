@@ -40,11 +40,15 @@ async def test_one_works_in_each_turn_of_the_loop_and_all_get_theirs() -> None:
     async with anyio.create_task_group() as tasks:
         for who in range(20):
             tasks.start_soon(work, who)
-    assert max(worked_in.values()) <= 2, "one that waited, and one that came when nobody did"
+    assert max(worked_in.values()) <= 2, (
+        "one that waited, and one that came when nobody did"
+    )
     assert set(pieces.values()) == {10}
 
 
-async def test_nobody_waits_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_waits_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(turns, "SLICE", 3600.0)
     shared, done = Turns.here(), list[int]()
     for number in range(3):
@@ -73,7 +77,9 @@ async def test_work_that_fails_holds_up_nobody() -> None:
     def fails() -> None:
         raise ZeroDivisionError
 
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: failures.append(context["exception"])
+    )
     await shared.next()
     shared.soon(fails)
     with anyio.fail_after(60):

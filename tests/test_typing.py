@@ -102,32 +102,56 @@ def strictly(files: Mapping[Path, str]) -> subprocess.CompletedProcess[str]:
     """Run mypy --strict on a user's programs, all in one directory."""
     for path, program in files.items():
         path.write_text(program)
-    argv = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(ROOT / ".mypy_cache/users")]
+    argv = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        "--cache-dir",
+        str(ROOT / ".mypy_cache/users"),
+    ]
     place = next(iter(files)).parent
-    return subprocess.run([*argv, *(path.name for path in files)], capture_output=True, text=True, cwd=place)
+    return subprocess.run(
+        [*argv, *(path.name for path in files)],
+        capture_output=True,
+        text=True,
+        cwd=place,
+    )
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """mypy's messages for each program, from one run for all."""
     place = tmp_path_factory.mktemp("programs")
-    files = {place / f"program_{number}.py": program for number, program in enumerate([*PROGRAMS, *WRONG])}
+    files = {
+        place / f"program_{number}.py": program
+        for number, program in enumerate([*PROGRAMS, *WRONG])
+    }
     checked = strictly(files)
     assert checked.returncode == 1, checked.stderr
     lines = checked.stdout.splitlines()
-    assert len(lines) == 1 + sum(line.startswith("program_") for line in lines), "a fault of none of them"
+    assert len(lines) == 1 + sum(line.startswith("program_") for line in lines), (
+        "a fault of none of them"
+    )
     return {
         program: "\n".join(line for line in lines if line.startswith(f"{path.name}:"))
         for path, program in files.items()
     }
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.strip().splitlines()[-1][:30])
-def test_a_users_program_type_checks_strictly(program: str, said: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "program", PROGRAMS, ids=lambda program: program.strip().splitlines()[-1][:30]
+)
+def test_a_users_program_type_checks_strictly(
+    program: str, said: dict[str, str]
+) -> None:
     assert said[program] == ""
 
 
 @pytest.mark.parametrize("program", WRONG)
-def test_a_program_with_a_type_error_is_refused(program: str, said: dict[str, str]) -> None:
+def test_a_program_with_a_type_error_is_refused(
+    program: str, said: dict[str, str]
+) -> None:
     assert ": error: " in said[program]
     assert WRONG[program] in said[program]

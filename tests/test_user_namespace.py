@@ -26,10 +26,14 @@ def test_a_tree_is_removed_whatever_its_modes_and_links(tmp_path: Path) -> None:
     assert outside.stat().st_mode & 0o777 == 0o755
 
 
-def test_subordinate_ids_are_the_first_range_that_is_large_enough(tmp_path: Path) -> None:
+def test_subordinate_ids_are_the_first_range_that_is_large_enough(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "subuid"
     assert user_namespace._first(file, {str(os.getuid())}) is None
-    file.write_text(f"other:1:65536\n{os.getuid()}:500:10\n{os.getuid()}:200000:65536\nbroken\n")
+    file.write_text(
+        f"other:1:65536\n{os.getuid()}:500:10\n{os.getuid()}:200000:65536\nbroken\n"
+    )
     assert user_namespace._first(file, {str(os.getuid())}) == 200000
 
 
@@ -45,7 +49,10 @@ def test_offered_subordinate_ids_are_unused(tmp_path: Path) -> None:
 
 def test_a_namespace_child_has_its_own_user_namespace_and_ends() -> None:
     with user_namespace.child_in_new_namespace() as child:
-        assert os.stat(f"/proc/{child}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino
+        assert (
+            os.stat(f"/proc/{child}/ns/user").st_ino
+            != os.stat("/proc/self/ns/user").st_ino
+        )
     assert not Path(f"/proc/{child}").exists()
 
 

@@ -20,7 +20,11 @@ ELSEWHERE = ("surfaces/", "policy/", "parser.py", "machine.py", "decision.py")
 def named(step: str) -> list[str]:
     """The modules of a step. Text in brackets, or after `or` and `else`, describes another way."""
     plain = re.split(r"\(|, or | else ", " ".join(step.split()))[0]
-    return [name for name in re.findall(r"`([\w/]+\.py)`", plain) if not name.startswith(ELSEWHERE)]
+    return [
+        name
+        for name in re.findall(r"`([\w/]+\.py)`", plain)
+        if not name.startswith(ELSEWHERE)
+    ]
 
 
 def test_there_is_a_walk_down_and_back() -> None:
@@ -29,7 +33,9 @@ def test_there_is_a_walk_down_and_back() -> None:
 
 
 @pytest.mark.engine
-async def test_a_command_passes_the_files_in_the_order_of_the_walk(workspace: Path) -> None:
+async def test_a_command_passes_the_files_in_the_order_of_the_walk(
+    workspace: Path,
+) -> None:
     (workspace / "Makefile").write_text("test:\n\t@echo tested\n")
     results = []
     async with belljar.Session(workspace) as box:
@@ -63,5 +69,9 @@ async def test_the_walk_stays_short(workspace: Path) -> None:
 
 def test_the_functions_that_the_walk_names_are_in_their_files() -> None:
     for path, name in re.findall(r"`([\w/]+\.py)`,? `(\w+)`", README):
-        file = next(each for each in (ROOT / path, ROOT / "policy" / path) if each.is_file())
-        assert re.search(rf"^\s*(?:async )?(?:def|class) {name}\b", file.read_text(), re.MULTILINE), f"{path}: {name}"
+        file = next(
+            each for each in (ROOT / path, ROOT / "policy" / path) if each.is_file()
+        )
+        assert re.search(
+            rf"^\s*(?:async )?(?:def|class) {name}\b", file.read_text(), re.MULTILINE
+        ), f"{path}: {name}"

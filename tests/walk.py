@@ -30,7 +30,11 @@ async def walked(work: Callable[[], Awaitable[Any]]) -> Walk:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         path = frame.f_code.co_filename
-        if event == "call" and path.startswith(f"{ROOT}/") and frame.f_code.co_name[0] != "<":
+        if (
+            event == "call"
+            and path.startswith(f"{ROOT}/")
+            and frame.f_code.co_name[0] != "<"
+        ):
             passed.append((path.removeprefix(f"{ROOT}/"), frame.f_code.co_qualname))
 
     threading.setprofile(note)
@@ -63,16 +67,23 @@ def without_policy(walk: Walk) -> Walk:
 def down_and_up(walk: Walk) -> tuple[Walk, Walk]:
     """Each function once: until the text is written, and from the report on."""
     written = max(i for i, (_, name) in enumerate(walk) if name == "InputStream.write")
-    reported = next(i for i, (_, name) in enumerate(walk) if i > written and name == "Bash._handle")
+    reported = next(
+        i for i, (_, name) in enumerate(walk) if i > written and name == "Bash._handle"
+    )
     return [*dict.fromkeys(walk[: written + 1])], [*dict.fromkeys(walk[reported:])]
 
 
 async def main(verbose: bool) -> None:
     with TemporaryDirectory(prefix="belljar-walk-") as place:
         async with belljar.Session(place) as box:
-            run, tool = without_policy(await of_run(box)), without_policy(await of_tool(box))
+            run, tool = (
+                without_policy(await of_run(box)),
+                without_policy(await of_tool(box)),
+            )
     down, up = down_and_up(tool)
-    print(f"box.run: {len(set(run))} functions in {len({file for file, _ in run})} modules, {len(run)} calls")
+    print(
+        f"box.run: {len(set(run))} functions in {len({file for file, _ in run})} modules, {len(run)} calls"
+    )
     print(f"Bash: {len(down)} functions down, {len(up)} up, {len(tool)} calls")
     if verbose:
         for title, walk in (("run", [*dict.fromkeys(run)]), ("down", down), ("up", up)):

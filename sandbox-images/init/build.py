@@ -62,7 +62,11 @@ def _locked_compiler() -> list[str]:
 
 def _flags(architecture: str) -> list[str]:
     machine = HOST if architecture == "sanitize" else architecture
-    return ["-target", f"{machine}-linux-musl", *(SANITIZE if architecture == "sanitize" else FLAGS + STRIP)]
+    return [
+        "-target",
+        f"{machine}-linux-musl",
+        *(SANITIZE if architecture == "sanitize" else FLAGS + STRIP),
+    ]
 
 
 def _cached(name: str, flags: list[str]) -> Path | None:
@@ -71,7 +75,9 @@ def _cached(name: str, flags: list[str]) -> Path | None:
     path = Path(home, "belljar", "init", _digest(flags), name)
     untrusted = runpy.run_path(str(ANCESTRY))["untrusted"]
     try:
-        if untrusted(path.parent) or untrusted(Path(home, "zig")):  # the compiler's own cache
+        if untrusted(path.parent) or untrusted(
+            Path(home, "zig")
+        ):  # the compiler's own cache
             return None
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return None if untrusted(path) else path
@@ -79,10 +85,14 @@ def _cached(name: str, flags: list[str]) -> Path | None:
         return None
 
 
-def _compile(flags: list[str], target: Path, environment: dict[str, str] | None = None) -> None:
+def _compile(
+    flags: list[str], target: Path, environment: dict[str, str] | None = None
+) -> None:
     words = [sys.executable, "-m", "ziglang", "cc", *flags]
     with _unfinished(target) as name:
-        subprocess.run([*words, "-o", name, *map(str, sources())], check=True, env=environment)
+        subprocess.run(
+            [*words, "-o", name, *map(str, sources())], check=True, env=environment
+        )
 
 
 def _compile_without_cache(flags: list[str], target: Path) -> None:
@@ -105,7 +115,9 @@ def _unfinished(target: Path) -> Iterator[str]:
         Path(name).unlink(missing_ok=True)
 
 
-def build(architecture: str, output: Path = OUTPUT, *, compiling: bool = True) -> Path | None:
+def build(
+    architecture: str, output: Path = OUTPUT, *, compiling: bool = True
+) -> Path | None:
     """Returns the path of the binary in `output`; None: it is not cached and must not be compiled."""
     flags = _flags(architecture)
     target = output / f"belljar-init-{architecture}"
@@ -116,8 +128,12 @@ def build(architecture: str, output: Path = OUTPUT, *, compiling: bool = True) -
             return None
         (_compile if cached else _compile_without_cache)(flags, made)
     if architecture != "sanitize" and made.stat().st_size >= LIMIT:
-        raise SystemExit(f"{made} is {made.stat().st_size} bytes: over the limit of {LIMIT}")
-    if made != target and (not target.exists() or target.read_bytes() != made.read_bytes()):
+        raise SystemExit(
+            f"{made} is {made.stat().st_size} bytes: over the limit of {LIMIT}"
+        )
+    if made != target and (
+        not target.exists() or target.read_bytes() != made.read_bytes()
+    ):
         with _unfinished(target) as name:
             shutil.copyfile(made, name)
     return target
@@ -141,26 +157,43 @@ else:
 
     class InitBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-            if version == "editable":  # its init is made by `make`, its recipes are found in the checkout
+            if (
+                version == "editable"
+            ):  # its init is made by `make`, its recipes are found in the checkout
                 return
             for recipe in HERE.parent.iterdir():
                 if recipe.suffix == ".sh" or (recipe / "packages").exists():
-                    build_data["force_include"][str(recipe)] = f"belljar/sandbox-images/{recipe.name}"
+                    build_data["force_include"][str(recipe)] = (
+                        f"belljar/sandbox-images/{recipe.name}"
+                    )
             for architecture in ARCHITECTURES:
                 built = build(architecture, Path(self.directory))
-                build_data["force_include"][str(built)] = f"belljar/_init/belljar-init-{architecture}"
-            build_data["force_include"][str(_tables(Path(self.directory)))] = "belljar/_init/policies.json"
+                build_data["force_include"][str(built)] = (
+                    f"belljar/_init/belljar-init-{architecture}"
+                )
+            build_data["force_include"][str(_tables(Path(self.directory)))] = (
+                "belljar/_init/policies.json"
+            )
 
-        def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        def finalize(
+            self, version: str, build_data: dict[str, Any], artifact_path: str
+        ) -> None:
             for architecture in ARCHITECTURES:
-                Path(self.directory, f"belljar-init-{architecture}").unlink(missing_ok=True)
+                Path(self.directory, f"belljar-init-{architecture}").unlink(
+                    missing_ok=True
+                )
             Path(self.directory, "policies.json").unlink(missing_ok=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cached", action="store_true", help="compile nothing")
-    parser.add_argument("names", nargs="*", default=list(ARCHITECTURES), metavar="x86_64|aarch64|host|sanitize")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        default=list(ARCHITECTURES),
+        metavar="x86_64|aarch64|host|sanitize",
+    )
     arguments = parser.parse_args()
     for name in arguments.names:
         built = build(HOST if name == "host" else name, compiling=not arguments.cached)

@@ -48,7 +48,9 @@ Description: run the shell commands of AI agents in containers
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     print(build(parser.parse_args().out))
 
@@ -70,8 +72,12 @@ def build(out: Path) -> Path:
     return package
 
 
-def _run(*words: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd, env=env).stdout
+def _run(
+    *words: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> str:
+    return subprocess.run(
+        words, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd, env=env
+    ).stdout
 
 
 def _last_change() -> str:
@@ -116,14 +122,20 @@ def _environment(tree: Path, wheel: Path) -> None:
     for script in (home / "bin").iterdir():
         if script.is_symlink() or not script.read_bytes().startswith(b"#!"):
             continue
-        script.write_text(re.sub(r"\A#!.*", f"#!/{HOME}/bin/python3", script.read_text()))
+        script.write_text(
+            re.sub(r"\A#!.*", f"#!/{HOME}/bin/python3", script.read_text())
+        )
     for activation in (home / "bin").glob("*ctivate*"):
         activation.unlink()
     for url in home.rglob("direct_url.json"):
         url.unlink()  # names the directory of this build
     for record in home.rglob("*.dist-info/RECORD"):
-        lines = sorted(record.read_text().splitlines(keepends=True))  # pip writes them in any order
-        kept = [line for line in lines if "/bin/" not in line and "direct_url" not in line]  # scripts have changed
+        lines = sorted(
+            record.read_text().splitlines(keepends=True)
+        )  # pip writes them in any order
+        kept = [
+            line for line in lines if "/bin/" not in line and "direct_url" not in line
+        ]  # scripts have changed
         record.write_text("".join(kept))
     settings = (home / "pyvenv.cfg").read_text()
     (home / "pyvenv.cfg").write_text(re.sub(r"(?m)^command = .*\n", "", settings))
@@ -147,11 +159,17 @@ def _documents(tree: Path) -> None:
     """The manual page and completions are made by the packaged command itself."""
     home = tree / HOME
     command: list[str | Path] = [home / "bin/python3", "-m", "belljar"]
-    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nonexistent",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     page = _run(*command, "man", env=environment)
     _write(tree / "usr/share/man/man1/belljar.1.gz", _packed(page))
     for shell, path in COMPLETIONS.items():
-        _write(tree / path, _run(*command, "completion", shell, env=environment).encode())
+        _write(
+            tree / path, _run(*command, "completion", shell, env=environment).encode()
+        )
     documents = tree / "usr/share/doc/belljar"
     _write(documents / "changelog.gz", _packed((ROOT / "CHANGELOG.md").read_text()))
     for name in ("README.md", "SECURITY.md"):
@@ -193,5 +211,7 @@ def _settle(tree: Path) -> None:
 
 if __name__ == "__main__":
     if shutil.which("dpkg-deb") is None or not os.path.exists(PYTHON):
-        sys.exit("a Debian package is built on Debian: dpkg-deb and /usr/bin/python3 are needed")
+        sys.exit(
+            "a Debian package is built on Debian: dpkg-deb and /usr/bin/python3 are needed"
+        )
     main()

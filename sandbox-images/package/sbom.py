@@ -19,7 +19,9 @@ ENTRY = re.compile(r"^([A-Za-z0-9._-]+)==([^ \\;]+)", re.MULTILINE)
 
 
 def document() -> dict[str, object]:
-    version = re.search(r'__version__ = "(.+)"', (ROOT / "src/belljar/__init__.py").read_text())
+    version = re.search(
+        r'__version__ = "(.+)"', (ROOT / "src/belljar/__init__.py").read_text()
+    )
     assert version is not None
     parts = [*_packages((LOCKS / "run.txt").read_text()), *_inits()]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -34,7 +36,9 @@ def document() -> dict[str, object]:
         "version": 1,
         "metadata": {"component": ours},
         "components": parts,
-        "dependencies": [{"ref": "belljar", "dependsOn": [part["bom-ref"] for part in parts]}],
+        "dependencies": [
+            {"ref": "belljar", "dependsOn": [part["bom-ref"] for part in parts]}
+        ],
     }
 
 
@@ -43,14 +47,25 @@ def _packages(lock: str) -> list[dict[str, object]]:
     entries = list(ENTRY.finditer(lock))
     ends = [entry.start() for entry in entries[1:]] + [len(lock)]
     return [
-        _component(entry[1], entry[2], re.findall(r"sha256:([0-9a-f]{64})", lock[entry.end() : end]))
+        _component(
+            entry[1],
+            entry[2],
+            re.findall(r"sha256:([0-9a-f]{64})", lock[entry.end() : end]),
+        )
         for entry, end in zip(entries, ends, strict=True)
     ]
 
 
 def _component(name: str, version: str, hashes: list[str]) -> dict[str, object]:
     purl = f"pkg:pypi/{name}@{version}"
-    files = [{"type": "distribution", "url": purl, "hashes": [{"alg": "SHA-256", "content": each}]} for each in hashes]
+    files = [
+        {
+            "type": "distribution",
+            "url": purl,
+            "hashes": [{"alg": "SHA-256", "content": each}],
+        }
+        for each in hashes
+    ]
     return {
         "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl,
         "externalReferences": files,
@@ -59,7 +74,9 @@ def _component(name: str, version: str, hashes: list[str]) -> dict[str, object]:
 
 def _inits() -> list[dict[str, object]]:
     """The compiled PID 1 of this environment; none if it was not built yet."""
-    compiler = re.search(r"(?m)^ziglang==([^ \\]+)", (LOCKS / "compiler.txt").read_text())
+    compiler = re.search(
+        r"(?m)^ziglang==([^ \\]+)", (LOCKS / "compiler.txt").read_text()
+    )
     found = sorted(Path(sys.prefix, "share/belljar").glob("belljar-init-*"))
     return [
         {

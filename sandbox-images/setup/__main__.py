@@ -24,7 +24,9 @@ def main() -> int:
     arguments = _arguments()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    os.umask(0o022)  # others must be able to read the venv: programs of it run as subordinate ids
+    os.umask(
+        0o022
+    )  # others must be able to read the venv: programs of it run as subordinate ids
     board = Board(sys.stderr)
     try:
         with Checkout(arguments.venv, board) as checkout:
@@ -34,7 +36,9 @@ def main() -> int:
         board.failed(error)
         return 1
     except KeyboardInterrupt:
-        board.close("interrupted. Run the same command again: it goes on where it stopped.")
+        board.close(
+            "interrupted. Run the same command again: it goes on where it stopped."
+        )
         return INTERRUPTED
 
 
@@ -45,23 +49,43 @@ def _plan(wanted: list[str], checkout: Checkout) -> Plan:
     if packages:
         kind = "test" if "test" in wanted else "run"
         plan.add("environment", lambda report: steps.environment(checkout, report))
-        plan.add("packages", lambda report: steps.packages(checkout, kind, report), after=["environment"])
-        plan.add("init", lambda report: steps.init(checkout, report), after=["packages"])
-        plan.add("policies", lambda report: steps.policies(checkout, report), after=["packages"])
+        plan.add(
+            "packages",
+            lambda report: steps.packages(checkout, kind, report),
+            after=["environment"],
+        )
+        plan.add(
+            "init", lambda report: steps.init(checkout, report), after=["packages"]
+        )
+        plan.add(
+            "policies",
+            lambda report: steps.policies(checkout, report),
+            after=["packages"],
+        )
         if "compiler" in wanted:
-            plan.add("compiler", lambda report: steps.compiler(checkout, report), after=["init"])
+            plan.add(
+                "compiler",
+                lambda report: steps.compiler(checkout, report),
+                after=["init"],
+            )
     if {"engine", "images"} & set(wanted):
         daemon = "engine" in wanted
         plan.add("engine", lambda report: steps.engine(checkout, report, daemon=daemon))
     if "images" in wanted:
-        plan.add("base image", lambda report: steps.image(checkout, report), after=["packages", "engine"])
+        plan.add(
+            "base image",
+            lambda report: steps.image(checkout, report),
+            after=["packages", "engine"],
+        )
     return plan
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sandbox-images/setup", description=__doc__)
     parser.add_argument("--venv", type=Path, default=Path(".venv"))
-    parser.add_argument("wanted", nargs="+", choices=["run", "test", "engine", "images", "compiler"])
+    parser.add_argument(
+        "wanted", nargs="+", choices=["run", "test", "engine", "images", "compiler"]
+    )
     return parser.parse_args()
 
 

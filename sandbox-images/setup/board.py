@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 REDRAW_SECONDS = 0.2
-NEWS_SECONDS = 5.0  # without a terminal: how often the progress of a long step is printed
+NEWS_SECONDS = (
+    5.0  # without a terminal: how often the progress of a long step is printed
+)
 BAR = 20
 
 
@@ -35,7 +37,12 @@ class Report:
     """When it was last printed, without a terminal."""
     gauge: Callable[[], float] | None = None
 
-    def __call__(self, fraction: float | None, text: str, gauge: Callable[[], float] | None = None) -> None:
+    def __call__(
+        self,
+        fraction: float | None,
+        text: str,
+        gauge: Callable[[], float] | None = None,
+    ) -> None:
         """`gauge` is called whenever the line is drawn, for a step that does not report its progress."""
         self.started = self.started or time.monotonic()
         self.fraction, self.text, self.gauge = fraction, text, gauge
@@ -88,10 +95,18 @@ class Board:
     def _redraw(self) -> None:
         self._erase()
         for each in self._reports:
-            if each.ended is not None and each.started is not None and id(each) not in self._finished:
+            if (
+                each.ended is not None
+                and each.started is not None
+                and id(each) not in self._finished
+            ):
                 self._finished.add(id(each))
                 self._out.write(f"  {each.name:<12} done in {each.seconds():.0f} s\n")
-        running = [each for each in self._reports if each.started is not None and each.ended is None]
+        running = [
+            each
+            for each in self._reports
+            if each.started is not None and each.ended is None
+        ]
         width = shutil.get_terminal_size().columns - 1
         for each in running:
             self._out.write(_line(each)[:width] + "\n")
@@ -156,10 +171,17 @@ class Plan:
         while len(done) < len(self.steps):
             for step in self.steps.values():
                 if step.thread is None and done.issuperset(step.after):
-                    step.thread = threading.Thread(target=_run, args=(step, board.report(step.name)), daemon=True)
+                    step.thread = threading.Thread(
+                        target=_run, args=(step, board.report(step.name)), daemon=True
+                    )
                     step.thread.start()
-            running = [step for step in self.steps.values() if step.thread and step.name not in done]
-            running[0].thread.join(REDRAW_SECONDS if len(running) == 1 else REDRAW_SECONDS / 2)  # type: ignore[union-attr]
+            running = [
+                step
+                for step in self.steps.values()
+                if step.thread and step.name not in done
+            ]
+            seconds = REDRAW_SECONDS if len(running) == 1 else REDRAW_SECONDS / 2
+            running[0].thread.join(seconds)  # type: ignore[union-attr]
             for step in running:
                 if step.thread and not step.thread.is_alive():
                     if step.error is not None:

@@ -51,18 +51,28 @@ class Checkout:
     def __enter__(self) -> Checkout:
         try:
             self._refuse_others()
-            self._foreign = self.venv.exists() and any(self.venv.iterdir()) and not self.own.exists()
+            self._foreign = (
+                self.venv.exists()
+                and any(self.venv.iterdir())
+                and not self.own.exists()
+            )
             self.own.mkdir(parents=True, exist_ok=True)
             self._refuse_others()  # again: somebody else may have made it meanwhile
             self._lock = open(self.own / "lock", "a", opener=_unlinked)
         except OSError as error:
             raise SetupError(
-                f"cannot write to {self.venv}: {error.strerror}", "choose another place with VENV=/some/directory"
+                f"cannot write to {self.venv}: {error.strerror}",
+                "choose another place with VENV=/some/directory",
             ) from None
         self._acquire()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if kind is not None:
             self._end_children()
         self._lock.close()
@@ -97,7 +107,9 @@ class Checkout:
         """Remove everything in the environment but the lock and the log."""
         for path in self.venv.iterdir():
             if path != self.own:
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                shutil.rmtree(
+                    path
+                ) if path.is_dir() and not path.is_symlink() else path.unlink()
         for mark in self.own.glob("*.done"):
             mark.unlink()
 
@@ -136,7 +148,9 @@ class Checkout:
         uninterrupted: bool = False,
     ) -> None:
         """Run it with its output in the log. A failure raises SetupError, with the reason if it is a known one."""
-        status, last = self.attempt(command, on_line, environment=environment, uninterrupted=uninterrupted)
+        status, last = self.attempt(
+            command, on_line, environment=environment, uninterrupted=uninterrupted
+        )
         if status:
             reason, remedy = explain("\n".join(last))
             raise SetupError(f"{what} failed: {reason}", remedy, str(self.log))
@@ -192,7 +206,10 @@ class Checkout:
             time.sleep(0.05)
         deadline = time.monotonic() + ENDING_SECONDS
         # Waits for the children only, not for the end of their output: a process they left may hold it open.
-        while any(child.poll() is None for child in list(self._children)) and time.monotonic() < deadline:
+        while (
+            any(child.poll() is None for child in list(self._children))
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.05)
 
 
@@ -201,7 +218,10 @@ def _unlinked(path: str, flags: int) -> int:
 
 
 def digest(*ingredients: object) -> str:
-    contents = [each.read_text() if isinstance(each, Path) and each.is_file() else str(each) for each in ingredients]
+    contents = [
+        each.read_text() if isinstance(each, Path) and each.is_file() else str(each)
+        for each in ingredients
+    ]
     return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
 

@@ -33,8 +33,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="belljar-lock-") as name:
         place = Path(name)
         venv.create(place / "venv", with_pip=True)
-        pip = [str(place / "venv/bin/python"), "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "-q", "--only-binary", ":all:", "--upgrade", "pip", "uv"], check=True)
+        pip = [
+            str(place / "venv/bin/python"),
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+        ]
+        subprocess.run(
+            [*pip, "install", "-q", "--only-binary", ":all:", "--upgrade", "pip", "uv"],
+            check=True,
+        )
         for kind in SETS:
             _resolve(place, kind)
             _prove(place, kind)
@@ -45,7 +53,10 @@ def main() -> None:
 
 def _resolve(place: Path, kind: str) -> None:
     earlier = [
-        argument for each in SETS if (place / f"{each}.txt").exists() for argument in ("-c", f"{place}/{each}.txt")
+        argument
+        for each in SETS
+        if (place / f"{each}.txt").exists()
+        for argument in ("-c", f"{place}/{each}.txt")
     ]
     subprocess.run(
         [place / "venv/bin/uv", "pip", "compile", "--quiet", "--universal", "--python-version", PYTHONS[0], "--upgrade",

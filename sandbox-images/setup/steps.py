@@ -33,7 +33,8 @@ def environment(checkout: Checkout, report: Report) -> None:
     if checkout.foreign:
         if checkout.attempt([checkout.python, "-m", "pip", "--version"])[0]:
             raise SetupError(
-                f"{checkout.venv} exists and is no virtual environment with pip", "choose another with VENV="
+                f"{checkout.venv} exists and is no virtual environment with pip",
+                "choose another with VENV=",
             )
     else:
         another = (checkout.venv / "bin").exists()
@@ -42,7 +43,10 @@ def environment(checkout: Checkout, report: Report) -> None:
         _venv_module(checkout, report)
         checkout.begun("environment")
         checkout.clear()
-        checkout.run([sys.executable, "-m", "venv", checkout.venv], "making the virtual environment")
+        checkout.run(
+            [sys.executable, "-m", "venv", checkout.venv],
+            "making the virtual environment",
+        )
     checkout.ended("environment", *ingredients)
 
 
@@ -53,7 +57,9 @@ def _venv_module(checkout: Checkout, report: Report) -> None:
         import venv  # noqa: F401
     except ImportError:
         package = f"python3.{sys.version_info.minor}-venv"
-        engines.apt_install(checkout, [package], report, "this Python cannot make virtual environments")
+        engines.apt_install(
+            checkout, [package], report, "this Python cannot make virtual environments"
+        )
 
 
 def packages(checkout: Checkout, kind: str, report: Report) -> None:
@@ -64,7 +70,11 @@ def packages(checkout: Checkout, kind: str, report: Report) -> None:
         report(0.95, "belljar itself")
         checkout.begun("package")
         editable = ["--no-build-isolation", "--no-index", "-e", str(checkout.root)]
-        checkout.run([checkout.python, *PIP, *editable], "installing belljar", environment=PIP_SETTINGS)
+        checkout.run(
+            [checkout.python, *PIP, *editable],
+            "installing belljar",
+            environment=PIP_SETTINGS,
+        )
         checkout.ended("package", *ingredients)
     # With PYTHONDONTWRITEBYTECODE set, Python would otherwise compile every module at each start of the command line.
     with suppress(OSError):
@@ -84,12 +94,18 @@ def _install_locked(checkout: Checkout, kind: str, report: Report) -> None:
     # An interrupted install may have left half a package, which pip would neither use nor replace.
     again = ["--ignore-installed"] if checkout.begun(kind) else []
     command = [checkout.python, *PIP, *LOCKED, *again, "-r", locked]
-    on_line = _pip_progress(report, locked_count(kind), lambda: len(list(checkout.venv.glob(INSTALLED))))
-    checkout.run(command, "installing Python packages", on_line, environment=PIP_SETTINGS)
+    on_line = _pip_progress(
+        report, locked_count(kind), lambda: len(list(checkout.venv.glob(INSTALLED)))
+    )
+    checkout.run(
+        command, "installing Python packages", on_line, environment=PIP_SETTINGS
+    )
     checkout.ended(kind, locked)
 
 
-def _pip_progress(report: Report, total: int, installed: Callable[[], int]) -> Callable[[str], None]:
+def _pip_progress(
+    report: Report, total: int, installed: Callable[[], int]
+) -> Callable[[str], None]:
     seen = 0
 
     def on_line(line: str) -> None:
@@ -98,7 +114,9 @@ def _pip_progress(report: Report, total: int, installed: Callable[[], int]) -> C
             seen += 1
             report(min(0.7, 0.7 * seen / total), f"downloading {line.split()[1]}")
         elif line.startswith("Installing collected"):
-            report(0.75, "installing", lambda: 0.7 + 0.25 * min(1.0, installed() / total))
+            report(
+                0.75, "installing", lambda: 0.7 + 0.25 * min(1.0, installed() / total)
+            )
 
     return on_line
 
@@ -107,7 +125,9 @@ def init(checkout: Checkout, report: Report) -> None:
     """Gets the static program that is PID 1 in every sandbox from the cache, or compiles it."""
     sources = sorted((checkout.root / "sandbox-images/init").glob("*.[ch]"))
     ingredients = (*sources, checkout.root / INIT, lock_file("compiler"))
-    if checkout.done("init", *ingredients) and list((checkout.venv / "share/belljar").glob("belljar-init-*")):
+    if checkout.done("init", *ingredients) and list(
+        (checkout.venv / "share/belljar").glob("belljar-init-*")
+    ):
         return
     checkout.begun("init")
     build = [checkout.python, checkout.root / INIT, "host"]
@@ -128,19 +148,30 @@ def _compiled() -> int:
     """How many objects are in zig's cache."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "zig")
     try:
-        return len(os.listdir(Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or usual, "o")))
+        return len(
+            os.listdir(Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or usual, "o"))
+        )
     except OSError:
         return 0
 
 
 def policies(checkout: Checkout, report: Report) -> None:
     """Parses the shipped policies in advance: Belljar works without it, but starts more slowly."""
-    ingredients = (*sorted((checkout.root / "policies").rglob("*.toml")), checkout.root / "src/belljar/tables.py")
-    if checkout.done("policies", *ingredients) and (checkout.venv / "share/belljar/policies.json").exists():
+    ingredients = (
+        *sorted((checkout.root / "policies").rglob("*.toml")),
+        checkout.root / "src/belljar/tables.py",
+    )
+    if (
+        checkout.done("policies", *ingredients)
+        and (checkout.venv / "share/belljar/policies.json").exists()
+    ):
         return
     report(None, "parsing the policies")
     checkout.begun("policies")
-    checkout.run([checkout.python, "-m", "belljar.tables", checkout.root / "policies"], "parsing the policies")
+    checkout.run(
+        [checkout.python, "-m", "belljar.tables", checkout.root / "policies"],
+        "parsing the policies",
+    )
     checkout.ended("policies", *ingredients)
 
 
@@ -161,10 +192,23 @@ def image(checkout: Checkout, report: Report) -> None:
             report(report.fraction, line[2:])
 
     status, last = checkout.attempt(command, on_line, environment=settings)
-    if status and "mmdebstrap" in "".join(last) and engines.may_install() and not shutil.which("mmdebstrap"):
-        engines.apt_install(checkout, engines.BOOTSTRAP, report, "the base image is made with mmdebstrap")
+    if (
+        status
+        and "mmdebstrap" in "".join(last)
+        and engines.may_install()
+        and not shutil.which("mmdebstrap")
+    ):
+        engines.apt_install(
+            checkout,
+            engines.BOOTSTRAP,
+            report,
+            "the base image is made with mmdebstrap",
+        )
         status, last = checkout.attempt(command, on_line, environment=settings)
     if status:
-        error = next((line for line in reversed(last) if line.startswith("belljar: ")), last[-1] if last else "")
+        error = next(
+            (line for line in reversed(last) if line.startswith("belljar: ")),
+            last[-1] if last else "",
+        )
         reason = f"building the base image failed: {error.removeprefix('belljar: ')}"
         raise SetupError(reason, f"put that right, then {AGAIN}", str(checkout.log))

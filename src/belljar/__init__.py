@@ -6,7 +6,14 @@ TYPE_CHECKING = False  # importing typing takes milliseconds, which the client o
 if TYPE_CHECKING:
     from typing import Any
 
-    from belljar.errors import BelljarError, Conflict, FileFailed, PolicyDenied, SandboxLost, Unsupported
+    from belljar.errors import (
+        BelljarError,
+        Conflict,
+        FileFailed,
+        PolicyDenied,
+        SandboxLost,
+        Unsupported,
+    )
     from belljar.host import Host
     from belljar.limits import Limits
     from belljar.network.allow import Allow
@@ -38,12 +45,36 @@ _MODULES = {
     "staged.change": "Change",
     "tools": "ToolRegistry",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+_MODULE_OF = {
+    name: module for module, names in _MODULES.items() for name in names.split()
+}
 __all__ = [
-    "Allow", "BelljarError", "Change", "Conflict", "Ended", "FileFailed", "Host", "Limits", "Output", "Policy",
-    "PolicyDenied", "Pool", "Result", "SandboxLost", "SandboxOptions", "Session", "Shell", "Started", "ToolRegistry",
-    "Unsupported", "Verdict", "connect", "errors", "run", "sync",
-]  # fmt: skip
+    "Allow",
+    "BelljarError",
+    "Change",
+    "Conflict",
+    "Ended",
+    "FileFailed",
+    "Host",
+    "Limits",
+    "Output",
+    "Policy",
+    "PolicyDenied",
+    "Pool",
+    "Result",
+    "SandboxLost",
+    "SandboxOptions",
+    "Session",
+    "Shell",
+    "Started",
+    "ToolRegistry",
+    "Unsupported",
+    "Verdict",
+    "connect",
+    "errors",
+    "run",
+    "sync",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,9 @@
 import sys
 
 if not sys.flags.safe_path:
-    del sys.path[0]  # the directory we are called in, a workspace as a rule: its json.py is not for us
+    del sys.path[
+        0
+    ]  # the directory we are called in, a workspace as a rule: its json.py is not for us
 
 from belljar.surfaces.local.client import main
 

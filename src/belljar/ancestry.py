@@ -26,7 +26,11 @@ def untrusted(path: str | os.PathLike[str]) -> str | None:
         name = remaining.pop()
         if name in ("", "."):
             continue
-        current = os.path.dirname(directory) if name == ".." else os.path.join(directory, name)
+        current = (
+            os.path.dirname(directory)
+            if name == ".."
+            else os.path.join(directory, name)
+        )
         try:
             status = os.lstat(current)
         except FileNotFoundError:
@@ -51,7 +55,9 @@ def _others_may_write(path: str, status: os.stat_result) -> bool:
         return False
     if status.st_mode & stat.S_IWOTH:
         return True
-    return bool(status.st_mode & stat.S_IWGRP) and (_has_acl(path) or not _is_private_group(status.st_gid))
+    return bool(status.st_mode & stat.S_IWGRP) and (
+        _has_acl(path) or not _is_private_group(status.st_gid)
+    )
 
 
 def _has_acl(path: str) -> bool:

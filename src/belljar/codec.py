@@ -35,9 +35,15 @@ def encode(value: Any) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, BelljarError):
-        return {name: encode(part) for name, part in {**value.as_dict(), **vars(value)}.items()}
+        return {
+            name: encode(part)
+            for name, part in {**value.as_dict(), **vars(value)}.items()
+        }
     if is_dataclass(value):
-        return {one.name: encode(getattr(value, one.name)) for one in data_fields(type(value))}
+        return {
+            one.name: encode(getattr(value, one.name))
+            for one in data_fields(type(value))
+        }
     if isinstance(value, Mapping):
         return {str(name): encode(part) for name, part in value.items()}
     if isinstance(value, frozenset | set):
@@ -53,17 +59,25 @@ def data_fields(kind: Any) -> list[Field[Any]]:
 
 def raw_streams(**streams: bytes) -> dict[str, str]:
     """`NAME_base64` for each stream that is not UTF-8, since bytes are lost in its text."""
-    return base64_of(**{name: data for name, data in streams.items() if not _is_text(data)})
+    return base64_of(
+        **{name: data for name, data in streams.items() if not _is_text(data)}
+    )
 
 
 def base64_of(**streams: bytes) -> dict[str, str]:
-    return {f"{name}_{BASE64}": b64encode(data).decode() for name, data in streams.items()}
+    return {
+        f"{name}_{BASE64}": b64encode(data).decode() for name, data in streams.items()
+    }
 
 
 def stream(told: Mapping[str, Any], name: str) -> bytes:
     """The bytes of a stream: of its base64 if there is one, or else of its text."""
     raw = told.get(f"{name}_{BASE64}")
-    return _bytes(raw, name) if raw is not None else decode(str, told.get(name, "")).encode("utf-8", "replace")
+    return (
+        _bytes(raw, name)
+        if raw is not None
+        else decode(str, told.get(name, "")).encode("utf-8", "replace")
+    )
 
 
 def _is_text(data: bytes) -> bool:
@@ -83,9 +97,17 @@ def given(kind: Any, data: Any, where: str = "") -> dict[str, Any]:
     """The fields of a record that `data` has, decoded."""
     where = where or kind.__name__
     read = _a(dict, data, where)
-    found = {name: _read(hint, read[name], f"{where}.{name}") for name, hint in _hints(kind).items() if name in read}
+    found = {
+        name: _read(hint, read[name], f"{where}.{name}")
+        for name, hint in _hints(kind).items()
+        if name in read
+    }
     for one in data_fields(kind):
-        if one.name not in found and one.default is MISSING and one.default_factory is MISSING:
+        if (
+            one.name not in found
+            and one.default is MISSING
+            and one.default_factory is MISSING
+        ):
             raise UsageError(f"{where}: {one.name} is missing")
     return found
 
@@ -94,7 +116,10 @@ def given(kind: Any, data: Any, where: str = "") -> dict[str, Any]:
 def _hints(kind: type) -> dict[str, Any]:
     """The type of each field. Read here, since some types of other fields are known to type checkers only."""
     module = vars(sys.modules[kind.__module__])
-    return {one.name: eval(one.type, module) if isinstance(one.type, str) else one.type for one in data_fields(kind)}
+    return {
+        one.name: eval(one.type, module) if isinstance(one.type, str) else one.type
+        for one in data_fields(kind)
+    }
 
 
 def _read(hint: Any, data: Any, where: str) -> Any:
@@ -111,12 +136,19 @@ def _read(hint: Any, data: Any, where: str) -> Any:
         items = _sized(_a(list, data, where), where)
         if len(items) != len(parts):
             raise _wrong(data, where, f"{len(parts)} values")
-        return tuple(_read(part, item, where) for part, item in zip(parts, items, strict=True))
+        return tuple(
+            _read(part, item, where) for part, item in zip(parts, items, strict=True)
+        )
     if origin in (tuple, list, frozenset):
-        return origin(_read(parts[0], item, where) for item in _sized(_a(list, data, where), where))
+        return origin(
+            _read(parts[0], item, where)
+            for item in _sized(_a(list, data, where), where)
+        )
     if origin in (dict, Mapping):
         pairs = _sized(_a(dict, data, where), where)
-        return {_a(str, name, where): _read(parts[1], item, where) for name, item in pairs}
+        return {
+            _a(str, name, where): _read(parts[1], item, where) for name, item in pairs
+        }
     return _read_value(hint, data, where)
 
 
@@ -137,7 +169,11 @@ def _read_value(hint: Any, data: Any, where: str) -> Any:
     if hint is bytes:
         return _bytes(_a(dict, data, where).get(BASE64), where)
     if hint is float:
-        if isinstance(data, bool) or not isinstance(data, int | float) or not isfinite(data):
+        if (
+            isinstance(data, bool)
+            or not isinstance(data, int | float)
+            or not isfinite(data)
+        ):
             raise _wrong(data, where, "a number")
         return float(data)
     if hasattr(hint, "from_json"):
@@ -183,20 +219,32 @@ def error_from(data: Any) -> BelljarError:
     if kind is errors.PolicyDenied:
         from belljar.policy import Verdict
 
-        return errors.PolicyDenied(decode(Verdict, told.get("verdict")), declined=bool(told.get("declined")))
+        return errors.PolicyDenied(
+            decode(Verdict, told.get("verdict")), declined=bool(told.get("declined"))
+        )
     if kind is errors.FileFailed:
-        return errors.FileFailed(message, errno=_read(int, told.get("errno", 0), "error.errno"))
+        return errors.FileFailed(
+            message, errno=_read(int, told.get("errno", 0), "error.errno")
+        )
     error = kind.__new__(kind)
     Exception.__init__(error, message)
     if kind is errors.Conflict:
-        vars(error)["paths"] = _read(dict[str, str], told.get("paths", {}), "error.paths")
+        vars(error)["paths"] = _read(
+            dict[str, str], told.get("paths", {}), "error.paths"
+        )
     return error
 
 
 @cache
 def _error_kinds() -> dict[str, type[BelljarError]]:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, BelljarError)]
-    return {kind.code: kind for kind in reversed(kinds)}  # the first of a code is the general one
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, BelljarError)
+    ]
+    return {
+        kind.code: kind for kind in reversed(kinds)
+    }  # the first of a code is the general one
 
 
 # Schemas.

@@ -38,7 +38,14 @@ TABLE = "enforce"
 SIZES = tuple(one.name for one in fields(Limits))
 TIMES = ("timeout", "lease")
 LISTED = ("image", "engine", "runtime", "mounts", "cache")
-SWITCHES = ("yes", *(name for name, one in FIELDS.items() if isinstance(one.default, bool) and one.metadata["help"]))
+SWITCHES = (
+    "yes",
+    *(
+        name
+        for name, one in FIELDS.items()
+        if isinstance(one.default, bool) and one.metadata["help"]
+    ),
+)
 EXACT = ("policy", "network", "changes", "checkpoints", "audit", "state")
 KNOWN = (*SIZES, *TIMES, *LISTED, *SWITCHES, *EXACT)
 TRAILS = ("off", "on", "required")
@@ -54,7 +61,9 @@ def read_trusted(path: Path) -> dict[str, Any]:
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
-        if not os.path.lexists(path):  # also if a directory on the way cannot be searched
+        if not os.path.lexists(
+            path
+        ):  # also if a directory on the way cannot be searched
             return {}
         raise UsageError(f"{path}: {error.strerror}") from None
     with file:
@@ -65,8 +74,12 @@ def read_trusted(path: Path) -> dict[str, Any]:
             raise UsageError(
                 f"{path} can be written by other users, so it is not read; run chmod go-w on it, and own it"
             )
-        if found := untrusted(path):  # their link may lead to a file of ours, whose paths would be relative to theirs
-            raise UsageError(f"{path} is not read: others own {found} or may write to it; BELLJAR_CONFIG names another")
+        if (
+            found := untrusted(path)
+        ):  # their link may lead to a file of ours, whose paths would be relative to theirs
+            raise UsageError(
+                f"{path} is not read: others own {found} or may write to it; BELLJAR_CONFIG names another"
+            )
         import tomllib
 
         try:
@@ -87,7 +100,9 @@ def policy_file(text: str, path: Path) -> str:
         return text
     file = beside(text, path)
     if not os.path.isfile(file):
-        raise UsageError(f"{path}: no policy {file!r}: give a file, or one of {', '.join(BUILT_IN)}")
+        raise UsageError(
+            f"{path}: no policy {file!r}: give a file, or one of {', '.join(BUILT_IN)}"
+        )
     return file
 
 
@@ -104,7 +119,9 @@ def table() -> Table:
         status = os.stat(OPERATOR)
     except OSError:
         return _read(OPERATOR, None) if os.path.lexists(OPERATOR) else {}
-    return _read(OPERATOR, (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode))
+    return _read(
+        OPERATOR, (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
+    )
 
 
 @lru_cache(maxsize=4)
@@ -117,13 +134,18 @@ def _read(path: Path, _: object) -> Table:
 
 def _allowed(name: str, value: Any, path: Path) -> tuple[Any, ...]:
     if name not in KNOWN:
-        raise UsageError(f"{path}: there is no setting {name!r}; {suggestion(name, KNOWN)}")
+        raise UsageError(
+            f"{path}: there is no setting {name!r}; {suggestion(name, KNOWN)}"
+        )
     if name in SWITCHES:
         if not isinstance(value, bool):
             raise UsageError(f"{path}: {name} must be true or false")
         return (value,)
     values = value if isinstance(value, list) and name in LISTED else [value]
-    if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in values):
+    if any(
+        isinstance(each, bool) or not isinstance(each, str | int | float)
+        for each in values
+    ):
         raise UsageError(f"{path}: {name} must be text or a number")
     if not values and name not in ("mounts", "cache"):
         raise UsageError(f"{path}: {name} must be text or a number")
@@ -134,13 +156,17 @@ def _value(name: str, text: str, path: Path) -> str:
     try:
         amount(name, text)
     except ValueError as error:
-        raise UsageError(f"{path}: {error if name in SIZES else f'{name}: {error}'}") from None
+        raise UsageError(
+            f"{path}: {error if name in SIZES else f'{name}: {error}'}"
+        ) from None
     if name == "policy":
         return policy_file(text, path)
     if name in ("mounts", "state") or (name == "runtime" and "/" in text):
         return beside(text, path)
     if name == "audit" and text not in TRAILS[1:]:
-        raise UsageError(f"{path}: audit is {text!r}; choose from {', '.join(TRAILS[1:])}")
+        raise UsageError(
+            f"{path}: audit is {text!r}; choose from {', '.join(TRAILS[1:])}"
+        )
     return text
 
 
@@ -153,7 +179,9 @@ def within(name: str, value: Any, allowed: tuple[Any, ...]) -> bool:
 
 def refusal(name: str, allowed: tuple[Any, ...]) -> UsageError:
     if name in SWITCHES:
-        return UsageError(f"{name} is {'required' if allowed[0] else 'not allowed'} on this machine ({_SOURCE})")
+        return UsageError(
+            f"{name} is {'required' if allowed[0] else 'not allowed'} on this machine ({_SOURCE})"
+        )
     if not allowed:
         return UsageError(f"{name}: none is allowed on this machine ({_SOURCE})")
     must = "must be" if amount(name, allowed[0]) is None else "may be at most"
@@ -164,7 +192,9 @@ _SOURCE = f"{OPERATOR} enforces it"
 
 
 def either(choices: tuple[Any, ...]) -> str:
-    return " or ".join(filter(None, (", ".join(map(str, choices[:-1])), str(choices[-1]))))
+    return " or ".join(
+        filter(None, (", ".join(map(str, choices[:-1])), str(choices[-1])))
+    )
 
 
 # Sessions.
@@ -173,13 +203,22 @@ def either(choices: tuple[Any, ...]) -> str:
 def filled(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a caller, with what is enforced where he says nothing."""
     now = table()
-    own: dict[str, Any] = {name: now[name][0] for name in now if name in FIELDS and name not in ("mounts", "cache")}
+    own: dict[str, Any] = {
+        name: now[name][0]
+        for name in now
+        if name in FIELDS and name not in ("mounts", "cache")
+    }
     if "lease" in own:
-        own["lease"] = min(float(FIELDS["lease"].default), parse_seconds(str(own["lease"])))  # type: ignore[arg-type]
+        usual_lease = float(FIELDS["lease"].default)  # type: ignore[arg-type]
+        own["lease"] = min(usual_lease, parse_seconds(str(own["lease"])))
     if sizes := [name for name in now if name in SIZES]:
         usual = Limits()
         own["limits"] = Limits(
-            **{name: now[name][0] for name in sizes if not within(name, getattr(usual, name), now[name])}
+            **{
+                name: now[name][0]
+                for name in sizes
+                if not within(name, getattr(usual, name), now[name])
+            }
         )
     return own | dict(given)
 
@@ -212,7 +251,9 @@ def _is_allowed(name: str, options: SandboxOptions, allowed: tuple[Any, ...]) ->
         return all(_is_below(source, allowed) for _, source in options.mounts)
     if name == "cache":
         return all(cache in allowed for cache, _ in options.cache)
-    if name in ("image", "lease", "network", "changes", "checkpoints") or (name in SWITCHES and name in FIELDS):
+    if name in ("image", "lease", "network", "changes", "checkpoints") or (
+        name in SWITCHES and name in FIELDS
+    ):
         return within(name, getattr(options, name), allowed)
     return True
 
@@ -229,7 +270,9 @@ def _check_policy(policy: str | Policy, allowed: tuple[Any, ...]) -> None:
     enforced = _loaded(allowed[0])
     texts = [file.text for file in enforced.files]
     own = _loaded(policy)
-    if [file.text for file in own.files[: len(texts)]] != texts or own.trusted > len(texts):
+    if [file.text for file in own.files[: len(texts)]] != texts or own.trusted > len(
+        texts
+    ):
         raise refusal("policy", allowed)
 
 
@@ -237,7 +280,11 @@ def _loaded(policy: str | Policy) -> Policy:
     from belljar.policy import BUILT_IN, Policy
 
     # The examples of shipped policies are checked before they first judge: that takes long, and this runs on loops.
-    return Policy.load(policy, prove=policy not in BUILT_IN) if isinstance(policy, str) else policy
+    return (
+        Policy.load(policy, prove=policy not in BUILT_IN)
+        if isinstance(policy, str)
+        else policy
+    )
 
 
 def _no_hosts() -> Policy:
@@ -283,5 +330,7 @@ def state(given: Path) -> Path:
     """The state directory, where `given` would be used."""
     now = table().get("state")
     if now is not None and not _is_below(str(given), now):
-        raise UsageError(f"the state directory must be {now[0]}, or below it, not {given}, on this machine ({_SOURCE})")
+        raise UsageError(
+            f"the state directory must be {now[0]}, or below it, not {given}, on this machine ({_SOURCE})"
+        )
     return given

@@ -32,4 +32,6 @@ def run_place() -> str:
     if os.geteuid() == 0:
         return "/run/belljar"
     runtime = value("XDG_RUNTIME_DIR")
-    return os.path.join(runtime, "belljar") if runtime else f"/tmp/belljar-{os.geteuid()}"
+    return (
+        os.path.join(runtime, "belljar") if runtime else f"/tmp/belljar-{os.geteuid()}"
+    )

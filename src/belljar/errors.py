@@ -64,7 +64,11 @@ def closest(name: str, names: Collection[str]) -> str | None:
 def suggestion(name: str, names: Collection[str]) -> str:
     """For an unknown name: the one that was probably meant, or a list of all."""
     close = closest(name, names)
-    return f"did you mean {close!r}?" if close else f"choose from {', '.join(sorted(names))}"
+    return (
+        f"did you mean {close!r}?"
+        if close
+        else f"choose from {', '.join(sorted(names))}"
+    )
 
 
 class BelljarError(Exception):
@@ -139,13 +143,19 @@ class PolicyDenied(BelljarError):
 
     def __init__(self, verdict: Judged, *, declined: bool = False) -> None:
         unanswered = verdict.decision == "ask" and not declined
-        super().__init__(f"{verdict.reason}{UNANSWERED}" if unanswered else verdict.reason)
+        super().__init__(
+            f"{verdict.reason}{UNANSWERED}" if unanswered else verdict.reason
+        )
         self.verdict = verdict
         self.declined = declined
         """A person was asked and said no."""
 
     def as_dict(self) -> dict[str, object]:
-        return {**super().as_dict(), "declined": self.declined, "verdict": self.verdict.as_dict()}
+        return {
+            **super().as_dict(),
+            "declined": self.declined,
+            "verdict": self.verdict.as_dict(),
+        }
 
 
 class CommandError(BelljarError):
@@ -264,7 +274,10 @@ class Conflict(BelljarError):
     exit_status = 1
 
     def __init__(self, paths: dict[str, str], done: str = "applied") -> None:
-        super().__init__(f"nothing was {done}: " + "; ".join(f"{path}: {why}" for path, why in sorted(paths.items())))
+        super().__init__(
+            f"nothing was {done}: "
+            + "; ".join(f"{path}: {why}" for path, why in sorted(paths.items()))
+        )
         self.paths = paths
 
     def as_dict(self) -> dict[str, object]:

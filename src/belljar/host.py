@@ -95,14 +95,20 @@ class Host:
     @property
     def engine_name(self) -> EngineName:
         asked = environment.value("BELLJAR_ENGINE")
-        return self._name or check_engine(enforcement.chosen("engine", "" if asked == "auto" else asked) or "auto")
+        return self._name or check_engine(
+            enforcement.chosen("engine", "" if asked == "auto" else asked) or "auto"
+        )
 
     def connect(self) -> Engine:
         """The engine, looked for at the first call. Blocking: call it from a thread."""
         with self._connecting:
             if self._engine is None:
                 state = self.state_root if self._state else None
-                asked = environment.value("BELLJAR_RUNTIME") if self._runtime is None else self._runtime
+                asked = (
+                    environment.value("BELLJAR_RUNTIME")
+                    if self._runtime is None
+                    else self._runtime
+                )
                 runtime = enforcement.chosen("runtime", asked)
                 engine = engines.connect(self.engine_name, runtime, state)
                 enforcement.check_engine(engine.name, runtime)
@@ -119,13 +125,17 @@ class Host:
     @property
     def run_root(self) -> Path:
         """The directory that holds a directory for each of its sandboxes."""
-        return resources.closed_to_others(self._run) if self._run else resources.run_root()
+        return (
+            resources.closed_to_others(self._run) if self._run else resources.run_root()
+        )
 
     @property
     def state_root(self) -> Path:
         """Where the audit trail, staged changes, caches, volumes and the engine's own records are. Not the images:
         all hosts of a user share one store (BELLJAR_IMAGES)."""
-        return resources.own_directory(enforcement.state(self._state or resources.state_path()))
+        return resources.own_directory(
+            enforcement.state(self._state or resources.state_path())
+        )
 
     @property
     def staged_root(self) -> Path:
@@ -155,7 +165,10 @@ class Host:
             return self._audit
         from belljar.audit import writer as audits
 
-        where, mode = self.state_root, enforcement.trail(environment.value("BELLJAR_AUDIT").lower())
+        where, mode = (
+            self.state_root,
+            enforcement.trail(environment.value("BELLJAR_AUDIT").lower()),
+        )
         with self._lock:
             if (where, mode) not in self._audits:
                 self._audits[where, mode] = audits.open_trail(where, mode)
@@ -192,13 +205,17 @@ def start_loop() -> BlockingPortal:
             await portal.sleep_until_stopped()
 
     started: Future[BlockingPortal] = Future()
-    threading.Thread(target=anyio.run, args=[serve], name="belljar-sync", daemon=True).start()
+    threading.Thread(
+        target=anyio.run, args=[serve], name="belljar-sync", daemon=True
+    ).start()
     return started.result()
 
 
 def check_engine(name: Any) -> EngineName:
     if name not in get_args(EngineName):
-        raise UsageError(f"engine: {name!r} is not known; choose from {', '.join(get_args(EngineName))}")
+        raise UsageError(
+            f"engine: {name!r} is not known; choose from {', '.join(get_args(EngineName))}"
+        )
     return name  # type: ignore[no-any-return]
 
 
@@ -259,5 +276,7 @@ def chosen(host: Host | FarHost | None, engine: EngineName | None) -> Host:
     if not isinstance(host, Host):
         raise UsageError(f"host: {host!r} is not a belljar.Host")
     if engine is not None and check_engine(engine) != host.engine_name:
-        raise UsageError("give either host= or engine=, not both: a host has its own engine")
+        raise UsageError(
+            "give either host= or engine=, not both: a host has its own engine"
+        )
     return host

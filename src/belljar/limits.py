@@ -40,24 +40,35 @@ class LimitsError(UsageError, ValueError):
 
 
 def _size(default: int | None, least: int = 0, most: float = inf) -> Any:
-    return field(default=default, metadata={"read": parse_size, "least": least, "most": most})
+    return field(
+        default=default, metadata={"read": parse_size, "least": least, "most": most}
+    )
 
 
-def _number(default: float | None, least: float, most: float = inf, read: type = int) -> Any:
+def _number(
+    default: float | None, least: float, most: float = inf, read: type = int
+) -> Any:
     return field(default=default, metadata={"read": read, "least": least, "most": most})
 
 
 ENOUGH_MEMORY = 2 << 30
 IN_MEMORY = ("tmp", "home", "shm")
-IN_MEMORY_SHARE = 7 / 8  # of the memory limit that files in memory may take; commands need the rest
+IN_MEMORY_SHARE = (
+    7 / 8
+)  # of the memory limit that files in memory may take; commands need the rest
 INODE_SIZE = 4 << 10  # estimated memory of an empty file, with its name
 
 
 @cache
 def machine_memory() -> int:
     """The memory of this machine, or less if our own control group has a limit."""
-    bounds = [_number_in("/sys/fs/cgroup/memory.max"), _number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")]
-    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *filter(None, bounds))
+    bounds = [
+        _number_in("/sys/fs/cgroup/memory.max"),
+        _number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    ]
+    return min(
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *filter(None, bounds)
+    )
 
 
 def _number_in(path: str) -> int:
@@ -110,7 +121,9 @@ class Limits:
     shell_output: int = _size(1 << 20, 4 << 10, 64 << 20)
     """How much of each output stream a background shell keeps (the newest)."""
 
-    if TYPE_CHECKING:  # what the constructor takes; the fields have the types after checking
+    if (
+        TYPE_CHECKING
+    ):  # what the constructor takes; the fields have the types after checking
 
         def __init__(
             self,
@@ -139,11 +152,15 @@ class Limits:
         names = [limit.name for limit in fields(self)]
         for name in options:
             if name not in names:
-                raise LimitsError(f"there is no limit {name!r}; {suggestion(name, names)}")
+                raise LimitsError(
+                    f"there is no limit {name!r}; {suggestion(name, names)}"
+                )
         explicit = {name for name, value in options.items() if value is not None}
         for limit in fields(self):
             value = options[limit.name] if limit.name in explicit else limit.default
-            object.__setattr__(self, limit.name, value if value is None else checked(limit.name, value))
+            object.__setattr__(
+                self, limit.name, value if value is None else checked(limit.name, value)
+            )
         if "disk" not in options and explicit & {"tmp", "home", "inodes"}:
             object.__setattr__(self, "disk", 0)
         self._set_defaults(explicit)
@@ -159,7 +176,11 @@ class Limits:
         default("memory", default_memory())
         default("cpus", float(machine_cpus()))
         default("inodes", max(1024, self.memory // (4 * INODE_SIZE)))
-        left = max(0, self.memory - sum(getattr(self, name) for name in IN_MEMORY if name in explicit))
+        left = max(
+            0,
+            self.memory
+            - sum(getattr(self, name) for name in IN_MEMORY if name in explicit),
+        )
         default("tmp", self.disk or left // 4)
         default("home", self.disk or left // 4)
         default("shm", left // 8)
@@ -169,8 +190,13 @@ class Limits:
         return self.disk is None or bool(getattr(self, name) == self.disk)
 
     def _refuse_too_much_in_memory(self) -> None:
-        in_memory = [name for name in IN_MEMORY if not self.disk or not self.on_volume(name)]
-        total, room = sum(getattr(self, name) for name in in_memory), int(self.memory * IN_MEMORY_SHARE)
+        in_memory = [
+            name for name in IN_MEMORY if not self.disk or not self.on_volume(name)
+        ]
+        total, room = (
+            sum(getattr(self, name) for name in in_memory),
+            int(self.memory * IN_MEMORY_SHARE),
+        )
         if total > room:
             raise LimitsError(
                 f"memory: /tmp, the home directory and /dev/shm are held in memory: together {size_text(total)}, which "
@@ -188,7 +214,11 @@ class Limits:
 
 
 def size_text(size: int) -> str:
-    return f"{size / (1 << 20):.4g} MiB" if size < 1 << 30 else f"{size / (1 << 30):.4g} GiB"
+    return (
+        f"{size / (1 << 20):.4g} MiB"
+        if size < 1 << 30
+        else f"{size / (1 << 30):.4g} GiB"
+    )
 
 
 def checked(name: str, given: Any) -> int | float:
@@ -197,13 +227,19 @@ def checked(name: str, given: Any) -> int | float:
     read, least, most = metadata["read"], metadata["least"], metadata["most"]
     try:
         value: int | float = read(given)
-        if isinstance(given, bool) or value != value or (isinstance(given, float) and value != given):
+        if (
+            isinstance(given, bool)
+            or value != value
+            or (isinstance(given, float) and value != given)
+        ):
             raise ValueError(f"{given!r} is not a valid number")
     except (ValueError, TypeError, OverflowError) as error:
         raise LimitsError(f"{name}: {error}") from None
     if not least <= value <= most or not isfinite(value):
         bound = least if value < least else most
-        shown = size_text(int(bound)) if read is parse_size and isfinite(bound) else bound
+        shown = (
+            size_text(int(bound)) if read is parse_size and isfinite(bound) else bound
+        )
         bounds = f"at least {shown}" if value < least else f"at most {shown}"
         raise LimitsError(f"{name}: {given} is out of bounds; {bounds}")
     return value

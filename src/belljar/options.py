@@ -48,19 +48,56 @@ HERE = Here(".")
 SESSION_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 SESSION_ID = lazy_pattern(r"bj-[0-9a-f]{12}")
 MOST_METADATA = 4096
-LONGEST_SECONDS = 4_000_000.0  # 46 days: what fits into the init's 32 bits of milliseconds
+LONGEST_SECONDS = (
+    4_000_000.0  # 46 days: what fits into the init's 32 bits of milliseconds
+)
 MOST_MOUNTS = 16
 ACCOUNT = lazy_pattern(r"[a-z][a-z0-9_-]{0,31}")
 SYSTEM_ACCOUNTS = (
-    "root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup",
-    "list", "irc", "nobody", "systemd-network", "messagebus", "sshd", "postgres", "mysql",
-)  # fmt: skip
+    "root",
+    "daemon",
+    "bin",
+    "sys",
+    "sync",
+    "games",
+    "man",
+    "lp",
+    "mail",
+    "news",
+    "uucp",
+    "proxy",
+    "www-data",
+    "backup",
+    "list",
+    "irc",
+    "nobody",
+    "systemd-network",
+    "messagebus",
+    "sshd",
+    "postgres",
+    "mysql",
+)
 _CACHE_NAME = lazy_pattern(r"[a-z0-9][a-z0-9._-]{0,63}")
 # Used by the system or by us: nothing may be mounted at or below these.
 _TAKEN = (
-    WORKSPACE, "/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
-    "/usr", "/boot", "/var/run", "/var/tmp",
-)  # fmt: skip
+    WORKSPACE,
+    "/proc",
+    "/sys",
+    "/dev",
+    "/run",
+    "/tmp",
+    "/etc",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/usr",
+    "/boot",
+    "/var/run",
+    "/var/tmp",
+)
 _NEVER_WHOLE = ("/", "/var", "/home", "/root", "/opt", HOME)
 
 
@@ -71,7 +108,9 @@ def known(options: Collection[str], names: Collection[str], where: str) -> None:
     """UsageError for an option that is not one of `names`, with a guess at what was meant."""
     for name in options:
         if name not in names:
-            raise UsageError(f"{where} takes no option {name!r}; {suggestion(name, names)}")
+            raise UsageError(
+                f"{where} takes no option {name!r}; {suggestion(name, names)}"
+            )
 
 
 def must(is_right: bool, name: str, value: Any, requirement: str) -> None:
@@ -90,15 +129,24 @@ def text(name: str, value: Any) -> str:
     return str(value)
 
 
-def seconds(name: str, value: Any, *, optional: bool = True, zero: bool = False) -> None:
+def seconds(
+    name: str, value: Any, *, optional: bool = True, zero: bool = False
+) -> None:
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{name}: {value!r} is not a number of seconds")
-    if not isfinite(value) or value < 0 or (value == 0 and not zero) or value > LONGEST_SECONDS:
+    if (
+        not isfinite(value)
+        or value < 0
+        or (value == 0 and not zero)
+        or value > LONGEST_SECONDS
+    ):
         least = "not negative" if zero else "more than 0"
         also = " or None" if optional else ""
-        raise UsageError(f"{name}: {value!r} is out of range: {least} and at most {LONGEST_SECONDS:.0f}{also}")
+        raise UsageError(
+            f"{name}: {value!r} is out of range: {least} and at most {LONGEST_SECONDS:.0f}{also}"
+        )
 
 
 def parse_seconds(text: str) -> float:
@@ -109,13 +157,21 @@ def parse_seconds(text: str) -> float:
     except ValueError:
         value = -1
     if not 0 < value < 1e9:
-        raise ValueError(f"{text!r} is not a time; write seconds, or for example 90s, 5m, 1h")
+        raise ValueError(
+            f"{text!r} is not a time; write seconds, or for example 90s, 5m, 1h"
+        )
     return value
 
 
 def whole(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(f"{name}: {value!r} is not a whole number from {least} to {most}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not least <= value <= most
+    ):
+        raise UsageError(
+            f"{name}: {value!r} is not a whole number from {least} to {most}"
+        )
 
 
 def callable_or_none(name: str, value: Any) -> None:
@@ -125,7 +181,9 @@ def callable_or_none(name: str, value: Any) -> None:
 def one_of(name: str, value: Any, names: Any) -> Any:
     """`value`, if it is one of the values of a Literal."""
     if value not in get_args(names):
-        raise UsageError(f"{name}: {value!r} is not known; choose from {', '.join(map(repr, get_args(names)))}")
+        raise UsageError(
+            f"{name}: {value!r} is not known; choose from {', '.join(map(repr, get_args(names)))}"
+        )
     return value
 
 
@@ -134,7 +192,9 @@ def variables(name: str, value: Any) -> Pairs:
     pairs = _pairs(name, value, "names to text")
     for variable, content in pairs:
         if not isinstance(variable, str) or not isinstance(content, str):
-            raise UsageError(f"{name}: {variable!r}: {content!r}: names and values must be text")
+            raise UsageError(
+                f"{name}: {variable!r}: {content!r}: names and values must be text"
+            )
         if not variable or "=" in variable or "\0" in variable + content:
             raise UsageError(f"{name}: {variable!r} cannot be the name of a variable")
     return pairs
@@ -142,31 +202,49 @@ def variables(name: str, value: Any) -> Pairs:
 
 def check_session_id(id: str) -> str:
     if not SESSION_ID.fullmatch(id):
-        raise UsageError(f"{id!r} is not a session id; `belljar session list` lists them")
+        raise UsageError(
+            f"{id!r} is not a session id; `belljar session list` lists them"
+        )
     return id
 
 
 def mounts_of(value: Any, name: str = "mounts") -> Pairs:
     """Checked targets and absolute sources."""
-    mounts = {_target(target): os.path.abspath(source) for target, source in _paths(name, value)}
+    mounts = {
+        _target(target): os.path.abspath(source)
+        for target, source in _paths(name, value)
+    }
     return tuple(sorted(mounts.items()))
 
 
 def author_of(value: Any) -> str:
-    is_right = isinstance(value, str) and (not value or AUTHOR.fullmatch(value) is not None)
+    is_right = isinstance(value, str) and (
+        not value or AUTHOR.fullmatch(value) is not None
+    )
     must(is_right, "author", value, "like 'Ana <ana@example.org>'")
     return str(value)
 
 
 def account_of(value: Any) -> str:
-    is_right = isinstance(value, str) and ACCOUNT.fullmatch(value) is not None and value not in SYSTEM_ACCOUNTS
-    must(is_right, "account", value, "a name of lower-case letters, digits and dashes that no system account has")
+    is_right = (
+        isinstance(value, str)
+        and ACCOUNT.fullmatch(value) is not None
+        and value not in SYSTEM_ACCOUNTS
+    )
+    must(
+        is_right,
+        "account",
+        value,
+        "a name of lower-case letters, digits and dashes that no system account has",
+    )
     return str(value)
 
 
 def caches_of(value: Any, name: str = "cache") -> Pairs:
     """Checked names, and paths relative to the home directory."""
-    caches = {_cache_name(each): _below_home(each, path) for each, path in _paths(name, value)}
+    caches = {
+        _cache_name(each): _below_home(each, path) for each, path in _paths(name, value)
+    }
     if len(set(caches.values())) < len(caches):
         raise UsageError("cache: two caches cannot be at the same place")
     return tuple(sorted(caches.items()))
@@ -187,19 +265,33 @@ def _pairs(name: str, value: Any, of: str) -> Pairs:
 
 def _paths(name: str, value: Any) -> Pairs:
     given = _pairs(name, value, "names to paths")
-    if not all(isinstance(key, str) and isinstance(path, str | os.PathLike) for key, path in given):
+    if not all(
+        isinstance(key, str) and isinstance(path, str | os.PathLike)
+        for key, path in given
+    ):
         raise UsageError(f"{name}: {value!r} must be a mapping of names to paths")
     pairs = tuple((key, os.fspath(path)) for key, path in given)
-    if len(pairs) > MOST_MOUNTS or any("\0" in key + path or not key or not path for key, path in pairs):
-        raise UsageError(f"{name}: at most {MOST_MOUNTS} of them, and none empty or with a NUL byte")
+    if len(pairs) > MOST_MOUNTS or any(
+        "\0" in key + path or not key or not path for key, path in pairs
+    ):
+        raise UsageError(
+            f"{name}: at most {MOST_MOUNTS} of them, and none empty or with a NUL byte"
+        )
     return pairs
 
 
 def _target(path: str) -> str:
     plain = posixpath.normpath(path)
     inside = any(plain == taken or plain.startswith(f"{taken}/") for taken in _TAKEN)
-    if not path.startswith("/") or path.startswith("//") or inside or plain in _NEVER_WHOLE:
-        raise UsageError(f"mounts: {path!r} is not a free place to mount at; choose another, such as /data")
+    if (
+        not path.startswith("/")
+        or path.startswith("//")
+        or inside
+        or plain in _NEVER_WHOLE
+    ):
+        raise UsageError(
+            f"mounts: {path!r} is not a free place to mount at; choose another, such as /data"
+        )
     if plain.startswith(PRIVATE):
         raise UsageError(f"mounts: {path!r} is Belljar's own")
     return plain
@@ -207,7 +299,9 @@ def _target(path: str) -> str:
 
 def _cache_name(name: str) -> str:
     if not _CACHE_NAME.fullmatch(name):
-        raise UsageError(f"cache: {name!r} is not a name for a cache; use lower-case letters, digits, dots and dashes")
+        raise UsageError(
+            f"cache: {name!r} is not a name for a cache; use lower-case letters, digits, dots and dashes"
+        )
     return name
 
 
@@ -233,17 +327,23 @@ def _workspace(name: str, value: Any) -> str:
 
 def _limits(name: str, value: Any) -> Limits:
     if value is not None and not isinstance(value, Limits):
-        raise UsageError(f"limits: {value!r} is not a belljar.Limits; write limits=belljar.Limits(memory='1g')")
+        raise UsageError(
+            f"limits: {value!r} is not a belljar.Limits; write limits=belljar.Limits(memory='1g')"
+        )
     return value or Limits()
 
 
 def _policy(name: str, value: Any) -> str | Policy:
     if isinstance(value, str) and value:
         return value
-    from belljar.policy import Policy  # a launch needs none, and most sessions name theirs
+    from belljar.policy import (
+        Policy,
+    )  # a launch needs none, and most sessions name theirs
 
     if not isinstance(value, Policy):
-        raise UsageError(f"policy: {value!r} is neither the name of a policy, nor a file, nor a belljar.Policy")
+        raise UsageError(
+            f"policy: {value!r} is neither the name of a policy, nor a file, nor a belljar.Policy"
+        )
     return value
 
 
@@ -254,7 +354,9 @@ def _network(name: str, value: Any) -> Network | Allow:
 
     if not isinstance(value, Allow):
         choices = ", ".join(map(repr, get_args(Network)))
-        raise UsageError(f"network: {value!r} is not known; choose from {choices} and belljar.Allow(...)")
+        raise UsageError(
+            f"network: {value!r} is not known; choose from {choices} and belljar.Allow(...)"
+        )
     return value
 
 
@@ -282,13 +384,25 @@ def _id(name: str, value: Any) -> str | None:
 def _name(name: str, value: Any) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, str) or not SESSION_NAME.fullmatch(value) or value.startswith(("bj-", "shell_")):
-        raise UsageError(f"{value!r} is not a name for a session; use letters, digits, dots and dashes")
+    if (
+        not isinstance(value, str)
+        or not SESSION_NAME.fullmatch(value)
+        or value.startswith(("bj-", "shell_"))
+    ):
+        raise UsageError(
+            f"{value!r} is not a name for a session; use letters, digits, dots and dashes"
+        )
     return value
 
 
 def _places(name: str, value: Any) -> tuple[str, ...]:
-    must(isinstance(value, list | tuple) and all(isinstance(place, str) for place in value), name, value, "paths")
+    must(
+        isinstance(value, list | tuple)
+        and all(isinstance(place, str) for place in value),
+        name,
+        value,
+        "paths",
+    )
     return tuple(value)
 
 
@@ -305,13 +419,20 @@ def _restored_network(saved: Any) -> Any:
 
 
 def option(
-    default: Any, read: Callable[[str, Any], Any], help: str = "", *, restore: Callable[[Any], Any] | None = None,
+    default: Any,
+    read: Callable[[str, Any], Any],
+    help: str = "",
+    *,
+    restore: Callable[[Any], Any] | None = None,
     **more: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """A field. `read` checks a given value; `restore` makes one from what `as_dict` wrote. With `help` the command line
     has it: as `flag`, or else by its own name; `metavar` and `choices` are for that. `of_session`: sandboxes may differ
     in it and still stand in for each other in a pool. `secret`: shown to nobody."""
-    return field(default=default, metadata={"read": read, "help": help, "restore": restore, **more})
+    return field(
+        default=default,
+        metadata={"read": read, "help": help, "restore": restore, **more},
+    )
 
 
 def _literal(values: Any) -> Callable[[str, Any], Any]:
@@ -331,54 +452,89 @@ class SandboxOptions:
     async with belljar.Session.of(options) as box: ...
     """
 
-    workspace: str = option(".", _workspace, "mounted at /workspace (default: here)", metavar="DIR")
+    workspace: str = option(
+        ".", _workspace, "mounted at /workspace (default: here)", metavar="DIR"
+    )
     image: str = option("base", text, "base, python, node, dev or any local image")
     policy: str | Policy = option(
-        "default", _policy, "default, strict, ci, permissive, literal, none or a file", metavar="P",
-        restore=_restored_policy, of_session=True,
-    )  # fmt: skip
+        "default",
+        _policy,
+        "default, strict, ci, permissive, literal, none or a file",
+        metavar="P",
+        restore=_restored_policy,
+        of_session=True,
+    )
     network: Network | Allow = option(
-        "none", _network, "none (the default) or full", choices=get_args(Network), restore=_restored_network,
-    )  # fmt: skip
+        "none",
+        _network,
+        "none (the default) or full",
+        choices=get_args(Network),
+        restore=_restored_network,
+    )
     changes: Changes = option(
-        "direct", _literal(Changes), "keep changes aside until you `belljar apply` or `discard` them",
-        flag="--staged", const="staged",
-    )  # fmt: skip
+        "direct",
+        _literal(Changes),
+        "keep changes aside until you `belljar apply` or `discard` them",
+        flag="--staged",
+        const="staged",
+    )
     """With "staged" the workspace does not change until someone calls `apply`."""
-    name: str | None = option(None, _name, "a name for the session, to use instead of its id", metavar="NAME")
+    name: str | None = option(
+        None, _name, "a name for the session, to use instead of its id", metavar="NAME"
+    )
     """For people: a session in a list, and what is left of it once it has ended. Two may have the same."""
-    root: bool = option(False, flag, "be root in the sandbox, an ordinary user outside; needs the engine oci")
+    root: bool = option(
+        False,
+        flag,
+        "be root in the sandbox, an ordinary user outside; needs the engine oci",
+    )
     """Commands run as root in a user namespace, and may change the whole file system, which ends with the sandbox."""
     account: str = option(
-        "sandbox", lambda name, value: account_of(value), "the name of the user in the sandbox; its home is /home/NAME",
+        "sandbox",
+        lambda name, value: account_of(value),
+        "the name of the user in the sandbox; its home is /home/NAME",
         metavar="NAME",
-    )  # fmt: skip
+    )
     """Who `whoami` says commands are. The user id and its rights stay what they are."""
     author: str = option(
-        "", lambda name, value: author_of(value), "who commits in the sandbox are by (default: who your git says)",
+        "",
+        lambda name, value: author_of(value),
+        "who commits in the sandbox are by (default: who your git says)",
         metavar="NAME <EMAIL>",
-    )  # fmt: skip
+    )
     """What git says there, unless the repository's own settings say otherwise: `author="Ana <ana@example.org>"`."""
     debug: bool = option(False, flag, "allow gdb and strace")
     """Commands may trace their own processes."""
     mounts: Pairs = option(
-        (), lambda name, value: mounts_of(value), "mount a directory of this machine read-only; may be repeated",
-        flag="--mount", metavar="SRC:DST",
-    )  # fmt: skip
+        (),
+        lambda name, value: mounts_of(value),
+        "mount a directory of this machine read-only; may be repeated",
+        flag="--mount",
+        metavar="SRC:DST",
+    )
     """Targets and directories of the host, read-only: `mounts={"/data": "/srv/data"}` (sandbox/extras.py)."""
     cache: Pairs = option(
-        (), lambda name, value: caches_of(value),
-        "keep what pip, npm, uv … download for later sandboxes (`prune --caches` removes it)", metavar="NAME[=PATH]",
-    )  # fmt: skip
+        (),
+        lambda name, value: caches_of(value),
+        "keep what pip, npm, uv … download for later sandboxes (`prune --caches` removes it)",
+        metavar="NAME[=PATH]",
+    )
     """Names of caches, and their paths below the home directory; kept for later sessions of the same owner."""
     metadata: Pairs = option(
-        (), _metadata, "attach a note that `session list --json` shows; may be repeated", metavar="NAME=TEXT",
+        (),
+        _metadata,
+        "attach a note that `session list --json` shows; may be repeated",
+        metavar="NAME=TEXT",
         of_session=True,
-    )  # fmt: skip
+    )
     allow_home: bool = option(False, flag, "allow a home directory as the workspace")
     snapshot: str | None = option(
-        None, _name, "begin with what this snapshot holds (`belljar snapshots list`)", metavar="NAME", of_session=True,
-    )  # fmt: skip
+        None,
+        _name,
+        "begin with what this snapshot holds (`belljar snapshots list`)",
+        metavar="NAME",
+        of_session=True,
+    )
     """With `Session(snapshot=…)` each option that is not given is that of the session it was made of."""
     limits: Limits = option(None, _limits, restore=lambda saved: Limits(**saved))
     env: Pairs = option((), variables, of_session=True, secret=True)
@@ -393,20 +549,30 @@ class SandboxOptions:
     keep: bool = option(False, flag)
     """The sandbox outlives this process by `lease` seconds, and `Session.attach(id)` enters it."""
     id: str | None = option(None, _id, of_session=True)
-    longest: float | None = option(None, seconds_or_none, of_session=True, internal=True)
+    longest: float | None = option(
+        None, seconds_or_none, of_session=True, internal=True
+    )
     """No command may run longer, whatever timeout it is given."""
     keepable: bool = option(False, flag, internal=True)
     """It may become a kept one later, so the reaper leaves it to its lease."""
-    base: str = option("", lambda name, value: check_session_id(value) if value else "", internal=True)
+    base: str = option(
+        "", lambda name, value: check_session_id(value) if value else "", internal=True
+    )
     """A staged sandbox begins from the last checkpoint of this session."""
-    continues: str = option("", lambda name, value: check_session_id(value) if value else "", internal=True)
+    continues: str = option(
+        "", lambda name, value: check_session_id(value) if value else "", internal=True
+    )
     """A staged sandbox goes on with the changes of this session, which has ended."""
     reserved: tuple[str, ...] = option((), _places, internal=True)
     """Directories that commands must not reach, such as that of the audit trail."""
 
-    if TYPE_CHECKING:  # what the constructor takes; the fields have the types after checking
+    if (
+        TYPE_CHECKING
+    ):  # what the constructor takes; the fields have the types after checking
 
-        def __init__(self, workspace: str | os.PathLike[str] = ".", **options: Unpack[AllOptions]) -> None: ...
+        def __init__(
+            self, workspace: str | os.PathLike[str] = ".", **options: Unpack[AllOptions]
+        ) -> None: ...
 
     else:
 
@@ -414,9 +580,13 @@ class SandboxOptions:
             known(options, FIELDS, "Session")
             options["workspace"] = workspace
             for name, one in FIELDS.items():
-                self.__dict__[name] = one.metadata["read"](name, options.get(name, one.default))
+                self.__dict__[name] = one.metadata["read"](
+                    name, options.get(name, one.default)
+                )
             if self.root and self.debug:
-                raise UsageError("root and debug cannot be combined; leave one of them out")
+                raise UsageError(
+                    "root and debug cannot be combined; leave one of them out"
+                )
 
     @property
     def door(self) -> bool:
@@ -445,10 +615,19 @@ class SandboxOptions:
 
     def facts(self) -> dict[str, Any]:
         """What `session list --json` shows: no secrets, and short words for what is long."""
-        shown = {name: value for name, value in self.as_dict().items() if not FIELDS[name].metadata.get("secret")}
+        shown = {
+            name: value
+            for name, value in self.as_dict().items()
+            if not FIELDS[name].metadata.get("secret")
+        }
         policy = self.policy if isinstance(self.policy, str) else self.policy.name
-        return {**shown, "policy": policy, "network": self.network_mode, "door": self.door,
-                "metadata": dict(self.metadata)}  # fmt: skip
+        return {
+            **shown,
+            "policy": policy,
+            "network": self.network_mode,
+            "door": self.door,
+            "metadata": dict(self.metadata),
+        }
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> Self:
@@ -465,9 +644,13 @@ def _plain(value: Any) -> Any:
 
 
 FIELDS: dict[str, Field[Any]] = {one.name: one for one in fields(SandboxOptions)}
-PUBLIC = frozenset(name for name, one in FIELDS.items() if not one.metadata.get("internal"))
+PUBLIC = frozenset(
+    name for name, one in FIELDS.items() if not one.metadata.get("internal")
+)
 _OF_SANDBOX = tuple(
-    name for name, one in FIELDS.items() if name not in ("workspace", "network") and not one.metadata.get("of_session")
+    name
+    for name, one in FIELDS.items()
+    if name not in ("workspace", "network") and not one.metadata.get("of_session")
 )
 """The fields that sandboxes must have in common to stand in for each other. A new one counts unless it says not to."""
 

@@ -29,7 +29,9 @@ def patience() -> float:
     except ValueError:
         factor = 0.0
     if not isfinite(factor) or not 0.001 <= factor <= 1000:
-        raise UsageError(f"{VARIABLE} is {text!r}; it must be a number between 0.001 and 1000, such as 3")
+        raise UsageError(
+            f"{VARIABLE} is {text!r}; it must be a number between 0.001 and 1000, such as 3"
+        )
     return factor
 
 

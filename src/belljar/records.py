@@ -18,8 +18,12 @@ T = TypeVar("T")
 def record(cls: type[T]) -> type[T]:
     """Turn a class into a record. Methods that the class defines itself are kept."""
     own = vars(cls)
-    methods: dict[str, Any] = {name: method for name, method in _SHARED.items() if not own.get(name)}
-    cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise `dataclass` builds one from the signature
+    methods: dict[str, Any] = {
+        name: method for name, method in _SHARED.items() if not own.get(name)
+    }
+    cls.__doc__ = (
+        cls.__doc__ or cls.__name__
+    )  # otherwise `dataclass` builds one from the signature
     dataclass(init=False, repr=False, eq=False)(cls)
     all_fields: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
     if "__init__" not in own:
@@ -69,7 +73,9 @@ class _Factory:
         return "<factory>"
 
 
-_FACTORY = _Factory()  # the default of a field with a `default_factory`: each record gets a new value
+_FACTORY = (
+    _Factory()
+)  # the default of a field with a `default_factory`: each record gets a new value
 
 
 def _equal(self: Any, other: Any) -> Any:
@@ -87,7 +93,9 @@ def _key(self: Any) -> Any:
 
 
 def _repr(self: Any) -> str:
-    shown = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
+    shown = ", ".join(
+        f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr
+    )
     return f"{type(self).__qualname__}({shown})"
 
 
@@ -99,4 +107,10 @@ def _delete(self: Any, name: str) -> NoReturn:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-_SHARED = {"__eq__": _equal, "__hash__": _hash, "__repr__": _repr, "__setattr__": _set, "__delattr__": _delete}
+_SHARED = {
+    "__eq__": _equal,
+    "__hash__": _hash,
+    "__repr__": _repr,
+    "__setattr__": _set,
+    "__delattr__": _delete,
+}

@@ -36,7 +36,11 @@ def directory(name: str) -> Path:
 def extra(name: str) -> str:
     """How to install a missing optional part."""
     in_checkout = not (_PACKAGE / "policies").is_dir()
-    return f"`make setup` in {_CHECKOUT}" if in_checkout else f"pip install 'belljar-sandbox[{name}]'"
+    return (
+        f"`make setup` in {_CHECKOUT}"
+        if in_checkout
+        else f"pip install 'belljar-sandbox[{name}]'"
+    )
 
 
 def init_binary(machine: str | None = None) -> Path:
@@ -44,7 +48,9 @@ def init_binary(machine: str | None = None) -> Path:
     machine = machine or os.uname().machine
     architecture = MACHINES.get(machine.lower(), machine.lower())
     if architecture not in MACHINES.values():
-        raise EngineError(f"there is no init for {machine}: only for x86_64 and aarch64")
+        raise EngineError(
+            f"there is no init for {machine}: only for x86_64 and aarch64"
+        )
     name = f"belljar-init-{architecture}"
     for place in (Path(sys.prefix, "share", "belljar"), _PACKAGE / "_init"):
         if (place / name).is_file():
@@ -77,8 +83,14 @@ def closed_to_others(root: Path) -> Path:
         status = root.lstat()
     except OSError:
         return root
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISDIR(status.st_mode):
-        raise BelljarError(f"{root} must be a directory that only you can enter; set BELLJAR_RUN to another one")
+    if (
+        status.st_uid != os.geteuid()
+        or status.st_mode & 0o077
+        or not stat.S_ISDIR(status.st_mode)
+    ):
+        raise BelljarError(
+            f"{root} must be a directory that only you can enter; set BELLJAR_RUN to another one"
+        )
     return root
 
 
@@ -86,21 +98,29 @@ def _default_root() -> Path:
     place = Path(environment.run_place())
     if place.parent == Path("/tmp") and not environment.value("BELLJAR_RUN"):
         with suppress(OSError):
-            place.mkdir(mode=0o700)  # /tmp is sticky: from now on nobody else can replace it
+            place.mkdir(
+                mode=0o700
+            )  # /tmp is sticky: from now on nobody else can replace it
     return place
 
 
-def own_directory(path: Path, forbidden: int = 0o077, setting: str = "BELLJAR_STATE") -> Path:
+def own_directory(
+    path: Path, forbidden: int = 0o077, setting: str = "BELLJAR_STATE"
+) -> Path:
     """A directory of this user's own, created if missing. Refused if its mode has `forbidden` bits, or if other users
     own it or could replace it: they could make us use files of their choice."""
     with suppress(OSError):  # the caller's first write reports it
         check_ancestry(path.parent, setting)
         for parent in reversed(path.parents):
             if not parent.exists():
-                parent.mkdir(mode=0o700, exist_ok=True)  # one of them may be another directory of ours
+                parent.mkdir(
+                    mode=0o700, exist_ok=True
+                )  # one of them may be another directory of ours
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.stat()
-        if {path.lstat().st_uid, status.st_uid} != {os.geteuid()} or status.st_mode & forbidden:
+        if {path.lstat().st_uid, status.st_uid} != {
+            os.geteuid()
+        } or status.st_mode & forbidden:
             raise UsageError(
                 f"{path} must be a directory that only you can enter: `chmod 700` it, or set {setting} to another"
             )
@@ -119,7 +139,9 @@ def check_ancestry(path: Path, setting: str) -> None:
 @contextmanager
 def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Hold a lock file. A link is refused and nothing is truncated: the path might lead to another user's file."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     try:
         fcntl.flock(descriptor, how)
         yield
@@ -166,7 +188,9 @@ def new_directory(target: Path) -> Iterator[Path]:
 def cache_dir() -> Path:
     home = environment.value("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
     path = own_directory(Path(home) / "belljar", 0o022, "XDG_CACHE_HOME")
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)  # raises the error that `own_directory` suppressed
+    path.mkdir(
+        mode=0o700, parents=True, exist_ok=True
+    )  # raises the error that `own_directory` suppressed
     return path
 
 

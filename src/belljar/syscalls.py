@@ -11,11 +11,29 @@ from pathlib import Path
 from typing import TypeVar
 
 # The same numbers on x86_64 and aarch64.
-OPEN_TREE, MOVE_MOUNT, OPENAT2, MOUNT_SETATTR, LANDLOCK_CREATE_RULESET = 428, 429, 437, 442, 444
+OPEN_TREE, MOVE_MOUNT, OPENAT2, MOUNT_SETATTR, LANDLOCK_CREATE_RULESET = (
+    428,
+    429,
+    437,
+    442,
+    444,
+)
 FSCONFIG, FSPICK = 431, 433
 AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
-CLONE_FS, CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWUSER = 0x200, 0x20000, 0x40000000, 0x10000000
-MS_NOSUID, MS_NODEV, MS_NOATIME, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 1 << 10, 1 << 12, 1 << 14, 1 << 18
+CLONE_FS, CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWUSER = (
+    0x200,
+    0x20000,
+    0x40000000,
+    0x10000000,
+)
+MS_NOSUID, MS_NODEV, MS_NOATIME, MS_BIND, MS_REC, MS_PRIVATE = (
+    2,
+    4,
+    1 << 10,
+    1 << 12,
+    1 << 14,
+    1 << 18,
+)
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -68,6 +86,20 @@ def syscall(number: int, *arguments: object, what: str | None = None) -> int:
     return checked(libc.syscall(ctypes.c_long(number), *arguments), what)
 
 
-def mount(source: str, target: str | Path, kind: str | None, flags: int, options: str | None = None) -> None:
-    type, data = kind.encode() if kind else None, os.fsencode(options) if options else None
-    checked(libc.mount(os.fsencode(source), os.fsencode(target), type, ctypes.c_ulong(flags), data), os.fspath(target))
+def mount(
+    source: str,
+    target: str | Path,
+    kind: str | None,
+    flags: int,
+    options: str | None = None,
+) -> None:
+    type, data = (
+        kind.encode() if kind else None,
+        os.fsencode(options) if options else None,
+    )
+    checked(
+        libc.mount(
+            os.fsencode(source), os.fsencode(target), type, ctypes.c_ulong(flags), data
+        ),
+        os.fspath(target),
+    )

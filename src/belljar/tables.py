@@ -38,7 +38,9 @@ def write(policies: Path, target: Path) -> None:
     texts = [path.read_text("utf-8") for path in sorted(policies.rglob("*.toml"))]
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(".new")
-    temporary.write_text(json.dumps({digest(text): tomllib.loads(text) for text in texts}))
+    temporary.write_text(
+        json.dumps({digest(text): tomllib.loads(text) for text in texts})
+    )
     temporary.replace(target)
 
 
@@ -50,7 +52,10 @@ def digest(text: str) -> str:
 
 @cache
 def _shipped() -> dict[str, dict[str, Any]]:
-    for place in (Path(sys.prefix, "share", "belljar"), Path(__file__).parent / "_init"):
+    for place in (
+        Path(sys.prefix, "share", "belljar"),
+        Path(__file__).parent / "_init",
+    ):
         with suppress(OSError, ValueError):
             tables: dict[str, dict[str, Any]] = json.loads((place / NAME).read_bytes())
             return tables

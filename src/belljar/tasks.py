@@ -39,7 +39,9 @@ async def see_through(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def made_in_thread(
-    make: Callable[[], T], undo: Callable[[T], object], limiter: anyio.CapacityLimiter | None = None
+    make: Callable[[], T],
+    undo: Callable[[T], object],
+    limiter: anyio.CapacityLimiter | None = None,
 ) -> T:
     """Call `make` in a thread and return its result. If the caller is cancelled meanwhile, the thread calls `undo`."""
     made: Future[T] = Future()
@@ -94,7 +96,9 @@ async def beside() -> AsyncIterator[TaskGroup]:
         raise failure
 
 
-async def a_few_at_once(work: Callable[[T], Awaitable[None]], items: Iterable[T], most: int = 8) -> None:
+async def a_few_at_once(
+    work: Callable[[T], Awaitable[None]], items: Iterable[T], most: int = 8
+) -> None:
     """Await `work` for each item, `most` at once. After a failure no more begin; the first is raised unwrapped."""
     remaining, failures = iter(items), list[Exception]()
 

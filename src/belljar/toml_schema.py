@@ -12,8 +12,18 @@ from typing import Any
 
 from belljar.errors import closest
 
-_TYPES: dict[str, type] = {"object": dict, "string": str, "array": list, "boolean": bool}
-_NAMES = {"object": "a table", "string": "text", "array": "a list", "boolean": "true or false"}
+_TYPES: dict[str, type] = {
+    "object": dict,
+    "string": str,
+    "array": list,
+    "boolean": bool,
+}
+_NAMES = {
+    "object": "a table",
+    "string": "text",
+    "array": "a list",
+    "boolean": "true or false",
+}
 
 Problems = Iterator[tuple[str, str]]  # place, message
 
@@ -23,31 +33,50 @@ def problems(value: Any, schema: Mapping[str, Any]) -> Problems:
     return _problems(value, schema, "", schema.get("$defs", {}))
 
 
-def _problems(value: Any, rule: Mapping[str, Any], where: str, definitions: Mapping[str, Any]) -> Problems:
+def _problems(
+    value: Any, rule: Mapping[str, Any], where: str, definitions: Mapping[str, Any]
+) -> Problems:
     if "$ref" in rule:
         rule = definitions[rule["$ref"].rsplit("/", 1)[-1]]
     if "anyOf" in rule:
         # Our schemas list the simple type first, then the list or table: report the mistakes for the matching one.
-        tries = [list(_problems(value, choice, where, definitions)) for choice in rule["anyOf"]]
+        tries = [
+            list(_problems(value, choice, where, definitions))
+            for choice in rule["anyOf"]
+        ]
         yield from () if [] in tries else tries[isinstance(value, list | dict)]
     elif "enum" in rule and value not in rule["enum"]:
         yield where, f"{where} is one of {', '.join(rule['enum'])}, not {value!r}"
     elif "type" in rule and not isinstance(value, _TYPES[rule["type"]]):
-        yield where, f"{where or 'the file'} is {_NAMES[rule['type']]}, not {value!r}"[:200]
+        yield (
+            where,
+            f"{where or 'the file'} is {_NAMES[rule['type']]}, not {value!r}"[:200],
+        )
     elif isinstance(value, str) and not re.search(rule.get("pattern", ""), value):
         guess = did_you_mean(value, rule.get("examples", ()))
-        yield where, f"{where} is {rule.get('description', 'something else')}, not {value!r}{guess}"
+        yield (
+            where,
+            f"{where} is {rule.get('description', 'something else')}, not {value!r}{guess}",
+        )
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _problems(item, rule["items"], f"{where}[{index}]", definitions)
     elif isinstance(value, dict):
-        known, others = rule.get("properties", {}), rule.get("additionalProperties", True)
+        known, others = (
+            rule.get("properties", {}),
+            rule.get("additionalProperties", True),
+        )
         for key, item in value.items():
             inner = known.get(key, others)
             if inner is False:
-                yield f"{where}.{key}", f"{where or 'the file'} has an unknown key {key!r}{did_you_mean(key, known)}"
+                yield (
+                    f"{where}.{key}",
+                    f"{where or 'the file'} has an unknown key {key!r}{did_you_mean(key, known)}",
+                )
             elif inner is not True:
-                yield from _problems(item, inner, f"{where}.{key}" if where else key, definitions)
+                yield from _problems(
+                    item, inner, f"{where}.{key}" if where else key, definitions
+                )
         for key in (key for key in rule.get("required", ()) if key not in value):
             yield where, f"{where or 'the file'} needs {key!r}"
 
@@ -64,10 +93,22 @@ def line_of(text: str, where: str) -> int:
     """
     lines, table, line = text.splitlines(), re.match(r"(\w+)\[(\d+)\]", where), 0
     if table:
-        starts = [number for number, content in enumerate(lines) if content.strip() == f"[[{table[1]}]]"]
+        starts = [
+            number
+            for number, content in enumerate(lines)
+            if content.strip() == f"[[{table[1]}]]"
+        ]
         line, where = (starts + [0] * 999)[int(table[2])], where[table.end() :]
     for word in map(re.escape, filter(None, re.split(r"[.\s]+|\[\d+\]", where))):
         keys = (rf'\W*(?:[\w"-]+\.)*"?{word}(?![\w-])', rf".*(?<![\w-]){word}(?![\w-])")
         following = range(line, len(lines))
-        line = next((number for key in keys for number in following if re.match(key, lines[number])), line)
+        line = next(
+            (
+                number
+                for key in keys
+                for number in following
+                if re.match(key, lines[number])
+            ),
+            line,
+        )
     return line + 1

@@ -59,18 +59,26 @@ def missing_requirements() -> str | None:
     ]
     if missing := lacking(_user(), os.getuid()):
         start = free_range()
-        options = " ".join(f"--add-{name}s {start}-{start + COUNT - 1}" for name in missing)
+        options = " ".join(
+            f"--add-{name}s {start}-{start + COUNT - 1}" for name in missing
+        )
         where = " and ".join(f"/etc/{name}" for name in missing)
-        problems.append(f"you have no {COUNT} ids in {where}: `sudo usermod {options} {_user()}`")
+        problems.append(
+            f"you have no {COUNT} ids in {where}: `sudo usermod {options} {_user()}`"
+        )
     return "; ".join(problems) or None
 
 
 def lacking(name: str, uid: int) -> list[str]:
     """In which of the two files this user has no range that is large enough."""
-    return [each for each in FILES if _first(Path("/etc", each), {name, str(uid)}) is None]
+    return [
+        each for each in FILES if _first(Path("/etc", each), {name, str(uid)}) is None
+    ]
 
 
-def free_range(places: Sequence[Path] = (Path("/etc/subuid"), Path("/etc/subgid"))) -> int:
+def free_range(
+    places: Sequence[Path] = (Path("/etc/subuid"), Path("/etc/subgid")),
+) -> int:
     """The first of COUNT ids that nobody has. Two users who share ids could reach each other's sandboxes."""
     start = FIRST_UNUSED
     for first, count in sorted(span for path in places for _, span in _spans(path)):
@@ -95,7 +103,11 @@ def child_in_new_namespace() -> Iterator[int]:
     top = (ctypes.addressof(stack) + _CHILD_STACK) & ~0xF
     seconds, flags = max(1, round(stretched(_CHILD_SECONDS))), CLONE_NEWUSER | _CLONE_VM
     entry = ctypes.cast(libc.sleep, ctypes.c_void_p)
-    child = checked(libc.clone(entry, ctypes.c_void_p(top), ctypes.c_int(flags), ctypes.c_void_p(seconds)))
+    child = checked(
+        libc.clone(
+            entry, ctypes.c_void_p(top), ctypes.c_int(flags), ctypes.c_void_p(seconds)
+        )
+    )
     try:
         yield child
     finally:
@@ -112,7 +124,15 @@ def open_namespace(pid: int) -> int:
 def command(argv: Sequence[str]) -> tuple[list[str], tuple[int, ...]]:
     """The command that runs `argv` as root of the caller's namespace, and the descriptors that it must inherit."""
     namespace = _caller_namespace()
-    entry = ["nsenter", f"--user=/proc/self/fd/{namespace}", "--setuid", "0", "--setgid", "0", "--"]
+    entry = [
+        "nsenter",
+        f"--user=/proc/self/fd/{namespace}",
+        "--setuid",
+        "0",
+        "--setgid",
+        "0",
+        "--",
+    ]
     return [*entry, *argv], (namespace,)
 
 
@@ -127,10 +147,17 @@ def remove_tree(path: Path) -> None:
     if path.exists():
         argv: list[str] = ["rm", "-rf", "--", str(path)]
         descriptors: tuple[int, ...] = ()
-        with contextlib.suppress(subprocess.SubprocessError, OSError, EngineUnavailable):
+        with contextlib.suppress(
+            subprocess.SubprocessError, OSError, EngineUnavailable
+        ):
             if os.geteuid() != 0 and not missing_requirements():
                 argv, descriptors = command(argv)
-            subprocess.run(argv, pass_fds=descriptors, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                argv,
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
 
 
 def _remove(path: Path) -> None:
@@ -143,7 +170,9 @@ def _unlock(directory: int, depth: int) -> None:
     with closing(directory):
         os.chmod(f"/proc/self/fd/{directory}", 0o700)
         with os.scandir(f"/proc/self/fd/{directory}") as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            names = [
+                entry.name for entry in entries if entry.is_dir(follow_symlinks=False)
+            ]
         for name in names if depth < _DEEPEST else ():
             with contextlib.suppress(OSError):
                 _unlock(os.open(name, _PATH, dir_fd=directory), depth + 1)
@@ -164,19 +193,33 @@ def _caller_namespace() -> int:
             return open_namespace(child)
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or str(error)
-        raise EngineUnavailable(f"cannot make a user namespace with subordinate ids: {reason.strip()}") from error
+        raise EngineUnavailable(
+            f"cannot make a user namespace with subordinate ids: {reason.strip()}"
+        ) from error
 
 
 def _map(program: str, child: int, own: int, first: int) -> None:
     argv = [program, str(child), "0", str(own), "1", "1", str(first), str(COUNT)]
     subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=stretched(MAP_SECONDS)
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=stretched(MAP_SECONDS),
     )
 
 
 def _first(file: Path, names: set[str]) -> int | None:
     """The first id of the first range that is large enough, of whoever has these names."""
-    return next((first for name, (first, count) in _spans(file) if name in names and count >= COUNT), None)
+    return next(
+        (
+            first
+            for name, (first, count) in _spans(file)
+            if name in names and count >= COUNT
+        ),
+        None,
+    )
 
 
 def _spans(file: Path) -> list[tuple[str, tuple[int, int]]]:
@@ -185,7 +228,11 @@ def _spans(file: Path) -> list[tuple[str, tuple[int, int]]]:
         lines = [line.split(":") for line in file.read_text().splitlines()]
     except OSError:
         return []
-    valid = [fields for fields in lines if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal()]
+    valid = [
+        fields
+        for fields in lines
+        if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal()
+    ]
     return [(name, (int(first), int(count))) for name, first, count in valid]
 
 

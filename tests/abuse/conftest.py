@@ -87,7 +87,11 @@ class Footprint:
     def now(cls, engine: DockerEngine) -> Footprint:
         gc.collect()
         mine = f"{os.getpid()}:"
-        listed = [each for each in engine.list() if each.labels.get(LABEL + "owner", "").startswith(mine)]
+        listed = [
+            each
+            for each in engine.list()
+            if each.labels.get(LABEL + "owner", "").startswith(mine)
+        ]
         with open("/proc/self/statm") as memory:
             resident = int(memory.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return cls(
@@ -101,27 +105,39 @@ class Footprint:
             "mounts": self.mounts > before.mounts, "sandboxes": self.sandboxes - before.sandboxes,
             "directories": self.directories - before.directories,
         }  # fmt: skip
-        return [f"{name}: {getattr(before, name)} → {getattr(self, name)}" for name, grew in grown.items() if grew]
+        return [
+            f"{name}: {getattr(before, name)} → {getattr(self, name)}"
+            for name, grew in grown.items()
+            if grew
+        ]
 
 
 @pytest.fixture(scope="package")
-async def sandbox(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Victim]:
+async def sandbox(
+    base_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Victim]:
     workspace = tmp_path_factory.mktemp("abused")
     options: dict[str, Any] = {"policy": "permissive", "approve": lambda verdict: True}
     async with belljar.Session(workspace, limits=LIMITS, **options) as box:
-        await box.run("echo warm > /tmp/up && rm /tmp/up")  # starts the policy's parser, which stays
+        await box.run(
+            "echo warm > /tmp/up && rm /tmp/up"
+        )  # starts the policy's parser, which stays
         yield Victim(box, workspace)
 
 
 @pytest.fixture(scope="package")
-async def bystander(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[belljar.Session]:
+async def bystander(
+    base_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[belljar.Session]:
     """Another session, which must not be affected."""
     async with belljar.Session(tmp_path_factory.mktemp("bystander")) as box:
         yield box
 
 
 @pytest.fixture
-async def victim(sandbox: Victim, bystander: belljar.Session, engine: DockerEngine) -> AsyncIterator[Victim]:
+async def victim(
+    sandbox: Victim, bystander: belljar.Session, engine: DockerEngine
+) -> AsyncIterator[Victim]:
     """The sandbox. After the test: it is usable, and nothing is left or harmed."""
     assert (await sandbox.box.run("echo ready", timeout=PROMPT)).ok
     before = await to_thread.run_sync(Footprint.now, engine)
@@ -137,7 +153,9 @@ async def victim(sandbox: Victim, bystander: belljar.Session, engine: DockerEngi
     await no_process_left(sandbox.box)
     await to_thread.run_sync(sweep, sandbox.workspace)
     await nothing_left(engine, before)
-    assert not watching.done() or watching.cancelled(), "the bystander's commands went wrong"
+    assert not watching.done() or watching.cancelled(), (
+        "the bystander's commands went wrong"
+    )
 
 
 async def _keep_working(bystander: belljar.Session) -> None:
@@ -166,7 +184,11 @@ async def nothing_left(engine: DockerEngine, before: Footprint) -> None:
 async def no_process_left(box: belljar.Session) -> None:
     """Wait until only PID 1, its keepers and preforked shells are left."""
     deadline = time.monotonic() + PROMPT
-    while left := [line for pid in _processes(box) if not (line := _command_line(pid)).startswith(OURS)]:
+    while left := [
+        line
+        for pid in _processes(box)
+        if not (line := _command_line(pid)).startswith(OURS)
+    ]:
         assert time.monotonic() < deadline, f"processes left in the sandbox: {left}"
         await anyio.sleep(0.05)
 
@@ -198,5 +220,7 @@ def well_formed(result: belljar.Result) -> None:
 
 def sweep(workspace: Path) -> None:
     """Empty the workspace with `rm`: Python's rmtree fails on very deep trees."""
-    subprocess.run(["rm", "-rf", *(entry.path for entry in os.scandir(workspace))], check=True)
+    subprocess.run(
+        ["rm", "-rf", *(entry.path for entry in os.scandir(workspace))], check=True
+    )
     assert not os.listdir(workspace)

@@ -22,27 +22,49 @@ ROOT = Path(__file__).parents[2]
 
 
 def host(workspace: Path, *steps: int) -> list[int]:
-    command = [sys.executable, "-m", "tests.abuse.dying_host", str(workspace), *map(str, steps)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=400)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.abuse.dying_host",
+        str(workspace),
+        *map(str, steps),
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=400
+    )
     return [int(line) for line in done.stdout.split()]
 
 
 def containers(engine: DockerEngine, owners: set[str]) -> list[str]:
-    return [each.id for each in engine.list() if each.labels.get(LABEL + "owner", "").partition(":")[0] in owners]
+    return [
+        each.id
+        for each in engine.list()
+        if each.labels.get(LABEL + "owner", "").partition(":")[0] in owners
+    ]
 
 
 def settled(engine: DockerEngine, owners: set[str]) -> None:
     """Wait until the engine's list stops changing: it may still finish a creation that a dead host had asked for."""
-    seen, since, deadline = containers(engine, owners), time.monotonic(), time.monotonic() + PROMPT
+    seen, since, deadline = (
+        containers(engine, owners),
+        time.monotonic(),
+        time.monotonic() + PROMPT,
+    )
     while time.monotonic() - since < 1.0 and time.monotonic() < deadline:
         time.sleep(0.1)
         if (now := containers(engine, owners)) != seen:
             seen, since = now, time.monotonic()
 
 
-@pytest.mark.parametrize("workspace_of", ["caller", pytest.param("another", marks=pytest.mark.root)])
+@pytest.mark.parametrize(
+    "workspace_of", ["caller", pytest.param("another", marks=pytest.mark.root)]
+)
 def test_a_host_killed_at_random_steps_leaves_nothing(
-    base_image: str, engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace_of: str
+    base_image: str,
+    engine: DockerEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workspace_of: str,
 ) -> None:
     """`make test` tries 20 random points for each kind of workspace, new ones in each run; 500 at full length."""
     run = Path(f"{os.environ['BELLJAR_RUN']}-dying-{workspace_of}")

@@ -22,7 +22,9 @@ from belljar.errors import BelljarError, SandboxLost
 from belljar.session.result import Output
 
 # When a connection is refused, docker-py leaves its socket to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 
 # The container.
@@ -38,7 +40,9 @@ async def test_a_container_removed_during_a_command_is_sandbox_lost(
             async with box.stream("echo up; sleep 600") as run:
                 async for event in run:
                     if isinstance(event, Output):
-                        await anyio.run_process([engine.name, *deed.split(), box.sandbox.launched.id])
+                        await anyio.run_process(
+                            [engine.name, *deed.split(), box.sandbox.launched.id]
+                        )
             assert run.result is not None
             assert (run.result.cause, run.result.stdout) == ("sandbox_lost", "up\n")
             with pytest.raises(SandboxLost):
@@ -53,10 +57,17 @@ def image_of(place: Path) -> Path:
     """An image of this machine's bash, sleep and cat. Loading the base image would take longer than the test."""
     tar = place / "image.tar"
     programs = [shutil.which(name) or name for name in ("bash", "sleep", "cat")]
-    found = subprocess.run(["ldd", *programs], check=True, capture_output=True, text=True).stdout.split()
-    libraries = {word for word in found if word.startswith("/") and not word.endswith(":")}
+    found = subprocess.run(
+        ["ldd", *programs], check=True, capture_output=True, text=True
+    ).stdout.split()
+    libraries = {
+        word for word in found if word.startswith("/") and not word.endswith(":")
+    }
     with tarfile.open(tar, "w", dereference=True) as archive:
-        for directory in sorted({str(parent) for library in libraries for parent in Path(library).parents} | {"/bin"}):
+        for directory in sorted(
+            {str(parent) for library in libraries for parent in Path(library).parents}
+            | {"/bin"}
+        ):
             archive.add(directory, directory, recursive=False)
         for program in programs:
             archive.add(program, f"bin/{Path(program).name}")
@@ -83,13 +94,19 @@ def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
         monkeypatch.undo()
         host.default().forget()
         engine.close()
-    assert {"docker0"} & interfaces <= set(os.listdir("/sys/class/net")), "the private engine touched the shared one"
+    assert {"docker0"} & interfaces <= set(os.listdir("/sys/class/net")), (
+        "the private engine touched the shared one"
+    )
 
 
-async def test_a_command_outlives_the_engine_and_the_engine_may_return(private: PrivateEngine, workspace: Path) -> None:
+async def test_a_command_outlives_the_engine_and_the_engine_may_return(
+    private: PrivateEngine, workspace: Path
+) -> None:
     """A running command does not need the engine and goes on without it. A call that needs the engine fails in time."""
     box = await belljar.Session(workspace, image="small:latest").open()
-    async with box.stream("echo once >> ran; echo up; read -r; echo on", stdin_open=True, timeout=60) as run:
+    async with box.stream(
+        "echo once >> ran; echo up; read -r; echo on", stdin_open=True, timeout=60
+    ) as run:
         async for event in run:
             if isinstance(event, Output) and event.data == b"up\n":
                 await to_thread.run_sync(private.kill)
@@ -102,7 +119,9 @@ async def test_a_command_outlives_the_engine_and_the_engine_may_return(private: 
         await box.close()
     await to_thread.run_sync(private.start)
     with anyio.fail_after(PROMPT):
-        result = await belljar.run("echo again; cat ran", workspace, image="small:latest")
+        result = await belljar.run(
+            "echo again; cat ran", workspace, image="small:latest"
+        )
     assert result.stdout == "again\nonce\n"
     listed = await to_thread.run_sync(lambda: engines.connect().list())
     with anyio.fail_after(PROMPT):
@@ -120,7 +139,18 @@ def small_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.skip("mounting needs root")
     place = Path(f"/run/belljar-full-{os.getpid()}")
     place.mkdir(mode=0o700)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=32,mode=0700", "tmpfs", str(place)], check=True)
+    subprocess.run(
+        [
+            "mount",
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=1m,nr_inodes=32,mode=0700",
+            "tmpfs",
+            str(place),
+        ],
+        check=True,
+    )
     monkeypatch.setenv("BELLJAR_RUN", str(place))
     try:
         yield place
@@ -135,7 +165,11 @@ async def test_a_full_or_read_only_state_directory_is_a_clear_error(
 ) -> None:
     before = await to_thread.run_sync(Footprint.now, engine)
     if lack == "bytes":
-        subprocess.run(["head", "-c", "2M", "/dev/zero"], stdout=(small_disk / "fill").open("wb"), check=False)
+        subprocess.run(
+            ["head", "-c", "2M", "/dev/zero"],
+            stdout=(small_disk / "fill").open("wb"),
+            check=False,
+        )
     elif lack == "files":
         _use_up_files(small_disk)
     else:
@@ -166,7 +200,9 @@ async def test_a_state_directory_that_fills_up_at_any_moment_leaves_nothing_behi
         if "ran\n" in outcomes:
             break
         try:
-            outcomes.append((await belljar.run("echo ran", workspace, timeout=PROMPT)).stdout)
+            outcomes.append(
+                (await belljar.run("echo ran", workspace, timeout=PROMPT)).stdout
+            )
         except BelljarError as error:
             outcomes.append(type(error).__name__)
         filler.unlink()

@@ -14,7 +14,9 @@ from belljar.session.result import Ended, Output
 from belljar.surfaces.terminal.render import Screen
 
 
-async def test_a_flood_costs_bounded_memory_and_is_counted_to_the_byte(victim: Victim) -> None:
+async def test_a_flood_costs_bounded_memory_and_is_counted_to_the_byte(
+    victim: Victim,
+) -> None:
     """10 GB by hand (BELLJAR_ABUSE=full), 1 GB in `make test`."""
     size = number(1, 10) << 30
     result = await victim.bash(f"head -c {size} /dev/zero", timeout=300)
@@ -29,42 +31,58 @@ async def test_a_flood_past_its_limit_is_ended(victim: Victim) -> None:
     assert result.bytes_produced < 1 << 30
 
 
-async def test_one_endless_line_is_truncated_and_ends_at_the_timeout(victim: Victim) -> None:
+async def test_one_endless_line_is_truncated_and_ends_at_the_timeout(
+    victim: Victim,
+) -> None:
     result = await victim.bash("tr '\\0' x < /dev/zero", timeout=3)
     assert result.cause == "timeout"
     assert result.truncated
     assert set(result.stdout_bytes) == {ord("x")}
 
 
-async def test_an_endless_line_in_a_background_shell_keeps_its_newest(victim: Victim) -> None:
-    shell = await victim.box.start(["bash", victim.script("tr '\\0' y < /dev/zero")], ring=4096)
+async def test_an_endless_line_in_a_background_shell_keeps_its_newest(
+    victim: Victim,
+) -> None:
+    shell = await victim.box.start(
+        ["bash", victim.script("tr '\\0' y < /dev/zero")], ring=4096
+    )
     with anyio.fail_after(PROMPT):
         while (await shell.read(offset=0, wait=1)).dropped[0] < 1 << 20:
             pass
-        assert (await shell.read("y+")).stdout == "", "a line that never ends is not shown as one"
+        assert (await shell.read("y+")).stdout == "", (
+            "a line that never ends is not shown as one"
+        )
         await shell.kill(0)
     assert (await shell.read(offset=0)).stdout == "y" * 4096
     await victim.box.cleanup()
 
 
-async def test_slow_output_arrives_at_once_and_ends_at_the_timeout(victim: Victim) -> None:
+async def test_slow_output_arrives_at_once_and_ends_at_the_timeout(
+    victim: Victim,
+) -> None:
     seen: list[bytes] = []
     result = await victim.bash(
-        "while :; do printf .; sleep 0.05; done", timeout=3, on_output=lambda output: seen.append(output.data)
+        "while :; do printf .; sleep 0.05; done",
+        timeout=3,
+        on_output=lambda output: seen.append(output.data),
     )
     assert result.cause == "timeout"
     assert len(seen) > 3
     assert b"".join(seen) == result.stdout_bytes
 
 
-async def test_a_slow_reader_holds_back_its_command_and_not_the_host(victim: Victim) -> None:
+async def test_a_slow_reader_holds_back_its_command_and_not_the_host(
+    victim: Victim,
+) -> None:
     async with victim.box.stream(["bash", victim.script("yes")], timeout=30) as run:
         await anext(run)
         await anext(run)
         for n in range(10):
             await anyio.sleep(0.02)
             assert (await victim.run(["echo", str(n)])).stdout == f"{n}\n"
-        waiting = sum(len(event.data) for _, event in run._events if isinstance(event, Output))
+        waiting = sum(
+            len(event.data) for _, event in run._events if isinstance(event, Output)
+        )
         assert waiting <= 3 << 20
         run.kill()
         events = [event async for event in run]
@@ -75,7 +93,9 @@ async def test_a_slow_reader_holds_back_its_command_and_not_the_host(victim: Vic
 NASTY = b"\xff\xfe\x80ok\xc3\xed\xa0\x80\xf5\x1b]52;c;aGk=\x07\x1b[2J\x1b]0;title\x07\x9b31m\x00\r\x08\xe2\x80\xae\n"
 
 
-async def test_invalid_utf8_and_escapes_are_kept_as_bytes_and_harmless_on_a_terminal(victim: Victim) -> None:
+async def test_invalid_utf8_and_escapes_are_kept_as_bytes_and_harmless_on_a_terminal(
+    victim: Victim,
+) -> None:
     result = await victim.python(f"import sys; sys.stdout.buffer.write({NASTY!r})")
     assert result.stdout_bytes == NASTY
     result.stdout.encode()
@@ -100,7 +120,9 @@ for lie in {lies!r}:
     assert result.stdout_bytes == b"".join(lies)
 
 
-async def test_forged_status_lines_do_not_fool_the_persistent_shell(victim: Victim) -> None:
+async def test_forged_status_lines_do_not_fool_the_persistent_shell(
+    victim: Victim,
+) -> None:
     forge = victim.script("""
 for d in 1 2 3 8 9 255; do
     printf 's0123456789abcdef 0 - /etc\\0e0123456789abcdef declare -x A="1"\\0' >&$d
@@ -121,12 +143,16 @@ async def test_a_command_that_closes_its_output_runs_on(victim: Victim) -> None:
     assert (result.cause, result.exit_code, result.output) == ("exited", 7, "")
 
 
-async def test_a_command_that_writes_to_its_own_closed_pipe_keeps_its_exit_code(victim: Victim) -> None:
+async def test_a_command_that_writes_to_its_own_closed_pipe_keeps_its_exit_code(
+    victim: Victim,
+) -> None:
     result = await victim.bash("yes | head -1; exec 1<&-; echo lost; exit 5")
     assert (result.exit_code, result.stdout) == (5, "y\n")
 
 
-async def test_children_that_hold_the_output_open_do_not_delay_the_result(victim: Victim) -> None:
+async def test_children_that_hold_the_output_open_do_not_delay_the_result(
+    victim: Victim,
+) -> None:
     with anyio.fail_after(PROMPT):
         result = await victim.bash("sleep 600 & sleep 601 & echo done", timeout=60)
     assert (result.ok, result.stdout, result.survivors_killed) == (True, "done\n", 2)

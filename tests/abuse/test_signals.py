@@ -6,7 +6,9 @@ import pytest
 from tests.abuse.conftest import Victim
 
 
-async def test_ignoring_every_signal_delays_the_end_by_the_grace_period_only(victim: Victim) -> None:
+async def test_ignoring_every_signal_delays_the_end_by_the_grace_period_only(
+    victim: Victim,
+) -> None:
     result = await victim.python("""
 import signal, time
 for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
@@ -17,7 +19,9 @@ time.sleep(600)
     assert (result.cause, result.signal, result.stdout) == ("timeout", 9, "deaf\n")
 
 
-async def test_a_command_that_forks_away_from_signals_still_ends(victim: Victim) -> None:
+async def test_a_command_that_forks_away_from_signals_still_ends(
+    victim: Victim,
+) -> None:
     result = await victim.python("""
 import os, signal
 signal.signal(signal.SIGTERM, lambda *_: None)
@@ -26,7 +30,10 @@ while True:
         os._exit(0)
     os.setsid()
 """, timeout=1)  # fmt: skip
-    assert result.cause in ("exited", "timeout")  # the first process exits at once, and that ends the command
+    assert result.cause in (
+        "exited",
+        "timeout",
+    )  # the first process exits at once, and that ends the command
 
 
 async def test_a_stopped_command_ends_with_its_timeout(victim: Victim) -> None:
@@ -34,12 +41,18 @@ async def test_a_stopped_command_ends_with_its_timeout(victim: Victim) -> None:
     assert result.cause == "timeout"
 
 
-async def test_a_command_that_stops_everything_stops_only_itself(victim: Victim) -> None:
-    result = await victim.bash("kill -STOP -1; kill -STOP 1; kill -STOP $PPID; kill -STOP $$", timeout=1)
+async def test_a_command_that_stops_everything_stops_only_itself(
+    victim: Victim,
+) -> None:
+    result = await victim.bash(
+        "kill -STOP -1; kill -STOP 1; kill -STOP $PPID; kill -STOP $$", timeout=1
+    )
     assert result.cause == "timeout"
 
 
-async def test_killing_everything_hurts_neither_the_sandbox_nor_another_command(victim: Victim) -> None:
+async def test_killing_everything_hurts_neither_the_sandbox_nor_another_command(
+    victim: Victim,
+) -> None:
     shell = await victim.box.start(["sleep", "600"])
     result = await victim.bash("kill -9 -1; echo still here; kill -9 $$", timeout=5)
     assert result.cause in ("signalled", "killed", "exited")
@@ -48,7 +61,9 @@ async def test_killing_everything_hurts_neither_the_sandbox_nor_another_command(
     await victim.box.cleanup()
 
 
-async def test_killing_everything_ten_times_leaves_the_sandbox_usable(victim: Victim) -> None:
+async def test_killing_everything_ten_times_leaves_the_sandbox_usable(
+    victim: Victim,
+) -> None:
     for _ in range(10):
         result = await victim.run(["bash", victim.script("kill -9 -1")], timeout=60)
         assert result.cause in ("exited", "signalled", "killed")
@@ -62,7 +77,9 @@ async def test_no_signal_moves_pid_1_or_the_keeper(victim: Victim, whom: str) ->
     assert victim.box.is_open
 
 
-async def test_a_storm_of_signals_to_pid_1_and_the_keeper_does_no_harm(victim: Victim) -> None:
+async def test_a_storm_of_signals_to_pid_1_and_the_keeper_does_no_harm(
+    victim: Victim,
+) -> None:
     result = await victim.python("""
 import os, time
 end = time.monotonic() + 1

@@ -21,16 +21,33 @@ HERE = Path(__file__).parent
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make adapters-test", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*FRAMEWORKS, []], help="which adapters (default: all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        choices=[*FRAMEWORKS, []],
+        help="which adapters (default: all)",
+    )
     wanted = parser.parse_args().names or list(FRAMEWORKS)
-    rows, failed = [("adapter", "framework", "Python", "tests", "result", "seconds")], False
+    rows, failed = (
+        [("adapter", "framework", "Python", "tests", "result", "seconds")],
+        False,
+    )
     with tempfile.TemporaryDirectory(prefix="belljar-adapters-") as name:
         site = environments.install_checkout(Path(name))
         for framework in (FRAMEWORKS[each] for each in wanted):
             try:
                 place = environments.environment(framework, make=True)
             except environments.NotRun as reason:
-                rows.append((framework.name, framework.pins[0], "", "", f"not run: {reason}", ""))
+                rows.append(
+                    (
+                        framework.name,
+                        framework.pins[0],
+                        "",
+                        "",
+                        f"not run: {reason}",
+                        "",
+                    )
+                )
                 continue
             for kind in ("suite", "test"):
                 if (file := HERE / f"{kind}_{framework.name}.py").exists():
@@ -38,13 +55,17 @@ def main() -> int:
                     rows.append(row)
                     failed = failed or bad
                 else:
-                    why = "it has none" if kind == "suite" else "not run: not written yet"
+                    why = (
+                        "it has none" if kind == "suite" else "not run: not written yet"
+                    )
                     rows.append((framework.name, framework.pins[0], "", kind, why, ""))
     _show(rows)
     return int(failed)
 
 
-def _run(framework: Framework, place: Path, site: Path, file: Path) -> tuple[tuple[str, ...], bool]:
+def _run(
+    framework: Framework, place: Path, site: Path, file: Path
+) -> tuple[tuple[str, ...], bool]:
     print(f"{file.name} with {framework.pins[0]}", file=sys.stderr, flush=True)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
@@ -55,10 +76,19 @@ def _run(framework: Framework, place: Path, site: Path, file: Path) -> tuple[tup
     bad = done.returncode != 0
     if bad:
         print(done.stdout[-20_000:], done.stderr[-5_000:], file=sys.stderr, flush=True)
-    result = ", ".join(f"{count} {what}" for what, count in counts.items()) or "no report"
+    result = (
+        ", ".join(f"{count} {what}" for what, count in counts.items()) or "no report"
+    )
     kind = "its own suite" if file.name.startswith("suite") else "ours"
     version = environments.python_version(place)
-    return (framework.name, " ".join(framework.pins), version, kind, result, seconds), bad
+    return (
+        framework.name,
+        " ".join(framework.pins),
+        version,
+        kind,
+        result,
+        seconds,
+    ), bad
 
 
 def _counts(report: Path) -> Counter[str]:
@@ -71,14 +101,22 @@ def _counts(report: Path) -> Counter[str]:
         elif skipped is None:
             counts["passed"] += 1
         else:
-            counts["expected to fail" if skipped.get("type") == "pytest.xfail" else "not run"] += 1
+            counts[
+                "expected to fail"
+                if skipped.get("type") == "pytest.xfail"
+                else "not run"
+            ] += 1
     return counts
 
 
 def _show(rows: list[tuple[str, ...]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(
+                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+            ).rstrip()
+        )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from acp import Agent, InitializeResponse, NewSessionResponse, PromptResponse, RequestError, run_agent
+from acp import (
+    Agent,
+    InitializeResponse,
+    NewSessionResponse,
+    PromptResponse,
+    RequestError,
+    run_agent,
+)
 from acp import update_agent_message_text as message
 from acp.schema import PermissionOption, ToolCallUpdate
 
@@ -25,7 +32,9 @@ class Scripted(Agent):
     def on_connect(self, conn: Any) -> None:
         self.client = conn
 
-    async def initialize(self, protocol_version: int, client_capabilities: Any = None, **_: Any) -> InitializeResponse:
+    async def initialize(
+        self, protocol_version: int, client_capabilities: Any = None, **_: Any
+    ) -> InitializeResponse:
         assert client_capabilities.terminal
         assert client_capabilities.fs.write_text_file
         return InitializeResponse(protocol_version=protocol_version)
@@ -34,7 +43,9 @@ class Scripted(Agent):
         self.cwd = cwd
         return NewSessionResponse(session_id="one")
 
-    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
+    async def prompt(
+        self, session_id: str, prompt: list[Any], **_: Any
+    ) -> PromptResponse:
         for line in prompt[0].text.splitlines():
             what, _, rest = line.partition(" ")
             try:
@@ -52,23 +63,37 @@ class Scripted(Agent):
         return await self._terminal(session, command=rest)
 
     async def _terminal(self, session: str, **what: Any) -> str:
-        made = await self.client.create_terminal(session_id=session, cwd=self.cwd, **what)
-        ended = await self.client.wait_for_terminal_exit(session_id=session, terminal_id=made.terminal_id)
-        seen = await self.client.terminal_output(session_id=session, terminal_id=made.terminal_id)
-        await self.client.release_terminal(session_id=session, terminal_id=made.terminal_id)
+        made = await self.client.create_terminal(
+            session_id=session, cwd=self.cwd, **what
+        )
+        ended = await self.client.wait_for_terminal_exit(
+            session_id=session, terminal_id=made.terminal_id
+        )
+        seen = await self.client.terminal_output(
+            session_id=session, terminal_id=made.terminal_id
+        )
+        await self.client.release_terminal(
+            session_id=session, terminal_id=made.terminal_id
+        )
         return f"{seen.output}[{ended.exit_code}]"
 
     async def write(self, session: str, rest: str) -> str:
         path, _, text = rest.partition(" ")
-        await self.client.write_text_file(session_id=session, path=path, content=f"{text}\n")
+        await self.client.write_text_file(
+            session_id=session, path=path, content=f"{text}\n"
+        )
         return "written"
 
     async def read(self, session: str, rest: str) -> str:
         return (await self.client.read_text_file(session_id=session, path=rest)).content
 
     async def ask(self, session: str, rest: str) -> str:
-        call = ToolCallUpdate(tool_call_id="1", title="Run", kind="execute", raw_input={"command": rest})
-        answer = await self.client.request_permission(session_id=session, tool_call=call, options=OPTIONS)
+        call = ToolCallUpdate(
+            tool_call_id="1", title="Run", kind="execute", raw_input={"command": rest}
+        )
+        answer = await self.client.request_permission(
+            session_id=session, tool_call=call, options=OPTIONS
+        )
         return getattr(answer.outcome, "option_id", "cancelled")
 
 

@@ -35,9 +35,14 @@ async def inspect(image: str) -> AsyncIterator[Contenders]:
     from belljar.adapters.inspect import BelljarSandboxEnvironment
 
     kinds = {"ours": BelljarSandboxEnvironment, "local": LocalSandboxEnvironment}
-    made = {name: await kind.sample_init("bench", None, {}) for name, kind in kinds.items()}
+    made = {
+        name: await kind.sample_init("bench", None, {}) for name, kind in kinds.items()
+    }
     try:
-        yield {name: partial(found["default"].exec, ["echo", "hi"]) for name, found in made.items()}
+        yield {
+            name: partial(found["default"].exec, ["echo", "hi"])
+            for name, found in made.items()
+        }
     finally:
         for name, kind in kinds.items():
             await kind.sample_cleanup("bench", None, made[name], False)
@@ -52,7 +57,10 @@ async def pydantic_ai(image: str) -> AsyncIterator[Contenders]:
     ours = BelljarWorkspaceBackend()
     with tempfile.TemporaryDirectory() as place:
         contenders = {"ours": ours, "local": LocalWorkspaceBackend(place)}
-        yield {name: partial(backend.run, "echo hi", shell=True) for name, backend in contenders.items()}
+        yield {
+            name: partial(backend.run, "echo hi", shell=True)
+            for name, backend in contenders.items()
+        }
     await destroy(ours)
 
 
@@ -64,8 +72,14 @@ async def deepagents(image: str) -> AsyncIterator[Contenders]:
 
     ours = await to_thread.run_sync(BelljarSandbox)
     with tempfile.TemporaryDirectory() as place:
-        contenders = {"ours": ours, "local": LocalShellBackend(root_dir=place, virtual_mode=False)}
-        yield {name: partial(backend.aexecute, "echo hi") for name, backend in contenders.items()}
+        contenders = {
+            "ours": ours,
+            "local": LocalShellBackend(root_dir=place, virtual_mode=False),
+        }
+        yield {
+            name: partial(backend.aexecute, "echo hi")
+            for name, backend in contenders.items()
+        }
     await to_thread.run_sync(ours.close)
 
 
@@ -77,11 +91,19 @@ async def mini(image: str) -> AsyncIterator[Contenders]:
 
     from belljar.adapters.mini import BelljarEnvironment
 
-    contenders: dict[str, Any] = {"ours": await to_thread.run_sync(BelljarEnvironment), "local": LocalEnvironment()}
+    contenders: dict[str, Any] = {
+        "ours": await to_thread.run_sync(BelljarEnvironment),
+        "local": LocalEnvironment(),
+    }
     if shutil.which("docker"):
-        contenders["docker"] = await to_thread.run_sync(partial(DockerEnvironment, image=image))
+        contenders["docker"] = await to_thread.run_sync(
+            partial(DockerEnvironment, image=image)
+        )
     try:
-        calls = {name: partial(each.execute, {"command": "echo hi"}) for name, each in contenders.items()}
+        calls = {
+            name: partial(each.execute, {"command": "echo hi"})
+            for name, each in contenders.items()
+        }
         yield {name: partial(to_thread.run_sync, call) for name, call in calls.items()}
     finally:
         await to_thread.run_sync(contenders["ours"].cleanup)
@@ -107,12 +129,18 @@ async def acp(image: str) -> AsyncIterator[Contenders]:
 @asynccontextmanager
 async def openai_agents(image: str) -> AsyncIterator[Contenders]:
     import docker
-    from agents.sandbox.sandboxes.docker import DockerSandboxClient, DockerSandboxClientOptions
+    from agents.sandbox.sandboxes.docker import (
+        DockerSandboxClient,
+        DockerSandboxClientOptions,
+    )
     from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
 
     from belljar.adapters.openai_agents import BelljarSandboxClient
 
-    clients: dict[str, Any] = {"ours": BelljarSandboxClient(), "local": UnixLocalSandboxClient()}
+    clients: dict[str, Any] = {
+        "ours": BelljarSandboxClient(),
+        "local": UnixLocalSandboxClient(),
+    }
     options: dict[str, Any] = {"ours": None, "local": None}
     if shutil.which("docker"):
         clients["docker"] = DockerSandboxClient(docker.from_env())
@@ -123,7 +151,10 @@ async def openai_agents(image: str) -> AsyncIterator[Contenders]:
             session = await client.create(options=options[name])
             stack.push_async_callback(client.delete, session)
             contenders[name] = await stack.enter_async_context(session)
-        yield {name: partial(session.exec, "echo", "hi", shell=False) for name, session in contenders.items()}
+        yield {
+            name: partial(session.exec, "echo", "hi", shell=False)
+            for name, session in contenders.items()
+        }
 
 
 @asynccontextmanager
@@ -134,13 +165,21 @@ async def swerex(image: str) -> AsyncIterator[Contenders]:
 
     from belljar.adapters.swerex import BelljarDeployment
 
-    deployments: dict[str, Any] = {"ours": BelljarDeployment(), "local": LocalDeployment()}
+    deployments: dict[str, Any] = {
+        "ours": BelljarDeployment(),
+        "local": LocalDeployment(),
+    }
     for deployment in deployments.values():
         await deployment.start()
-        await deployment.runtime.create_session(CreateBashSessionRequest(startup_timeout=10))
+        await deployment.runtime.create_session(
+            CreateBashSessionRequest(startup_timeout=10)
+        )
     try:
         action = BashAction(command="echo hi", timeout=60)
-        yield {name: partial(each.runtime.run_in_session, action) for name, each in deployments.items()}
+        yield {
+            name: partial(each.runtime.run_in_session, action)
+            for name, each in deployments.items()
+        }
     finally:
         for deployment in deployments.values():
             await deployment.stop()
@@ -167,8 +206,13 @@ async def harbor(image: str) -> AsyncIterator[Contenders]:
             network="none",
         )
         await ours.start(force_build=False)
-        run = partial(subprocess.run, ["bash", "-c", "echo hi"], capture_output=True, check=True)
-        yield {"ours": partial(ours.exec, "echo hi"), "local": partial(to_thread.run_sync, run)}
+        run = partial(
+            subprocess.run, ["bash", "-c", "echo hi"], capture_output=True, check=True
+        )
+        yield {
+            "ours": partial(ours.exec, "echo hi"),
+            "local": partial(to_thread.run_sync, run),
+        }
         await ours.stop(delete=True)
 
 
@@ -186,9 +230,14 @@ async def openhands(image: str) -> AsyncIterator[Contenders]:
     with tempfile.TemporaryDirectory() as place:
         executors = {
             "ours": await to_thread.run_sync(BelljarTerminalExecutor, workspace),
-            "local": await to_thread.run_sync(partial(TerminalExecutor, place, terminal_type="subprocess")),
+            "local": await to_thread.run_sync(
+                partial(TerminalExecutor, place, terminal_type="subprocess")
+            ),
         }
-        calls = {name: partial(each, TerminalAction(command="echo hi")) for name, each in executors.items()}
+        calls = {
+            name: partial(each, TerminalAction(command="echo hi"))
+            for name, each in executors.items()
+        }
         yield {name: partial(to_thread.run_sync, call) for name, call in calls.items()}
         for executor in executors.values():
             await to_thread.run_sync(executor.close)
@@ -211,7 +260,17 @@ async def samples(image: str) -> list[float]:
     return [(time.perf_counter() - begun) / SAMPLES]
 
 
-ADAPTERS = (inspect, pydantic_ai, deepagents, mini, acp, openai_agents, swerex, harbor, openhands)
+ADAPTERS = (
+    inspect,
+    pydantic_ai,
+    deepagents,
+    mini,
+    acp,
+    openai_agents,
+    swerex,
+    harbor,
+    openhands,
+)
 FRAMEWORKS = {each.__name__: each for each in ADAPTERS}
 
 

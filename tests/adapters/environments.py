@@ -23,7 +23,9 @@ from pathlib import Path
 from tests.adapters.frameworks import Framework
 
 ROOT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "belljar-adapters")
+CACHE = Path(
+    os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "belljar-adapters"
+)
 TOOLS = ("pytest>=9",)
 CHECKOUT = "BELLJAR_CHECKOUT_PYTHON"
 """A variable: the Python of the checkout's own environment, in which a service can run."""
@@ -39,7 +41,9 @@ def environment(framework: Framework, *, make: bool = False) -> Path:
     place = CACHE / f"{framework.name}-{_digest(framework, python)}"
     if not (place / "complete").exists():
         if not make:
-            raise NotRun(f"no environment with {framework.pins[0]}: `make adapters-test` makes it")
+            raise NotRun(
+                f"no environment with {framework.pins[0]}: `make adapters-test` makes it"
+            )
         CACHE.mkdir(parents=True, exist_ok=True)
         with _locked(place.with_suffix(".lock")):
             if not (place / "complete").exists():
@@ -50,20 +54,42 @@ def environment(framework: Framework, *, make: bool = False) -> Path:
 def _python(framework: Framework) -> str:
     """A Python that is new enough: this one, one on PATH, or one of pyenv's."""
     if sys.version_info[:2] >= framework.python:
-        return os.path.realpath(sys.executable)  # not the one in a checkout's .venv: environments are shared
-    wanted = [f"{major}.{minor}" for major, minor in ((3, 13), (3, 12), (3, 14)) if (major, minor) >= framework.python]
+        return os.path.realpath(
+            sys.executable
+        )  # not the one in a checkout's .venv: environments are shared
+    wanted = [
+        f"{major}.{minor}"
+        for major, minor in ((3, 13), (3, 12), (3, 14))
+        if (major, minor) >= framework.python
+    ]
     places = [shutil.which(f"python{version}") for version in wanted]
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
-    places += [str(path) for version in wanted for path in sorted(pyenv.glob(f"{version}.*/bin/python"))]
+    places += [
+        str(path)
+        for version in wanted
+        for path in sorted(pyenv.glob(f"{version}.*/bin/python"))
+    ]
     for place in filter(None, places):
-        if subprocess.run([place, "-c", "import ssl, venv"], capture_output=True).returncode == 0:
+        if (
+            subprocess.run(
+                [place, "-c", "import ssl, venv"], capture_output=True
+            ).returncode
+            == 0
+        ):
             return place
-    raise NotRun(f"needs Python {'.'.join(map(str, framework.python))} or newer, and there is none here")
+    raise NotRun(
+        f"needs Python {'.'.join(map(str, framework.python))} or newer, and there is none here"
+    )
 
 
 def _requirements(framework: Framework) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*framework.pins, *TOOLS, *project["dependencies"], *project["optional-dependencies"]["remote"]]
+    return [
+        *framework.pins,
+        *TOOLS,
+        *project["dependencies"],
+        *project["optional-dependencies"]["remote"],
+    ]
 
 
 def _digest(framework: Framework, python: str) -> str:
@@ -77,8 +103,13 @@ def _make(place: Path, framework: Framework, python: str) -> None:
     try:
         requirements = _requirements(framework)
         if framework.without:
-            _pip(place, "install", "--only-binary", ":all:", "--no-deps", *framework.pins)
-            requirements = [*requirements[len(framework.pins) :], *_needs(place, framework)]
+            _pip(
+                place, "install", "--only-binary", ":all:", "--no-deps", *framework.pins
+            )
+            requirements = [
+                *requirements[len(framework.pins) :],
+                *_needs(place, framework),
+            ]
         _pip(place, "install", "--only-binary", ":all:", *requirements)
         if framework.sdist:
             _unpack_sdist(place, framework)
@@ -89,10 +120,20 @@ def _make(place: Path, framework: Framework, python: str) -> None:
 
 
 def _pip(place: Path, verb: str, *arguments: str | Path) -> None:
-    pip = [place / "bin/python", "-m", "pip", verb, "-q", "--disable-pip-version-check", *arguments]
+    pip = [
+        place / "bin/python",
+        "-m",
+        "pip",
+        verb,
+        "-q",
+        "--disable-pip-version-check",
+        *arguments,
+    ]
     done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode:
-        raise NotRun(f"cannot be installed: {done.stderr.strip().splitlines()[-1][:200]}")
+        raise NotRun(
+            f"cannot be installed: {done.stderr.strip().splitlines()[-1][:200]}"
+        )
 
 
 def _needs(place: Path, framework: Framework) -> list[str]:
@@ -100,10 +141,19 @@ def _needs(place: Path, framework: Framework) -> list[str]:
     show = "import sys; from importlib.metadata import requires; print(*requires(sys.argv[1]) or (), sep='\\n')"
     needs: list[str] = []
     for name in (pin.split("==")[0] for pin in framework.pins):
-        found = subprocess.run([place / "bin/python", "-c", show, name], check=True, capture_output=True, text=True)
+        found = subprocess.run(
+            [place / "bin/python", "-c", show, name],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         needs += [line for line in found.stdout.splitlines() if "extra ==" not in line]
     own = {pin.split("==")[0] for pin in framework.pins}
-    return [line for line in needs if re.split(r"[^\w-]", line)[0] not in own | set(framework.without)]
+    return [
+        line
+        for line in needs
+        if re.split(r"[^\w-]", line)[0] not in own | set(framework.without)
+    ]
 
 
 def _unpack_sdist(place: Path, framework: Framework) -> None:
@@ -111,7 +161,18 @@ def _unpack_sdist(place: Path, framework: Framework) -> None:
     with tempfile.TemporaryDirectory() as name:
         wanted = Path(name, "wanted.txt")
         wanted.write_text(f"{framework.pins[0]} --hash=sha256:{framework.sdist}\n")
-        _pip(place, "download", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", wanted, "-d", name)
+        _pip(
+            place,
+            "download",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+            "--require-hashes",
+            "-r",
+            wanted,
+            "-d",
+            name,
+        )
         (archive,) = Path(name).glob("*.tar.gz")
         with tarfile.open(archive) as tar:
             tar.extractall(place / "sdist", filter="data")
@@ -131,26 +192,69 @@ def install_checkout(place: Path) -> Path:
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = wheels.glob("*.whl")
     site = place / "site"
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-compile"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-compile",
+    ]
     subprocess.run([*pip, "--target", site, wheel], check=True, capture_output=True)
     return site
 
 
-def pytest_in(environment: Path, site: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def pytest_in(
+    environment: Path, site: Path, *arguments: str | Path
+) -> subprocess.CompletedProcess[str]:
     """pytest in a framework's environment."""
-    return run_in(environment, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", *arguments)
+    return run_in(
+        environment,
+        site,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "default",
+        *arguments,
+    )
 
 
-def run_in(environment: Path, site: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_in(
+    environment: Path, site: Path, *arguments: str | Path
+) -> subprocess.CompletedProcess[str]:
     """The environment's Python, with this checkout's package and tests."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
-    variables = {**inherited, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", CHECKOUT: sys.executable}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST", "COV"))
+    }
+    variables = {
+        **inherited,
+        "PYTHONPATH": str(site),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        CHECKOUT: sys.executable,
+    }
     command = [environment / "bin/python", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
 
 
 def python_version(environment: Path) -> str:
     show = "import platform; print(platform.python_version())"
     return subprocess.run(
-        [environment / "bin/python", "-c", show], check=True, capture_output=True, text=True
+        [environment / "bin/python", "-c", show],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()

@@ -14,14 +14,19 @@ import pytest
 
 def needs(module: str) -> Any:
     """The framework's module. Where it is not installed, the tests of its adapter are listed as not run."""
-    return pytest.importorskip(module, reason=f"needs {module}: `make adapters-test` has an environment with it")
+    return pytest.importorskip(
+        module,
+        reason=f"needs {module}: `make adapters-test` has an environment with it",
+    )
 
 
 async def run(module: ModuleType, **given: Any) -> dict[str, Any]:
     """The names that the example of a module has after it ran."""
     found = re.search(r"(?m)(?:^    .*\n|^\n)+", (module.__doc__ or "") + "\n")
     assert found is not None, f"{module.__name__}: its docstring has no example"
-    code = compile(dedent(found[0]), module.__name__, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = compile(
+        dedent(found[0]), module.__name__, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    )
     names = dict(given)
     running = eval(code, names)
     if inspect.isawaitable(running):

@@ -29,7 +29,9 @@ FRAMEWORKS = {
     one.name: one
     for one in (
         Framework("inspect", ("inspect-ai==0.3.285",), "inspect_ai"),
-        Framework("deepagents", ("deepagents==0.7.32", "langchain-tests==1.1.9"), "deepagents"),
+        Framework(
+            "deepagents", ("deepagents==0.7.32", "langchain-tests==1.1.9"), "deepagents"
+        ),
         Framework("pydantic_ai", ("pydantic-ai-slim==2.66.0",), "pydantic_ai"),
         Framework("openai_agents", ("openai-agents==0.24.0",), "agents"),
         Framework(
@@ -38,7 +40,13 @@ FRAMEWORKS = {
             "swerex",
             sdist="14f8a24c49a63f9e251340b1109ac75a4aacbaece410f8599209de9bfca843c0",
         ),
-        Framework("harbor", ("harbor==0.25.0",), "harbor", python=(3, 12), without=("certifi",)),
+        Framework(
+            "harbor",
+            ("harbor==0.25.0",),
+            "harbor",
+            python=(3, 12),
+            without=("certifi",),
+        ),
         Framework("mini", ("mini-swe-agent==2.4.6",), "minisweagent"),
         Framework(
             "openhands",

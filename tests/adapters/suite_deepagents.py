@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("deepagents", reason="needs deepagents: `make adapters-test` has an environment with it")
+pytest.importorskip(
+    "deepagents",
+    reason="needs deepagents: `make adapters-test` has an environment with it",
+)
 
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
@@ -40,4 +43,6 @@ class TestBelljar(SandboxIntegrationTests):
     @pytest.fixture(autouse=True)
     def _otherwise(self, request: pytest.FixtureRequest) -> None:
         if (reason := OTHERWISE.get(request.node.originalname)) is not None:
-            request.applymarker(pytest.mark.xfail(reason=reason, raises=AssertionError, strict=True))
+            request.applymarker(
+                pytest.mark.xfail(reason=reason, raises=AssertionError, strict=True)
+            )

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pydantic_ai", reason="needs pydantic_ai: `make adapters-test` has an environment with it")
+pytest.importorskip(
+    "pydantic_ai",
+    reason="needs pydantic_ai: `make adapters-test` has an environment with it",
+)
 
 from pydantic_ai.workspaces import WorkspaceRef
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
@@ -33,11 +36,15 @@ class TestBelljar(WorkspaceBackendSuite):
         return request.getfixturevalue("far") if request.param == "far" else None
 
     @pytest.fixture
-    def backend(self, fresh_backend: Callable[[], BelljarWorkspaceBackend]) -> BelljarWorkspaceBackend:
+    def backend(
+        self, fresh_backend: Callable[[], BelljarWorkspaceBackend]
+    ) -> BelljarWorkspaceBackend:
         return fresh_backend()
 
     @pytest.fixture
-    def fresh_backend(self, made: list[BelljarWorkspaceBackend], host: Any) -> Callable[[], BelljarWorkspaceBackend]:
+    def fresh_backend(
+        self, made: list[BelljarWorkspaceBackend], host: Any
+    ) -> Callable[[], BelljarWorkspaceBackend]:
         def make() -> BelljarWorkspaceBackend:
             made.append(BelljarWorkspaceBackend(host=host, lease=60))
             return made[-1]

@@ -14,9 +14,16 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("swerex", reason="needs swerex: `make adapters-test` has an environment with it")
+pytest.importorskip(
+    "swerex", reason="needs swerex: `make adapters-test` has an environment with it"
+)
 
-from swerex.runtime.abstract import BashAction, CloseBashSessionRequest, Command, CreateBashSessionRequest
+from swerex.runtime.abstract import (
+    BashAction,
+    CloseBashSessionRequest,
+    Command,
+    CreateBashSessionRequest,
+)
 
 from belljar.adapters.swerex import BelljarDeployment, BelljarRuntime
 
@@ -41,7 +48,9 @@ def _package() -> None:
 
 _package()
 _tests = importlib.import_module("swerex_tests.test_execution")
-globals().update({name: test for name, test in vars(_tests).items() if name.startswith("test_")})
+globals().update(
+    {name: test for name, test in vars(_tests).items() if name.startswith("test_")}
+)
 
 
 HAS_NO_TERMINAL = "at a service nothing can be typed to a program that runs in a shell"
@@ -55,23 +64,31 @@ FAR = {
 
 
 @pytest.fixture(params=["near", "far"])
-async def remote_runtime(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[BelljarRuntime]:
+async def remote_runtime(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[BelljarRuntime]:
     if request.param == "far":
         if request.node.originalname in FAR:
-            request.applymarker(pytest.mark.xfail(reason=FAR[request.node.originalname], strict=True))
+            request.applymarker(
+                pytest.mark.xfail(reason=FAR[request.node.originalname], strict=True)
+            )
         deployment = BelljarDeployment(host=request.getfixturevalue("far"))
     else:
         deployment = BelljarDeployment(workspace=tmp_path)
     await deployment.start()
     box = deployment.runtime.box
-    link = await box.run(["sh", "-c", 'mkdir -p "${1%/*}" && ln -s /workspace "$1"', "sh", str(tmp_path)])
+    link = await box.run(
+        ["sh", "-c", 'mkdir -p "${1%/*}" && ln -s /workspace "$1"', "sh", str(tmp_path)]
+    )
     assert link.ok, link.stderr
     yield deployment.runtime
     await deployment.stop()
 
 
 @pytest.fixture
-async def runtime_with_default_session(remote_runtime: BelljarRuntime) -> AsyncIterator[BelljarRuntime]:
+async def runtime_with_default_session(
+    remote_runtime: BelljarRuntime,
+) -> AsyncIterator[BelljarRuntime]:
     await remote_runtime.create_session(CreateBashSessionRequest())
     yield remote_runtime
     await remote_runtime.close_session(CloseBashSessionRequest())

@@ -18,7 +18,9 @@ from belljar.errors import UsageError
 
 
 @pytest.mark.engine
-async def test_a_session_without_a_workspace_has_an_empty_one_that_ends_with_it() -> None:
+async def test_a_session_without_a_workspace_has_an_empty_one_that_ends_with_it() -> (
+    None
+):
     box = await boxes.opened(policy="none")
     place = box.options.workspace
     assert (await box.run("ls -A; echo made > file")).stdout == ""
@@ -28,13 +30,17 @@ async def test_a_session_without_a_workspace_has_an_empty_one_that_ends_with_it(
     assert not os.path.exists(os.path.dirname(place))
 
 
-def test_a_new_workspace_is_closed_to_other_users_of_the_host_and_open_in_the_sandbox() -> None:
+def test_a_new_workspace_is_closed_to_other_users_of_the_host_and_open_in_the_sandbox() -> (
+    None
+):
     before = os.umask(0o077)
     try:
         place = boxes.session().options.workspace
     finally:
         os.umask(before)
-    assert [stat.S_IMODE(os.stat(path).st_mode) for path in (place, os.path.dirname(place))] == [0o755, 0o700]
+    assert [
+        stat.S_IMODE(os.stat(path).st_mode) for path in (place, os.path.dirname(place))
+    ] == [0o755, 0o700]
     shutil.rmtree(os.path.dirname(place))
 
 
@@ -75,7 +81,9 @@ async def test_a_write_goes_through_links_and_keeps_the_mode(workspace: Path) ->
         await boxes.write(box, "/workspace/link", "new\n")
         await boxes.write(box, "dangling", b"made\n")
         await boxes.write(box, "deep/in/it", b"made\n")
-        shown = await box.run("ls -l script | cut -c1-10; cat script new deep/in/it; readlink link d/link")
+        shown = await box.run(
+            "ls -l script | cut -c1-10; cat script new deep/in/it; readlink link d/link"
+        )
         assert shown.stdout == "-rwxr-xr-x\nnew\nmade\nmade\nd/link\n../script\n"
         with pytest.raises(OSError, match="Too many levels"):
             await boxes.write(box, "a", b"")
@@ -83,7 +91,9 @@ async def test_a_write_goes_through_links_and_keeps_the_mode(workspace: Path) ->
         await boxes.closed(box)
 
 
-def test_a_wrong_option_leaves_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wrong_option_leaves_no_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(UsageError, match="imag"):
         boxes.session(imag="python")
@@ -94,7 +104,9 @@ def test_a_wrong_option_leaves_no_directory(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_plain_data_becomes_options(tmp_path: Path) -> None:
     file = tmp_path / "belljar.toml"
-    file.write_text('image = "python"\nlimits = { memory = "1g" }\nnetwork = ["pypi.org"]\n')
+    file.write_text(
+        'image = "python"\nlimits = { memory = "1g" }\nnetwork = ["pypi.org"]\n'
+    )
     options = boxes.options_of(boxes.options_in(file))
     assert options["image"] == "python"
     assert options["limits"].memory == 1 << 30
@@ -110,14 +122,20 @@ def test_options_become_data_and_options_again() -> None:
         "network": belljar.Allow("a.example"),
         "policy": belljar.Policy.load("strict"),
     }
-    data = json.loads(json.dumps({name: boxes.plain(value) for name, value in given.items()}))
+    data = json.loads(
+        json.dumps({name: boxes.plain(value) for name, value in given.items()})
+    )
     restored = boxes.options_of(data)
     assert restored.pop("policy").as_dict() == given.pop("policy").as_dict()
     assert restored == given
 
 
 def test_a_file_that_holds_no_options_is_named_in_the_error(tmp_path: Path) -> None:
-    for name, text in (("missing.toml", None), ("bad.toml", "image ="), ("list.json", "[]")):
+    for name, text in (
+        ("missing.toml", None),
+        ("bad.toml", "image ="),
+        ("list.json", "[]"),
+    ):
         if text is not None:
             (tmp_path / name).write_text(text)
         with pytest.raises(UsageError, match=name):

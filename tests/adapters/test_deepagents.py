@@ -45,9 +45,13 @@ def sandbox() -> Iterator[BelljarSandbox]:
 
 
 @pytest.mark.quick
-def test_the_example_writes_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_example_writes_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    model = scripted(("write_file", {"file_path": "/workspace/haiku.txt", "content": "old pond\n"}))
+    model = scripted(
+        ("write_file", {"file_path": "/workspace/haiku.txt", "content": "old pond\n"})
+    )
     names = asyncio.run(examples.run(adapter, model=model))
     assert names["haiku"].content == b"old pond\n"
     assert names["result"]["messages"][-1].content == "done"
@@ -57,8 +61,18 @@ def test_the_example_writes_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 @pytest.mark.quick
 def test_an_agent_uses_all_of_its_tools(sandbox: BelljarSandbox) -> None:
     model = scripted(
-        ("write_file", {"file_path": "/workspace/src/a.py", "content": "print('one')\n"}),
-        ("edit_file", {"file_path": "/workspace/src/a.py", "old_string": "one", "new_string": "two"}),
+        (
+            "write_file",
+            {"file_path": "/workspace/src/a.py", "content": "print('one')\n"},
+        ),
+        (
+            "edit_file",
+            {
+                "file_path": "/workspace/src/a.py",
+                "old_string": "one",
+                "new_string": "two",
+            },
+        ),
         ("execute", {"command": "python3 src/a.py; id -u; ls /sys/class/net"}),
         ("grep", {"pattern": "two", "path": "/workspace"}),
         ("glob", {"pattern": "**/*.py", "path": "/workspace"}),
@@ -66,7 +80,11 @@ def test_an_agent_uses_all_of_its_tools(sandbox: BelljarSandbox) -> None:
     )
     agent = create_deep_agent(model=model, backend=sandbox)
     result = agent.invoke({"messages": [{"role": "user", "content": "go"}]})
-    said = [message.text for message in result["messages"] if isinstance(message, ToolMessage)]
+    said = [
+        message.text
+        for message in result["messages"]
+        if isinstance(message, ToolMessage)
+    ]
     assert said[2].startswith("two\n")
     assert "lo\n" in said[2]
     assert "/workspace/src/a.py" in said[3]
@@ -78,7 +96,11 @@ def test_a_long_result_is_a_file_that_the_agent_reads(sandbox: BelljarSandbox) -
     model = scripted(("execute", {"command": "seq 100000"}))
     agent = create_deep_agent(model=model, backend=sandbox.with_artifacts())
     result = agent.invoke({"messages": [{"role": "user", "content": "go"}]})
-    (said,) = [message.text for message in result["messages"] if isinstance(message, ToolMessage)]
+    (said,) = [
+        message.text
+        for message in result["messages"]
+        if isinstance(message, ToolMessage)
+    ]
     assert "/tmp/large_tool_results/0" in said
     assert len(said) < 10_000
     assert "99999\n" in sandbox.execute("cat /tmp/large_tool_results/0").output
@@ -86,7 +108,10 @@ def test_a_long_result_is_a_file_that_the_agent_reads(sandbox: BelljarSandbox) -
 
 def test_a_timeout_says_so_and_keeps_what_was_printed(sandbox: BelljarSandbox) -> None:
     ended = sandbox.execute("echo begun; sleep 600", timeout=1)
-    assert (ended.output, ended.exit_code) == ("begun\n\n[timed out after 1 s and was killed]", 124)
+    assert (ended.output, ended.exit_code) == (
+        "begun\n\n[timed out after 1 s and was killed]",
+        124,
+    )
 
 
 async def test_a_cancelled_command_is_killed() -> None:
@@ -108,13 +133,32 @@ async def test_a_cancelled_command_is_killed() -> None:
 def test_each_file_has_its_own_error(sandbox: BelljarSandbox) -> None:
     sandbox.execute("mkdir -p d; touch d/file secret; chmod 0 secret")
     wrote = sandbox.upload_files(
-        [("/workspace/new/x", b"1"), ("relative", b""), ("/usr/x", b""), ("/workspace/d", b"")]
+        [
+            ("/workspace/new/x", b"1"),
+            ("relative", b""),
+            ("/usr/x", b""),
+            ("/workspace/d", b""),
+        ]
     )
     assert [each.error for each in wrote][:2] == [None, "invalid_path"]
     assert all(each.error for each in wrote[2:])
-    paths = ["/workspace/new/x", "/none", "/workspace/d", "/workspace/secret", "/workspace/d/file/x", "/a\0b"]
+    paths = [
+        "/workspace/new/x",
+        "/none",
+        "/workspace/d",
+        "/workspace/secret",
+        "/workspace/d/file/x",
+        "/a\0b",
+    ]
     read = sandbox.download_files(paths)
-    codes = [None, "file_not_found", "is_directory", "permission_denied", "invalid_path", "invalid_path"]
+    codes = [
+        None,
+        "file_not_found",
+        "is_directory",
+        "permission_denied",
+        "invalid_path",
+        "invalid_path",
+    ]
     assert [each.error for each in read] == codes
     assert read[0].content == b"1"
 

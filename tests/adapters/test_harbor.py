@@ -32,13 +32,18 @@ PATH = "belljar.adapters.harbor:BelljarEnvironment"
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., BelljarEnvironment]:
-    def environment(config: EnvironmentConfig | None = None, **kwargs: Any) -> BelljarEnvironment:
+    def environment(
+        config: EnvironmentConfig | None = None, **kwargs: Any
+    ) -> BelljarEnvironment:
         directory = tmp_path / "environment"
         directory.mkdir(exist_ok=True)
         paths = TrialPaths(tmp_path / "trial")
         paths.mkdir()
         made = EnvironmentFactory.create_environment_from_config(
-            config=TrialEnvironment(import_path=PATH, kwargs={"network": "none", **kwargs.pop("options", {})}),
+            config=TrialEnvironment(
+                import_path=PATH,
+                kwargs={"network": "none", **kwargs.pop("options", {})},
+            ),
             environment_dir=directory,
             environment_name="task",
             session_id=f"task__{uuid.uuid4().hex[:7]}__env",
@@ -54,7 +59,9 @@ def make(tmp_path: Path) -> Callable[..., BelljarEnvironment]:
 
 
 @pytest.fixture
-async def environment(make: Callable[..., BelljarEnvironment]) -> AsyncIterator[BelljarEnvironment]:
+async def environment(
+    make: Callable[..., BelljarEnvironment],
+) -> AsyncIterator[BelljarEnvironment]:
     made = make()
     await made.start(force_build=False)
     yield made
@@ -79,7 +86,9 @@ CHECK = "if grep -qx 42 /work/answer.txt; then echo 1; else echo 0; fi > /logs/v
 
 
 @pytest.mark.quick
-async def test_the_example_runs_a_trial_from_its_task_to_its_reward(tmp_path: Path) -> None:
+async def test_the_example_runs_a_trial_from_its_task_to_its_reward(
+    tmp_path: Path,
+) -> None:
     task = write_task(
         tmp_path / "task",
         solve="test -f seed.txt && echo 42 > answer.txt && id -un",
@@ -96,15 +105,28 @@ async def test_the_example_runs_a_trial_from_its_task_to_its_reward(tmp_path: Pa
 
 async def test_a_wrong_answer_has_no_reward(tmp_path: Path) -> None:
     settings = 'docker_image = "base"\nworkdir = "/work"\nnetwork_mode = "no-network"'
-    task = write_task(tmp_path / "task", solve="echo 41 > answer.txt", check=CHECK, environment=settings)
+    task = write_task(
+        tmp_path / "task",
+        solve="echo 41 > answer.txt",
+        check=CHECK,
+        environment=settings,
+    )
     names = await examples.run(harbor, task=task, trials=tmp_path / "trials")
     assert names["result"].verifier_result.rewards == {"reward": 0.0}
 
 
 @pytest.mark.quick
-async def test_commands_have_root_a_directory_variables_and_streams(environment: BelljarEnvironment) -> None:
-    seen = await environment.exec('id -un; echo "$PWD $A"; echo err >&2; exit 3', cwd="/tmp", env={"A": "b"})
-    assert (seen.stdout, seen.stderr, seen.return_code) == ("root\n/tmp b\n", "err\n", 3)
+async def test_commands_have_root_a_directory_variables_and_streams(
+    environment: BelljarEnvironment,
+) -> None:
+    seen = await environment.exec(
+        'id -un; echo "$PWD $A"; echo err >&2; exit 3', cwd="/tmp", env={"A": "b"}
+    )
+    assert (seen.stdout, seen.stderr, seen.return_code) == (
+        "root\n/tmp b\n",
+        "err\n",
+        3,
+    )
     assert (await environment.exec("id -un", user="nobody")).stdout == "nobody\n"
     with environment.with_default_user("nobody"):
         assert (await environment.exec("id -un")).stdout == "nobody\n"
@@ -112,18 +134,29 @@ async def test_commands_have_root_a_directory_variables_and_streams(environment:
         await environment.exec("sleep 600", timeout_sec=1)
 
 
-async def test_the_directories_for_results_are_there_and_open_to_all(make: Callable[..., BelljarEnvironment]) -> None:
-    results = [{"type": "bind", "source": "/nowhere", "target": f"/logs/{name}"} for name in ("agent", "verifier")]
+async def test_the_directories_for_results_are_there_and_open_to_all(
+    make: Callable[..., BelljarEnvironment],
+) -> None:
+    results = [
+        {"type": "bind", "source": "/nowhere", "target": f"/logs/{name}"}
+        for name in ("agent", "verifier")
+    ]
     environment = make(auto_mounts=results)
     await environment.start(force_build=False)
-    assert (await environment.exec("touch /logs/agent/x /logs/verifier/x", user="nobody")).return_code == 0
-    reset = await environment.reset_dirs(remove_dirs=["/logs/verifier"], create_dirs=["/logs/verifier", "/tests"])
+    assert (
+        await environment.exec("touch /logs/agent/x /logs/verifier/x", user="nobody")
+    ).return_code == 0
+    reset = await environment.reset_dirs(
+        remove_dirs=["/logs/verifier"], create_dirs=["/logs/verifier", "/tests"]
+    )
     assert reset.return_code == 0
     assert (await environment.exec("ls /logs/verifier")).stdout == ""
     await environment.stop(delete=True)
 
 
-async def test_output_is_passed_on_while_a_command_runs(environment: BelljarEnvironment) -> None:
+async def test_output_is_passed_on_while_a_command_runs(
+    environment: BelljarEnvironment,
+) -> None:
     told: list[tuple[str, str]] = []
 
     async def tell(text: str, stream: str) -> None:
@@ -131,7 +164,9 @@ async def test_output_is_passed_on_while_a_command_runs(environment: BelljarEnvi
 
     with environment.scoped_output_callback(tell):
         seen = await environment.exec("printf é; echo err >&2")
-    assert {stream: "".join(t for s, t in told if s == stream) for stream, _ in told} == {
+    assert {
+        stream: "".join(t for s, t in told if s == stream) for stream, _ in told
+    } == {
         "stdout": "é",
         "stderr": "err\n",
     }
@@ -139,14 +174,18 @@ async def test_output_is_passed_on_while_a_command_runs(environment: BelljarEnvi
 
 
 @pytest.mark.quick
-async def test_files_and_directories_go_both_ways(environment: BelljarEnvironment, tmp_path: Path) -> None:
+async def test_files_and_directories_go_both_ways(
+    environment: BelljarEnvironment, tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     (source / "deep").mkdir(parents=True)
     (source / "deep/run.sh").write_text("#!/bin/sh\necho ran\n")
     (source / "deep/run.sh").chmod(0o755)
     await environment.upload_dir(source, "/app/src")
     assert (await environment.exec("/app/src/deep/run.sh")).stdout == "ran\n"
-    await environment.exec("mkfifo /app/src/pipe; echo out > /app/src/out.txt; echo skip > /app/src/skip.log")
+    await environment.exec(
+        "mkfifo /app/src/pipe; echo out > /app/src/out.txt; echo skip > /app/src/skip.log"
+    )
     await environment.download_dir_with_exclusions(
         source_dir="/app/src", target_dir=tmp_path / "some", exclude=["*.log", "pipe"]
     )
@@ -160,12 +199,21 @@ async def test_files_and_directories_go_both_ways(environment: BelljarEnvironmen
     assert not await environment.is_file("/app/src")
 
 
-async def test_the_limits_of_the_task_hold(make: Callable[..., BelljarEnvironment]) -> None:
-    config = EnvironmentConfig(docker_image="base", cpus=0.5, memory_mb=300, storage_mb=200, workdir="/app")
+async def test_the_limits_of_the_task_hold(
+    make: Callable[..., BelljarEnvironment],
+) -> None:
+    config = EnvironmentConfig(
+        docker_image="base", cpus=0.5, memory_mb=300, storage_mb=200, workdir="/app"
+    )
     made = make(config, options={"limits": {"pids": 100}})
     await made.start(force_build=False)
     limits = made.box.limits
-    assert (limits.cpus, limits.memory, limits.disk, limits.pids) == (0.5, 300 << 20, 200 << 20, 100)
+    assert (limits.cpus, limits.memory, limits.disk, limits.pids) == (
+        0.5,
+        300 << 20,
+        200 << 20,
+        100,
+    )
     assert (await made.exec("pwd")).stdout == "/app\n"
     await made.stop(delete=True)
 
@@ -174,12 +222,19 @@ async def test_the_limits_of_the_task_hold(make: Callable[..., BelljarEnvironmen
     ("policy", "allowed"),
     [
         (NetworkPolicy(network_mode=NetworkMode.NO_NETWORK), None),
-        (NetworkPolicy(network_mode=NetworkMode.ALLOWLIST, allowed_hosts=["pypi.example"]), ["pypi.example"]),
+        (
+            NetworkPolicy(
+                network_mode=NetworkMode.ALLOWLIST, allowed_hosts=["pypi.example"]
+            ),
+            ["pypi.example"],
+        ),
         (NetworkPolicy(), list(harbor.EVERY_HOST)),
     ],
 )
 def test_the_network_is_the_tasks(
-    make: Callable[..., BelljarEnvironment], policy: NetworkPolicy, allowed: list[str] | None
+    make: Callable[..., BelljarEnvironment],
+    policy: NetworkPolicy,
+    allowed: list[str] | None,
 ) -> None:
     network = make(network_policy=policy)._task_network()
     if allowed is None:
@@ -188,10 +243,17 @@ def test_the_network_is_the_tasks(
         assert network == belljar.Allow(*allowed)
 
 
-async def test_only_read_only_mounts_are_taken(make: Callable[..., BelljarEnvironment], tmp_path: Path) -> None:
+async def test_only_read_only_mounts_are_taken(
+    make: Callable[..., BelljarEnvironment], tmp_path: Path
+) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/file").write_text("here\n")
-    mount = {"type": "bind", "source": str(tmp_path / "data"), "target": "/data", "read_only": True}
+    mount = {
+        "type": "bind",
+        "source": str(tmp_path / "data"),
+        "target": "/data",
+        "read_only": True,
+    }
     made = make(mounts=[mount])
     await made.start(force_build=False)
     assert (await made.exec("cat /data/file; touch /data/new")).stdout == "here\n"
@@ -222,12 +284,16 @@ async def test_a_dockerfile_is_built_and_its_directory_used(
 
 
 @pytest.mark.docker
-async def test_the_name_of_an_image_is_never_an_option_of_docker(make: Callable[..., BelljarEnvironment]) -> None:
+async def test_the_name_of_an_image_is_never_an_option_of_docker(
+    make: Callable[..., BelljarEnvironment],
+) -> None:
     with pytest.raises(RuntimeError, match="invalid reference format"):
         await make(EnvironmentConfig(docker_image="--help")).start(force_build=False)
 
 
-def test_a_task_without_an_image_is_refused(make: Callable[..., BelljarEnvironment]) -> None:
+def test_a_task_without_an_image_is_refused(
+    make: Callable[..., BelljarEnvironment],
+) -> None:
     with pytest.raises(FileNotFoundError, match="docker_image"):
         make(EnvironmentConfig())
 

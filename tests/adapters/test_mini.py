@@ -32,7 +32,11 @@ pytestmark = pytest.mark.engine
 
 def scripted(*commands: str) -> Any:
     done = f"echo {adapter.SUBMIT}; cat result"
-    return DeterministicModel(outputs=[make_output("", [{"command": each}], cost=0) for each in (*commands, done)])
+    return DeterministicModel(
+        outputs=[
+            make_output("", [{"command": each}], cost=0) for each in (*commands, done)
+        ]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +53,20 @@ def test_the_example_fixes_a_project(workspace: Path) -> None:
     names = anyio.run(lambda: examples.run(adapter, model=model, project=workspace))
     assert names["outcome"] == {"exit_status": "Submitted", "submission": "2\n"}
     assert (workspace / "sum.py").read_text() == "print(1 + 1)\n"
-    assert any("belljar: denied: " in str(message["content"]) for message in names["agent"].messages)
+    assert any(
+        "belljar: denied: " in str(message["content"])
+        for message in names["agent"].messages
+    )
     assert not names["environment"].box.is_open
 
 
 @pytest.mark.quick
 def test_its_configuration_file_names_it() -> None:
-    config = {"environment_class": "belljar.adapters.mini.BelljarEnvironment", "limits": {"memory": "256m"}, "env": {}}
+    config = {
+        "environment_class": "belljar.adapters.mini.BelljarEnvironment",
+        "limits": {"memory": "256m"},
+        "env": {},
+    }
     made: Any = get_environment(config)
     seen = made.get_template_vars(task="one")
     assert (seen["system"], seen["task"], seen["cwd"]) == ("Linux", "one", "/workspace")
@@ -68,9 +79,13 @@ def test_its_configuration_file_names_it() -> None:
         get_environment({**config, "imag": "base"})
 
 
-def test_an_agent_reports_as_with_any_environment(environment: BelljarEnvironment, tmp_path: Path) -> None:
+def test_an_agent_reports_as_with_any_environment(
+    environment: BelljarEnvironment, tmp_path: Path
+) -> None:
     model = scripted("cd /tmp && pwd", "pwd; echo $COLOUR", "false", "echo 7 > result")
-    agent = DefaultAgent(model, environment, system_template="{{system}}", instance_template="{{task}}")
+    agent = DefaultAgent(
+        model, environment, system_template="{{system}}", instance_template="{{task}}"
+    )
     agent.config.output_path = tmp_path / "run.json"
     assert agent.run("go")["submission"] == "7\n"
     said = [str(message["content"]) for message in agent.messages]
@@ -93,7 +108,11 @@ def test_a_timeout_keeps_what_was_printed(environment: BelljarEnvironment) -> No
 
 
 def test_what_cannot_run_says_why(environment: BelljarEnvironment) -> None:
-    for command, cwd, why in (("rm -rf /", "", "denied"), ("true", "/none", "/none"), ("echo (", "", "denied")):
+    for command, cwd, why in (
+        ("rm -rf /", "", "denied"),
+        ("true", "/none", "/none"),
+        ("echo (", "", "denied"),
+    ):
         done = environment.execute({"command": command}, cwd)
         assert done["returncode"] != 0
         assert why in done["exception_info"]
@@ -103,8 +122,16 @@ def test_only_a_first_line_of_success_submits(environment: BelljarEnvironment) -
     with pytest.raises(Submitted) as submitted:
         environment.execute({"command": f"echo; echo {adapter.SUBMIT}; echo 1; echo 2"})
     assert submitted.value.messages[0]["extra"]["submission"] == "1\n2\n"
-    assert environment.execute({"command": f"echo {adapter.SUBMIT}; false"})["returncode"] == 1
-    assert environment.execute({"command": f"echo before; echo {adapter.SUBMIT}"})["returncode"] == 0
+    assert (
+        environment.execute({"command": f"echo {adapter.SUBMIT}; false"})["returncode"]
+        == 1
+    )
+    assert (
+        environment.execute({"command": f"echo before; echo {adapter.SUBMIT}"})[
+            "returncode"
+        ]
+        == 0
+    )
 
 
 def test_a_forgotten_environment_ends_its_sandbox() -> None:
@@ -135,7 +162,10 @@ def test_many_threads_have_an_environment_each() -> None:
 def test_its_sandbox_may_be_a_services(address: str, workspace: Path) -> None:
     (workspace / "here").write_text("copied up\n")
     with BelljarEnvironment(host=address, workspace=workspace) as made:
-        assert made.execute({"command": "cat here; uname"})["output"] == "copied up\nLinux\n"
+        assert (
+            made.execute({"command": "cat here; uname"})["output"]
+            == "copied up\nLinux\n"
+        )
         assert made.execute({"command": "rm -rf /"})["returncode"] == 126
         assert made.execute({"command": "sleep 600"}, timeout=1)["returncode"] == -1
 

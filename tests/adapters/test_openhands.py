@@ -40,7 +40,9 @@ pytestmark = pytest.mark.engine
 
 
 def call(name: str, arguments: str) -> Message:
-    tool = MessageToolCall(id=f"call_{name}", name=name, arguments=arguments, origin="completion")
+    tool = MessageToolCall(
+        id=f"call_{name}", name=name, arguments=arguments, origin="completion"
+    )
     return Message(role="assistant", content=[TextContent(text="")], tool_calls=[tool])
 
 
@@ -48,7 +50,10 @@ DONE = Message(role="assistant", content=[TextContent(text="done")])
 
 
 def scripted(arguments: str) -> Agent:
-    return Agent(llm=TestLLM.from_messages([call("terminal", arguments), DONE]), tools=belljar_tools())
+    return Agent(
+        llm=TestLLM.from_messages([call("terminal", arguments), DONE]),
+        tools=belljar_tools(),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +90,9 @@ def test_the_example_runs_a_conversation_to_its_end() -> None:
     assert not Path("/workspace/report.txt").exists()
 
 
-def test_a_wrong_option_is_named_and_leaves_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wrong_option_is_named_and_leaves_no_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(belljar.BelljarError, match="imag"):
         BelljarWorkspace(imag="python")
@@ -95,7 +102,12 @@ def test_a_wrong_option_is_named_and_leaves_no_directory(monkeypatch: pytest.Mon
 @pytest.mark.quick
 def test_commands_end_as_the_sdk_says(space: BelljarWorkspace, tmp_path: Path) -> None:
     seen = space.execute_command("pwd; echo err >&2; exit 3")
-    assert (seen.stdout, seen.stderr, seen.exit_code, seen.timeout_occurred) == ("/workspace\n", "err\n", 3, False)
+    assert (seen.stdout, seen.stderr, seen.exit_code, seen.timeout_occurred) == (
+        "/workspace\n",
+        "err\n",
+        3,
+        False,
+    )
     late = space.execute_command("echo begun; sleep 600", timeout=0.5)
     assert (late.exit_code, late.timeout_occurred, late.stdout) == (-1, True, "begun\n")
     (tmp_path / "rm.txt").write_text("rm -rf /")
@@ -123,10 +135,22 @@ def test_files_are_copied_both_ways(space: BelljarWorkspace, tmp_path: Path) -> 
 def test_changes_and_diffs_are_gits(space: BelljarWorkspace) -> None:
     setup = "mkdir repo && cd repo && git init -q && git config user.email a@b && git config user.name n"
     commit = "printf 'old\\n' > a && touch b && git add . && git commit -qm x"
-    assert space.execute_command(f"{setup} && {commit} && printf 'new\\n' > a && rm b && touch c").exit_code == 0
+    assert (
+        space.execute_command(
+            f"{setup} && {commit} && printf 'new\\n' > a && rm b && touch c"
+        ).exit_code
+        == 0
+    )
     changes = {str(change.path): change.status for change in space.git_changes("repo")}
-    assert changes == {"a": GitChangeStatus.UPDATED, "b": GitChangeStatus.DELETED, "c": GitChangeStatus.ADDED}
-    assert space.git_diff("repo/a").model_dump() == {"modified": "new\n", "original": "old\n"}
+    assert changes == {
+        "a": GitChangeStatus.UPDATED,
+        "b": GitChangeStatus.DELETED,
+        "c": GitChangeStatus.ADDED,
+    }
+    assert space.git_diff("repo/a").model_dump() == {
+        "modified": "new\n",
+        "original": "old\n",
+    }
     assert space.git_diff("repo/c").model_dump() == {"modified": "", "original": None}
     assert space.git_diff("repo/b").model_dump() == {"modified": None, "original": ""}
     with pytest.raises(GitRepositoryError):
@@ -137,7 +161,9 @@ def test_a_named_directory_is_staged(workspace: Path) -> None:
     (workspace / "here.txt").write_text("here\n")
     with BelljarWorkspace(working_dir=workspace) as space:
         assert (
-            space.execute_command("cat here.txt; mkdir -p .openhands; echo x > .openhands/hooks.json").stdout
+            space.execute_command(
+                "cat here.txt; mkdir -p .openhands; echo x > .openhands/hooks.json"
+            ).stdout
             == "here\n"
         )
         space.execute_command("echo new > new.txt")
@@ -162,7 +188,9 @@ def test_without_one_openhands_sees_an_empty_directory_that_ends_with_it() -> No
     assert not place.exists()
 
 
-def test_a_directory_can_be_mounted_where_openhands_does_not_look(workspace: Path) -> None:
+def test_a_directory_can_be_mounted_where_openhands_does_not_look(
+    workspace: Path,
+) -> None:
     with BelljarWorkspace(workspace=str(workspace)) as space:
         space.execute_command("echo made > made.txt")
         assert (workspace / "made.txt").read_text() == "made\n"
@@ -190,15 +218,25 @@ def test_a_closed_workspace_starts_no_new_sandbox() -> None:
 def test_a_conversation_is_saved_and_goes_on(tmp_path: Path) -> None:
     agent = scripted('{"command": "echo one > /workspace/one"}')
     with BelljarWorkspace() as space:
-        first = Conversation(agent=agent, workspace=space, persistence_dir=str(tmp_path))
+        first = Conversation(
+            agent=agent, workspace=space, persistence_dir=str(tmp_path)
+        )
         first.send_message("-")
         first.run()
         first.close()
         again = scripted('{"command": "cat /workspace/one"}')
-        second = Conversation(agent=again, workspace=space, persistence_dir=str(tmp_path), conversation_id=first.id)
+        second = Conversation(
+            agent=again,
+            workspace=space,
+            persistence_dir=str(tmp_path),
+            conversation_id=first.id,
+        )
         second.send_message("-")
         second.run()
-        assert any("one" in str(event) and "exit code 0" in str(event) for event in second.state.events)
+        assert any(
+            "one" in str(event) and "exit code 0" in str(event)
+            for event in second.state.events
+        )
         second.close()
 
 
@@ -219,16 +257,24 @@ def test_a_service_far_away_has_the_sandbox(address: str) -> None:
 
 
 @pytest.mark.quick
-def test_the_terminal_is_one_shell_in_the_sandbox(terminal: BelljarTerminalExecutor) -> None:
+def test_the_terminal_is_one_shell_in_the_sandbox(
+    terminal: BelljarTerminalExecutor,
+) -> None:
     run(terminal, "cd /tmp && export COLOUR=green && f() { echo f; }")
     seen = run(terminal, "f; echo $COLOUR; pwd")
     assert seen.text == "f\ngreen\n/tmp"
-    assert (seen.exit_code, seen.metadata.working_dir, seen.metadata.hostname) == (0, "/tmp", "sandbox")
+    assert (seen.exit_code, seen.metadata.working_dir, seen.metadata.hostname) == (
+        0,
+        "/tmp",
+        "sandbox",
+    )
     assert seen.metadata.suffix == "\n[The command completed with exit code 0.]"
     assert run(terminal, "false").exit_code == 1
 
 
-def test_a_denied_command_says_why(terminal: BelljarTerminalExecutor, tmp_path: Path) -> None:
+def test_a_denied_command_says_why(
+    terminal: BelljarTerminalExecutor, tmp_path: Path
+) -> None:
     (tmp_path / "rm.txt").write_text("rm -rf /")
     seen = run(terminal, (tmp_path / "rm.txt").read_text())
     assert seen.exit_code == 126
@@ -237,7 +283,9 @@ def test_a_denied_command_says_why(terminal: BelljarTerminalExecutor, tmp_path: 
 
 
 @pytest.mark.quick
-def test_a_command_that_waits_is_polled_typed_to_and_interrupted(terminal: BelljarTerminalExecutor) -> None:
+def test_a_command_that_waits_is_polled_typed_to_and_interrupted(
+    terminal: BelljarTerminalExecutor,
+) -> None:
     soft = run(terminal, "echo begun; read line; echo got $line; sleep 600")
     assert (soft.text, soft.exit_code) == ("begun", -1)
     assert "has no new output after 1 seconds" in soft.metadata.suffix
@@ -254,7 +302,9 @@ def test_a_command_that_waits_is_polled_typed_to_and_interrupted(terminal: Bellj
     assert run(terminal, "echo free").text == "free"
 
 
-def test_a_hard_timeout_leaves_the_command_running(terminal: BelljarTerminalExecutor) -> None:
+def test_a_hard_timeout_leaves_the_command_running(
+    terminal: BelljarTerminalExecutor,
+) -> None:
     seen = run(terminal, "sleep 600", timeout=0.3)
     assert seen.exit_code == -1
     assert "timed out after 0.3 seconds" in seen.metadata.suffix
@@ -264,8 +314,14 @@ def test_a_hard_timeout_leaves_the_command_running(terminal: BelljarTerminalExec
 
 def test_what_cannot_be_done_is_said(terminal: BelljarTerminalExecutor) -> None:
     assert "No previous running command to retrieve logs from" in run(terminal, "").text
-    assert "No previous running command to interact with" in run(terminal, "x", is_input=True).text
-    assert "Cannot execute multiple commands at once" in run(terminal, "echo 1\necho 2").text
+    assert (
+        "No previous running command to interact with"
+        in run(terminal, "x", is_input=True).text
+    )
+    assert (
+        "Cannot execute multiple commands at once"
+        in run(terminal, "echo 1\necho 2").text
+    )
     assert "list literal" in run(terminal, '["ls"]').text
 
 
@@ -280,12 +336,17 @@ def test_a_reset_begins_a_new_shell(terminal: BelljarTerminalExecutor) -> None:
 def test_secrets_reach_the_command_and_are_masked(space: BelljarWorkspace) -> None:
     llm = TestLLM.from_messages(
         [
-            call("terminal", '{"command": "echo token is $API_TOKEN; test ${#API_TOKEN} = 14 && echo whole"}'),
+            call(
+                "terminal",
+                '{"command": "echo token is $API_TOKEN; test ${#API_TOKEN} = 14 && echo whole"}',
+            ),
             Message(role="assistant", content=[TextContent(text="done")]),
         ]
     )
     conversation = Conversation(
-        agent=Agent(llm=llm, tools=belljar_tools()), workspace=space, secrets={"API_TOKEN": "very-secret-14"}
+        agent=Agent(llm=llm, tools=belljar_tools()),
+        workspace=space,
+        secrets={"API_TOKEN": "very-secret-14"},
     )
     conversation.send_message("-")
     conversation.run()
@@ -308,10 +369,15 @@ def test_files_of_the_sandbox_are_edited(space: BelljarWorkspace) -> None:
     edit("str_replace", "/workspace/src/link", old_str="one", new_str="1")
     edit("undo_edit", "/workspace/src/link")
     assert space.execute_command("readlink src/link").stdout == "app.py\n"
-    changed = edit("str_replace", f"{space.working_dir}/src/app.py", old_str="two", new_str="2")
+    changed = edit(
+        "str_replace", f"{space.working_dir}/src/app.py", old_str="two", new_str="2"
+    )
     assert "/workspace/src/app.py has been edited" in changed.text
     assert changed.path == "/workspace/src/app.py"
-    assert space.execute_command("cat src/app.py; stat -c %a src/app.py").stdout == "one\n2\n700\n"
+    assert (
+        space.execute_command("cat src/app.py; stat -c %a src/app.py").stdout
+        == "one\n2\n700\n"
+    )
     edit("insert", "/workspace/src/app.py", insert_line=0, new_str="zero")
     assert (
         "two" in edit("undo_edit", "/workspace/src/app.py").text
@@ -319,7 +385,11 @@ def test_files_of_the_sandbox_are_edited(space: BelljarWorkspace) -> None:
     )
     assert "/workspace/src/app.py" in edit("view", "/workspace").text
     assert "sandbox:x:" in edit("view", "/etc/passwd", view_range=[1, 1]).text
-    for command, path in (("view", "/workspace/none"), ("create", "/workspace/src/app.py"), ("view", "src/app.py")):
+    for command, path in (
+        ("view", "/workspace/none"),
+        ("create", "/workspace/src/app.py"),
+        ("view", "src/app.py"),
+    ):
         assert edit(command, path, file_text="x").is_error
     denied = edit("create", "/usr/bin/x", file_text="x")
     assert denied.is_error
@@ -330,7 +400,10 @@ def test_files_of_the_sandbox_are_edited(space: BelljarWorkspace) -> None:
 
 
 def test_the_tools_need_this_workspace(tmp_path: Path) -> None:
-    state = SimpleNamespace(workspace=SimpleNamespace(working_dir=str(tmp_path)), env_observation_persistence_dir=None)
+    state = SimpleNamespace(
+        workspace=SimpleNamespace(working_dir=str(tmp_path)),
+        env_observation_persistence_dir=None,
+    )
     with pytest.raises(ValueError, match="BelljarWorkspace"):
         BelljarTerminalTool.create(state)
 
@@ -340,7 +413,9 @@ def test_openhands_own_names_of_the_tools_mean_the_sandbox_with_this_workspace_a
 ) -> None:
     def told(workspace: Any) -> str:
         agent = Agent(
-            llm=TestLLM.from_messages([call("terminal", '{"command": "hostname; pwd"}'), DONE]),
+            llm=TestLLM.from_messages(
+                [call("terminal", '{"command": "hostname; pwd"}'), DONE]
+            ),
             tools=[Tool(name="terminal"), Tool(name="file_editor")],
         )
         conversation = Conversation(agent=agent, workspace=workspace)
@@ -353,9 +428,13 @@ def test_openhands_own_names_of_the_tools_mean_the_sandbox_with_this_workspace_a
     assert str(tmp_path) in told(str(tmp_path))
 
 
-def test_tools_that_would_work_on_this_machine_are_refused(space: BelljarWorkspace) -> None:
+def test_tools_that_would_work_on_this_machine_are_refused(
+    space: BelljarWorkspace,
+) -> None:
 
-    agent = Agent(llm=TestLLM.from_messages([DONE]), tools=[*belljar_tools(), Tool(name="grep")])
+    agent = Agent(
+        llm=TestLLM.from_messages([DONE]), tools=[*belljar_tools(), Tool(name="grep")]
+    )
     conversation = Conversation(agent=agent, workspace=space)
     with pytest.raises(Exception, match="grep: works on this machine"):
         conversation.send_message("-")

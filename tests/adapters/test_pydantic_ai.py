@@ -12,7 +12,13 @@ from tests.adapters import examples
 examples.needs("pydantic_ai")
 
 from pydantic_ai import Agent, RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.workspaces import (
     Workspace,
@@ -42,9 +48,16 @@ def scripted(*commands: str) -> FunctionModel:
     """A model that calls the tool `shell` with these commands, and then repeats all that came back."""
 
     async def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-        returned = [part.content for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
+        returned = [
+            part.content
+            for each in messages
+            for part in each.parts
+            if isinstance(part, ToolReturnPart)
+        ]
         if len(returned) < len(commands):
-            return ModelResponse([ToolCallPart("shell", {"command": commands[len(returned)]})])
+            return ModelResponse(
+                [ToolCallPart("shell", {"command": commands[len(returned)]})]
+            )
         return ModelResponse([TextPart("".join(map(str, returned)))])
 
     return FunctionModel(answer)
@@ -52,7 +65,9 @@ def scripted(*commands: str) -> FunctionModel:
 
 @pytest.mark.quick
 async def test_the_example_runs_an_agent() -> None:
-    names = await examples.run(adapter, model=scripted("echo to_file > it; nproc", "cat it", "rm -rf /"))
+    names = await examples.run(
+        adapter, model=scripted("echo to_file > it; nproc", "cat it", "rm -rf /")
+    )
     output: str = names["result"].output
     assert output.startswith(tuple("123456789"))
     assert "to_file\n[exit 0]belljar: denied: " in output
@@ -64,7 +79,9 @@ async def test_the_example_runs_an_agent() -> None:
 
 
 @pytest.mark.quick
-async def test_two_runs_share_an_environment_and_a_ref_continues_it(backend: BelljarWorkspaceBackend) -> None:
+async def test_two_runs_share_an_environment_and_a_ref_continues_it(
+    backend: BelljarWorkspaceBackend,
+) -> None:
     agent: Any = Agent(scripted("cat seen || echo nothing; echo again >> seen"))
 
     async def shell(ctx: RunContext[None], command: str) -> str:
@@ -94,11 +111,16 @@ async def test_a_detached_environment_runs_on(backend: BelljarWorkspaceBackend) 
     assert backend.ref == ref
 
 
-async def test_too_much_output_is_an_error_and_not_half_an_answer(backend: BelljarWorkspaceBackend) -> None:
+async def test_too_much_output_is_an_error_and_not_half_an_answer(
+    backend: BelljarWorkspaceBackend,
+) -> None:
     with pytest.raises(WorkspaceOutputLimitError) as error:
         await backend.run("yes", shell=True)
     assert error.value.stdout.startswith("y\ny\n")
-    assert len((await backend.run("head -c 10000000 /dev/zero", shell=True)).stdout) == 10_000_000
+    assert (
+        len((await backend.run("head -c 10000000 /dev/zero", shell=True)).stdout)
+        == 10_000_000
+    )
 
 
 async def test_a_timeout_has_what_was_printed(backend: BelljarWorkspaceBackend) -> None:
@@ -115,7 +137,9 @@ async def test_a_file_keeps_its_mode(backend: BelljarWorkspaceBackend) -> None:
     assert (await backend.run(["/etc/passwd"])).exit_code == 126
 
 
-async def test_wrong_arguments_are_pythons_own_errors(backend: BelljarWorkspaceBackend) -> None:
+async def test_wrong_arguments_are_pythons_own_errors(
+    backend: BelljarWorkspaceBackend,
+) -> None:
     with pytest.raises(ValueError, match="absolute"):
         await backend.read_bytes("relative")
     with pytest.raises(ValueError, match="variable"):
@@ -131,5 +155,9 @@ async def test_a_ref_of_another_provider_or_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="local"):
         adapter.attach(WorkspaceRef(provider="local", id="/"))
     with pytest.raises(WorkspaceUnavailableError):
-        await adapter.attach(WorkspaceRef(provider="belljar", id="bj-000000000000")).working_dir()
-    await adapter.destroy(adapter.attach(WorkspaceRef(provider="belljar", id="bj-000000000000")))
+        await adapter.attach(
+            WorkspaceRef(provider="belljar", id="bj-000000000000")
+        ).working_dir()
+    await adapter.destroy(
+        adapter.attach(WorkspaceRef(provider="belljar", id="bj-000000000000"))
+    )

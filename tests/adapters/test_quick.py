@@ -29,7 +29,11 @@ def _places() -> dict[str, Path | str]:
 
 PLACES = _places()
 FOUND = [
-    pytest.param(FRAMEWORKS[name], id=name, marks=[pytest.mark.skip(reason=place)] if isinstance(place, str) else [])
+    pytest.param(
+        FRAMEWORKS[name],
+        id=name,
+        marks=[pytest.mark.skip(reason=place)] if isinstance(place, str) else [],
+    )
     for name, place in PLACES.items()
     if (HERE / f"test_{name}.py").exists()
 ]
@@ -37,17 +41,25 @@ FOUND = [
 
 @pytest.mark.engine
 @pytest.mark.parametrize("framework", FOUND)
-def test_an_adapter_does_what_its_documentation_shows(framework: Framework, site: Path) -> None:
+def test_an_adapter_does_what_its_documentation_shows(
+    framework: Framework, site: Path
+) -> None:
     place = PLACES[framework.name]
     assert isinstance(place, Path)
-    done = environments.pytest_in(place, site, HERE / f"test_{framework.name}.py", "-m", "quick")
+    done = environments.pytest_in(
+        place, site, HERE / f"test_{framework.name}.py", "-m", "quick"
+    )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 
 def test_each_framework_is_pinned_as_an_extra_of_the_package() -> None:
     import tomllib
 
-    extras = tomllib.loads((environments.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((environments.ROOT / "pyproject.toml").read_text())[
+        "project"
+    ]["optional-dependencies"]
     for framework in FRAMEWORKS.values():
         wanted = framework.pins[0].split("==")[0]
-        assert any(each.startswith(wanted) for each in extras[framework.extra]), framework.name
+        assert any(each.startswith(wanted) for each in extras[framework.extra]), (
+            framework.name
+        )

@@ -69,7 +69,9 @@ async def test_at_last_the_shell_is_replaced(terminal: Terminal) -> None:
     assert seen.result.cause == "interrupted"
 
 
-async def test_a_denied_command_is_told_by_the_wait(terminal: Terminal, tmp_path: Path) -> None:
+async def test_a_denied_command_is_told_by_the_wait(
+    terminal: Terminal, tmp_path: Path
+) -> None:
     (tmp_path / "rm.txt").write_text("rm -rf /")
     terminal.begin((tmp_path / "rm.txt").read_text())
     with pytest.raises(belljar.PolicyDenied):
@@ -78,4 +80,7 @@ async def test_a_denied_command_is_told_by_the_wait(terminal: Terminal, tmp_path
 
 
 def test_plain_text_has_no_control_sequences() -> None:
-    assert plain(b"\x1b]777;0123456789abcdef\x07\x1b[31mred\x1b[0m\r\n\xff") == "red\n\\xff"
+    assert (
+        plain(b"\x1b]777;0123456789abcdef\x07\x1b[31mred\x1b[0m\r\n\xff")
+        == "red\n\\xff"
+    )

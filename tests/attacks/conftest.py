@@ -12,7 +12,9 @@ import pytest
 import belljar
 
 # Small, so that attacks on them end soon.
-LIMITS = belljar.Limits(memory="512m", cpus=1, pids=256, fsize="1g", tmp="128m", home="64m", shm="64m")
+LIMITS = belljar.Limits(
+    memory="512m", cpus=1, pids=256, fsize="1g", tmp="128m", home="64m", shm="64m"
+)
 
 
 class Attacker:
@@ -35,11 +37,16 @@ class Attacker:
 
 
 @pytest.fixture(scope="package")
-async def sandbox(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Attacker]:
+async def sandbox(
+    base_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Attacker]:
     """With a workspace of the user who runs the tests. In CI that is root: an id-mapped mount."""
     workspace = tmp_path_factory.mktemp("attacked")
     async with belljar.Session(
-        workspace=workspace, policy="permissive", limits=LIMITS, approve=lambda verdict: True
+        workspace=workspace,
+        policy="permissive",
+        limits=LIMITS,
+        approve=lambda verdict: True,
     ) as box:
         yield Attacker(box, workspace)
 

@@ -15,7 +15,16 @@ X86 = platform.machine() == "x86_64"
 libc = ctypes.CDLL(None, use_errno=True)
 BUFFER = ctypes.create_string_buffer(4096)
 
-NEW_NAMESPACE = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x80)
+NEW_NAMESPACE = (
+    0x20000,
+    0x2000000,
+    0x4000000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+    0x80,
+)
 
 # name: (number on x86_64, number on aarch64, arguments)
 FORBIDDEN = {
@@ -123,7 +132,9 @@ SOCKETS = {
 
 def call(number, arguments):
     ctypes.set_errno(0)
-    ready = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+    ready = [
+        ctypes.c_long(each) if isinstance(each, int) else each for each in arguments
+    ]
     answer = libc.syscall(ctypes.c_long(number), *ready)
     return 0 if answer >= 0 else ctypes.get_errno()
 
@@ -144,9 +155,15 @@ def in_a_child(action):
 
 def forbidden():
     pick = 0 if X86 else 1
-    answers = {name: in_a_child(lambda row=row: call(row[pick], row[2])) for name, row in FORBIDDEN.items()}
+    answers = {
+        name: in_a_child(lambda row=row: call(row[pick], row[2]))
+        for name, row in FORBIDDEN.items()
+    }
     if X86:
-        answers |= {name: in_a_child(lambda row=row: call(*row)) for name, row in ONLY_X86.items()}
+        answers |= {
+            name: in_a_child(lambda row=row: call(*row))
+            for name, row in ONLY_X86.items()
+        }
     return answers
 
 
@@ -168,11 +185,18 @@ def other_architectures():
     import mmap
 
     def gate():
-        page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        page = mmap.mmap(
+            -1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+        )
         page.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")
-        return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+        return ctypes.CFUNCTYPE(ctypes.c_int)(
+            ctypes.addressof(ctypes.c_char.from_buffer(page))
+        )()
 
-    return {"x32": in_a_child(lambda: call(0x40000000 | 39, [])), "int80": in_a_child(gate)}
+    return {
+        "x32": in_a_child(lambda: call(0x40000000 | 39, [])),
+        "int80": in_a_child(gate),
+    }
 
 
 def set_id():
@@ -187,8 +211,12 @@ def set_id():
         "fchmodat": lambda: libc.syscall(268 if X86 else 53, -100, path, 0o6755),
         "fchmodat2": lambda: libc.syscall(452, -100, path, 0o4755, 0),
         "openat": lambda: libc.openat(-100, path + b"2", with_mode, 0o4755),
-        "tmpfile": lambda: libc.openat(-100, b"/workspace", os.O_TMPFILE | os.O_WRONLY, 0o4755),
-        "mknodat": lambda: libc.syscall(259 if X86 else 33, -100, path + b"3", 0o104755, 0),
+        "tmpfile": lambda: libc.openat(
+            -100, b"/workspace", os.O_TMPFILE | os.O_WRONLY, 0o4755
+        ),
+        "mknodat": lambda: libc.syscall(
+            259 if X86 else 33, -100, path + b"3", 0o104755, 0
+        ),
     }
     if X86:
         ways |= {
@@ -205,11 +233,17 @@ def set_id():
 
 def of_others():
     pick = 0 if X86 else 1
-    return {name: in_a_child(lambda row=row: call(row[pick], row[2])) for name, row in OF_OTHERS.items()}
+    return {
+        name: in_a_child(lambda row=row: call(row[pick], row[2]))
+        for name, row in OF_OTHERS.items()
+    }
 
 
 def enosys():
-    return {name: in_a_child(lambda row=row: call(*row)) for name, row in ANSWER_ENOSYS.items()}
+    return {
+        name: in_a_child(lambda row=row: call(*row))
+        for name, row in ANSWER_ENOSYS.items()
+    }
 
 
 def huge_pages():
@@ -225,7 +259,10 @@ def huge_pages():
 def filter_of_calls():
     """Try to add a seccomp filter without a program. EFAULT would mean that filters can be added."""
     number = 157 if X86 else 167
-    return {"prctl": call(number, [22, 2, 0]), "upper_bits": call(number, [UPPER | 22, 2, 0])}
+    return {
+        "prctl": call(number, [22, 2, 0]),
+        "upper_bits": call(number, [UPPER | 22, 2, 0]),
+    }
 
 
 def everyday():
@@ -256,10 +293,14 @@ def everyday():
         "tcp": len(server.accept()[0].recv(1)) - 1,
         "netlink": len(socket.if_nameindex()) - 1,
         "memfd": os.close(os.memfd_create("x")) or 0,
-        "udp": socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 17).close() or 0,
+        "udp": socket.socket(
+            socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 17
+        ).close()
+        or 0,
         "nice": os.nice(1) - os.nice(0),
         "affinity": os.sched_setaffinity(0, os.sched_getaffinity(0)) or 0,
-        "second_descriptor": os.close(fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, 50)) or 0,
+        "second_descriptor": os.close(fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, 50))
+        or 0,
         "wider_pipe": fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 17) - (1 << 17),
         "sealed_memory": fcntl.fcntl(os.memfd_create("x", 2), fcntl.F_GET_SEALS),
         "nodelay": client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) or 0,

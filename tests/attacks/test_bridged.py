@@ -23,13 +23,19 @@ def _bridged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-async def bridged(_bridged: None, base_image: str, root_workspace: Path) -> AsyncIterator[Attacker]:
-    async with belljar.Session(workspace=root_workspace, policy="permissive", approve=lambda verdict: True) as box:
+async def bridged(
+    _bridged: None, base_image: str, root_workspace: Path
+) -> AsyncIterator[Attacker]:
+    async with belljar.Session(
+        workspace=root_workspace, policy="permissive", approve=lambda verdict: True
+    ) as box:
         yield Attacker(box, root_workspace)
 
 
 async def test_the_token_cannot_be_found_inside(bridged: Attacker) -> None:
-    result = await bridged.bash("env; for p in /proc/[0-9]*; do cat $p/environ $p/cmdline; done; ls /proc/*/fd")
+    result = await bridged.bash(
+        "env; for p in /proc/[0-9]*; do cat $p/environ $p/cmdline; done; ls /proc/*/fd"
+    )
     assert "BELLJAR" not in result.stdout
     assert "--bridge" in result.stdout, "the bridge is there to be attacked"
 
@@ -62,12 +68,21 @@ call(frame(14, b""))
     assert (await bridged.bash("echo usable")).stdout == "usable\n"
 
 
-async def test_no_process_of_a_bridged_sandbox_is_root_or_has_a_capability(bridged: Attacker) -> None:
-    result = await bridged.bash("cat /proc/[0-9]*/status | grep -E '^(Uid|CapEff|CapBnd|Seccomp|NoNewPrivs):'")
+async def test_no_process_of_a_bridged_sandbox_is_root_or_has_a_capability(
+    bridged: Attacker,
+) -> None:
+    result = await bridged.bash(
+        "cat /proc/[0-9]*/status | grep -E '^(Uid|CapEff|CapBnd|Seccomp|NoNewPrivs):'"
+    )
     rows = [line.split() for line in result.stdout.splitlines()]
-    assert {row[1] for row in rows if row[0] == "Uid:"} == {str(bridged.box.workspace.identity.uid), "65533"}
+    assert {row[1] for row in rows if row[0] == "Uid:"} == {
+        str(bridged.box.workspace.identity.uid),
+        "65533",
+    }
     assert {int(row[1], 16) for row in rows if row[0].startswith("Cap")} == {0}
-    assert {(row[0], row[1]) for row in rows if row[0] in ("Seccomp:", "NoNewPrivs:")} == {
+    assert {
+        (row[0], row[1]) for row in rows if row[0] in ("Seccomp:", "NoNewPrivs:")
+    } == {
         ("Seccomp:", "2"),
         ("NoNewPrivs:", "1"),
     }

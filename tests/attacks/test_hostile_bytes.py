@@ -13,7 +13,12 @@ def test_any_bytes_are_read_or_refused(name: str) -> None:
     parser = hostile.PARSERS[name]
     part = st.one_of(st.sampled_from(parser.words), st.binary(max_size=12))
 
-    @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=200,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(st.lists(part, max_size=12))
     def fed(parts: list[bytes]) -> None:
         hostile.feed(parser, parts)

@@ -40,7 +40,9 @@ def built(docker_client: Any, base: str, lines: str) -> Iterator[str]:
         _remove_once_unused(docker_client, image.id)
 
 
-@tenacity.retry(stop=tenacity.stop_after_delay(120), wait=tenacity.wait_fixed(0.1), reraise=True)
+@tenacity.retry(
+    stop=tenacity.stop_after_delay(120), wait=tenacity.wait_fixed(0.1), reraise=True
+)
 def _remove_once_unused(docker_client: Any, image: str) -> None:
     docker_client.images.remove(image, force=True)
 
@@ -51,11 +53,14 @@ def hostile_image(base_image: str, docker_client: Any) -> Iterator[str]:
         yield image
 
 
-async def test_a_hostile_image_gets_the_same_walls(hostile_image: str, workspace: Path, docker_client: Any) -> None:
+async def test_a_hostile_image_gets_the_same_walls(
+    hostile_image: str, workspace: Path, docker_client: Any
+) -> None:
     (workspace / "evil").write_text("echo BREACH")
     async with belljar.Session(workspace=workspace, image=hostile_image) as box:
         result = await box.run(
-            "id -u; id -g; pwd; echo $HOME $USER $PATH $COLOUR; env | grep -c LD_PRELOAD", timeout=60
+            "id -u; id -g; pwd; echo $HOME $USER $PATH $COLOUR; env | grep -c LD_PRELOAD",
+            timeout=60,
         )
         assert result.stderr == ""
         uid = str(box.workspace.identity.uid)
@@ -63,12 +68,15 @@ async def test_a_hostile_image_gets_the_same_walls(hostile_image: str, workspace
             uid, uid, "/workspace", "/home/sandbox sandbox /opt/tool/bin:/usr/bin:/bin blue", "0",
         ]  # fmt: skip
         disk = await box.run(
-            "head -c 20M /dev/zero > /data/fill; stat -c %s /data/fill; stat -f -c %T /data", timeout=60
+            "head -c 20M /dev/zero > /data/fill; stat -c %s /data/fill; stat -f -c %T /data",
+            timeout=60,
         )
         assert disk.stdout.split() == [str(16 << 20), "tmpfs"]
         inspected = docker_client.api.inspect_container(f"belljar-{box.id}")
         assert inspected["State"].get("Health") is None
-        volumes = [mount["Name"] for mount in inspected["Mounts"] if mount["Type"] == "volume"]
+        volumes = [
+            mount["Name"] for mount in inspected["Mounts"] if mount["Type"] == "volume"
+        ]
         assert [name for name in volumes if not name.startswith("belljar-init-")] == []
 
 
@@ -90,24 +98,38 @@ LEADING_IN = {
 
 @pytest.mark.parametrize("line", LEADING_IN.values(), ids=LEADING_IN.keys())
 async def test_an_image_that_leads_mounts_into_the_workspace_is_refused(
-    engine: DockerEngine, base_image: str, root_workspace: Path, docker_client: Any, line: str
+    engine: DockerEngine,
+    base_image: str,
+    root_workspace: Path,
+    docker_client: Any,
+    line: str,
 ) -> None:
     refusals = (ProtectionMissing, UsageError)
     (root_workspace / ".git/hooks").mkdir(parents=True)
     (root_workspace / "deep").symlink_to(".git/hooks")
     before = sorted(root_workspace.rglob("*"))
     with built(docker_client, base_image, f"USER 0:0\n{line}") as image:
-        for _ in range(2):  # the second round proves that the refusal was not cached as "harmless"
+        for _ in range(
+            2
+        ):  # the second round proves that the refusal was not cached as "harmless"
             # Over a bridge there are fewer mounts to redirect, so the image may also be accepted.
-            with pytest.raises(refusals) if engine.capabilities.sees_processes else suppress(*refusals):
+            with (
+                pytest.raises(refusals)
+                if engine.capabilities.sees_processes
+                else suppress(*refusals)
+            ):
                 await belljar.run(["true"], root_workspace, image=image)
         assert sorted(root_workspace.rglob("*")) == before
 
 
-async def test_links_within_the_image_are_allowed(base_image: str, workspace: Path, docker_client: Any) -> None:
+async def test_links_within_the_image_are_allowed(
+    base_image: str, workspace: Path, docker_client: Any
+) -> None:
     lines = "RUN mv /etc/passwd /opt/ && ln -s /opt/passwd /etc/ && rm -rf /var/tmp && ln -s ../tmp /var/tmp"
     with built(docker_client, base_image, f"USER 0:0\n{lines}") as image:
-        result = await belljar.run("id; echo x > /var/tmp/x; cat /tmp/x", workspace, image=image)
+        result = await belljar.run(
+            "id; echo x > /var/tmp/x; cat /tmp/x", workspace, image=image
+        )
         assert result.output.endswith("x\n")
 
 
@@ -122,7 +144,9 @@ def redirecting_image(base_image: str, docker_client: Any) -> Iterator[str]:
         yield image
 
 
-async def test_an_image_cannot_put_its_own_program_in_the_init_s_place(redirecting_image: str, workspace: Path) -> None:
+async def test_an_image_cannot_put_its_own_program_in_the_init_s_place(
+    redirecting_image: str, workspace: Path
+) -> None:
     fake = workspace / "init"
     fake.write_text("#!/bin/bash\necho BREACH > /workspace/breach; sleep 60\n")
     fake.chmod(0o755)
@@ -135,5 +159,8 @@ async def test_an_image_whose_volume_is_inside_the_workspace_is_refused(
     base_image: str, docker_client: Any, workspace: Path
 ) -> None:
     volume = "VOLUME /workspace/.git"
-    with built(docker_client, base_image, volume) as image, pytest.raises(belljar.BelljarError, match="volume"):
+    with (
+        built(docker_client, base_image, volume) as image,
+        pytest.raises(belljar.BelljarError, match="volume"),
+    ):
         await belljar.run("true", workspace, image=image)

@@ -19,5 +19,11 @@ assert len(found.ends) > 5, found.ends
 
 
 def test_a_hostile_init_cannot_crash_or_exhaust_the_host() -> None:
-    ended = subprocess.run([sys.executable, "-c", ROUNDS], cwd=ROOT, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", ROUNDS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stderr

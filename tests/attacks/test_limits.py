@@ -11,7 +11,9 @@ import belljar
 
 
 async def test_memory_ends_the_command_and_not_the_sandbox(attacker: Attacker) -> None:
-    result = await attacker.python("x = bytearray(); \nwhile True: x += b'x' * (8 << 20)")
+    result = await attacker.python(
+        "x = bytearray(); \nwhile True: x += b'x' * (8 << 20)"
+    )
     assert result.cause == "out_of_memory"
     assert (await attacker.bash("echo usable")).stdout == "usable\n"
 
@@ -91,8 +93,12 @@ done"""
 
 
 @pytest.mark.docker  # Podman: see engines/README.md
-async def test_scratch_space_in_memory_is_bounded(base_image: str, workspace: Path) -> None:
-    async with belljar.Session(workspace=workspace, limits=belljar.Limits(tmp="120m", home="60m", shm="64m")) as box:
+async def test_scratch_space_in_memory_is_bounded(
+    base_image: str, workspace: Path
+) -> None:
+    async with belljar.Session(
+        workspace=workspace, limits=belljar.Limits(tmp="120m", home="60m", shm="64m")
+    ) as box:
         (workspace / "fill.sh").write_text(FILL)
         result = await box.run(["bash", "fill.sh"], timeout=60)
     sizes = [int(line) for line in result.stdout.split()]
@@ -101,8 +107,12 @@ async def test_scratch_space_in_memory_is_bounded(base_image: str, workspace: Pa
 
 @pytest.mark.docker  # Podman: see engines/README.md
 @pytest.mark.root  # only root can mount a volume
-async def test_scratch_space_on_disk_is_bounded(base_image: str, workspace: Path) -> None:
-    async with belljar.Session(workspace=workspace, limits=belljar.Limits(disk="64m", shm="64m")) as box:
+async def test_scratch_space_on_disk_is_bounded(
+    base_image: str, workspace: Path
+) -> None:
+    async with belljar.Session(
+        workspace=workspace, limits=belljar.Limits(disk="64m", shm="64m")
+    ) as box:
         (workspace / "fill.sh").write_text(FILL)
         result = await box.run(["bash", "fill.sh"], timeout=60)
     sizes = [int(line) for line in result.stdout.split()]
@@ -128,32 +138,42 @@ except OSError as error:
 
 
 async def test_a_crash_leaves_no_core(attacker: Attacker) -> None:
-    result = await attacker.bash("cd /tmp; ulimit -c; bash -c 'kill -ABRT $$'; ls -A /tmp | grep -c core")
+    result = await attacker.bash(
+        "cd /tmp; ulimit -c; bash -c 'kill -ABRT $$'; ls -A /tmp | grep -c core"
+    )
     assert result.stdout.split() == ["0", "0"]
 
 
 async def test_memory_cannot_be_locked_beyond_its_limit(attacker: Attacker) -> None:
-    script = (
-        "import ctypes; l = ctypes.CDLL(None); b = ctypes.create_string_buffer(1 << 20); print(l.mlock(b, 1 << 20))"
-    )
+    script = "import ctypes; l = ctypes.CDLL(None); b = ctypes.create_string_buffer(1 << 20); print(l.mlock(b, 1 << 20))"
     assert (await attacker.python(script)).stdout == "-1\n"
 
 
 @pytest.mark.docker  # Podman: see engines/README.md
-async def test_the_number_of_files_in_memory_is_bounded(base_image: str, workspace: Path) -> None:
+async def test_the_number_of_files_in_memory_is_bounded(
+    base_image: str, workspace: Path
+) -> None:
     script = "for i in $(seq 1200); do : > /tmp/$i || break; done 2>/dev/null; ls /tmp | wc -l"
-    async with belljar.Session(workspace=workspace, limits=belljar.Limits(inodes=1024)) as box:
+    async with belljar.Session(
+        workspace=workspace, limits=belljar.Limits(inodes=1024)
+    ) as box:
         assert int((await box.run(script, timeout=30)).stdout) < 1024
 
 
-async def test_limits_that_the_caller_chose_are_in_force(base_image: str, workspace: Path) -> None:
+async def test_limits_that_the_caller_chose_are_in_force(
+    base_image: str, workspace: Path
+) -> None:
     limits = belljar.Limits(memory="64m", pids=32, nofile=128, tmp="2m", cpus=0.5)
     async with belljar.Session(workspace=workspace, limits=limits) as box:
-        result = await box.run("ulimit -n; df -k --output=size /tmp | tail -1", timeout=30)
+        result = await box.run(
+            "ulimit -n; df -k --output=size /tmp | tail -1", timeout=30
+        )
         assert result.stdout.split() == ["128", "2048"]
 
 
-async def test_the_oom_killer_takes_a_command_before_the_init(attacker: Attacker) -> None:
+async def test_the_oom_killer_takes_a_command_before_the_init(
+    attacker: Attacker,
+) -> None:
     result = await attacker.bash("cat /proc/self/oom_score_adj /proc/1/oom_score_adj")
     assert result.stdout.split() == ["1000", "500"]
     text = await attacker.box.run("cat /proc/$$/oom_score_adj", timeout=60)

@@ -41,21 +41,29 @@ async def shell(workspace: Path, base_image: str) -> AsyncIterator[PersistentShe
         yield box.persistent
 
 
-async def test_a_sourced_script_cannot_forge_the_shells_directory(shell: PersistentShell) -> None:
+async def test_a_sourced_script_cannot_forge_the_shells_directory(
+    shell: PersistentShell,
+) -> None:
     with anyio.move_on_after(5):
-        await shell.run("mkdir -p /tmp/build; source ./forge.sh; PWD=/tmp/build", timeout=3)
+        await shell.run(
+            "mkdir -p /tmp/build; source ./forge.sh; PWD=/tmp/build", timeout=3
+        )
     assert shell.cwd == "/workspace"
     with pytest.raises(PolicyDenied):
         await shell.run("rm -rf *", timeout=5)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-async def test_a_program_inherits_no_descriptor_of_the_channel(shell: PersistentShell, terminal: bool) -> None:
+async def test_a_program_inherits_no_descriptor_of_the_channel(
+    shell: PersistentShell, terminal: bool
+) -> None:
     if terminal:
         shell.use_terminal({})
     text = "import os; print('open', *sorted(map(int, os.listdir('/proc/self/fd'))))"
     listed = await shell.run(f'python3 -c "{text}"')
-    assert "open 0 1 2 3\n" in listed.stdout.replace("\r", "")  # 3 is the descriptor that lists the directory
+    assert "open 0 1 2 3\n" in listed.stdout.replace(
+        "\r", ""
+    )  # 3 is the descriptor that lists the directory
 
 
 @pytest.mark.parametrize("text", ["PWD=/tmp/build", "source ./moved.sh"])
@@ -97,7 +105,9 @@ async def test_everyday_commands_after_a_sourced_script_need_no_approval(
     (workspace / "activate").write_text("export ACTIVE=1; hello() { echo hello; }")
     await shell.run("source ./activate")
     assert (await shell.run("hello; echo $ACTIVE")).stdout == "hello\n1\n"
-    assert (await shell.run("mkdir -p build && rm -rf build && ls keep.txt")).exit_code == 0
+    assert (
+        await shell.run("mkdir -p build && rm -rf build && ls keep.txt")
+    ).exit_code == 0
 
 
 async def test_a_forged_report_does_not_make_the_next_command_run_in_another_directory(
@@ -106,21 +116,29 @@ async def test_a_forged_report_does_not_make_the_next_command_run_in_another_dir
     """The forged report ends the call while bash still runs it. Then the rest of the call moves the shell elsewhere."""
     await shell.run("mkdir -p /tmp/build && cd /tmp/build", timeout=60)
     forged = await shell.run("/workspace/outside.sh; cd /workspace", timeout=30)
-    assert (forged.cause, forged.cwd) == ("exited", "/tmp/build"), "the attack must work for the test to prove anything"
+    assert (forged.cause, forged.cwd) == ("exited", "/tmp/build"), (
+        "the attack must work for the test to prove anything"
+    )
     with pytest.raises(PolicyDenied):
         await shell.run("rm -rf *", timeout=60)
     assert (workspace / "keep.txt").exists()
 
 
-async def test_a_fifo_where_the_shell_had_its_file_does_not_stop_it(shell: PersistentShell) -> None:
+async def test_a_fifo_where_the_shell_had_its_file_does_not_stop_it(
+    shell: PersistentShell,
+) -> None:
     await shell.run("mkfifo /dev/shm/.belljar-$$; export A=1", timeout=60)
     result = await shell.run("export B=2; echo $A", timeout=60)
     assert (result.stdout, result.cause, result.restarted) == ("1\n", "exited", False)
     assert (await shell.run("ls -A /dev/shm")).stdout.startswith(".belljar-")
 
 
-async def test_rubbish_on_the_channel_ends_the_shell_and_nothing_else(shell: PersistentShell, workspace: Path) -> None:
-    (workspace / "nuls.sh").write_text("for fd in 10 11 12 13; do head -c 3000000 /dev/zero >&$fd; done 2>/dev/null")
+async def test_rubbish_on_the_channel_ends_the_shell_and_nothing_else(
+    shell: PersistentShell, workspace: Path
+) -> None:
+    (workspace / "nuls.sh").write_text(
+        "for fd in 10 11 12 13; do head -c 3000000 /dev/zero >&$fd; done 2>/dev/null"
+    )
     result = await shell.run("source ./nuls.sh", timeout=60)
     assert result.cause in ("killed", "exited")
     assert (await shell.run("echo usable", timeout=60)).stdout == "usable\n"

@@ -18,7 +18,9 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_report_is_not_written_through_a_link_that_a_command_plants(workspace: Path, outside: Path) -> None:
+def test_a_report_is_not_written_through_a_link_that_a_command_plants(
+    workspace: Path, outside: Path
+) -> None:
     plant = f"""
 ln -sf {outside}/bashrc report.json
 python3 -c 'import os; [os.symlink("{outside}/bashrc", f".report.json.{{n}}") for n in range(70000)]'
@@ -35,10 +37,14 @@ python3 -c 'import os; [os.symlink("{outside}/bashrc", f".report.json.{{n}}") fo
     assert json.loads(report.read_text())["cause"] == "exited"
 
 
-def test_a_report_is_not_written_into_a_directory_that_a_command_swaps(workspace: Path, outside: Path) -> None:
+def test_a_report_is_not_written_into_a_directory_that_a_command_swaps(
+    workspace: Path, outside: Path
+) -> None:
     (workspace / "out").mkdir(mode=0o777)
     swap = f"mv out was; ln -s {outside} out"
-    answer = belljar("run", "--workspace", workspace, "--report", workspace / "out" / "bashrc", swap)
+    answer = belljar(
+        "run", "--workspace", workspace, "--report", workspace / "out" / "bashrc", swap
+    )
     assert answer.status == 0, answer.stderr
     assert (outside / "bashrc").read_text() == "the user's own\n"
     assert json.loads((workspace / "was" / "bashrc").read_text())["cause"] == "exited"
@@ -51,7 +57,9 @@ def test_a_report_path_with_a_link_or_fifo_is_refused_before_anything_runs(
     (workspace / "link").symlink_to(outside)
     (workspace / "leaf").symlink_to(outside / "bashrc")
     os.mkfifo(workspace / "fifo")
-    answer = belljar("run", "--workspace", workspace, "--report", workspace / report, "touch ran")
+    answer = belljar(
+        "run", "--workspace", workspace, "--report", workspace / report, "touch ran"
+    )
     assert answer.status == 2
     assert "--report" in answer.complaint
     assert (outside / "bashrc").read_text() == "the user's own\n"
@@ -64,17 +72,34 @@ def test_a_report_path_through_an_alias_of_the_workspace_follows_no_link(
     """A caller who entered the workspace through a link has such a path in $PWD."""
     (workspace / "link").symlink_to(outside)
     (tmp_path / "alias").symlink_to(workspace)
-    answer = belljar("run", "--workspace", workspace, "--report", tmp_path / "alias" / "link" / "bashrc", "touch ran")
+    answer = belljar(
+        "run",
+        "--workspace",
+        workspace,
+        "--report",
+        tmp_path / "alias" / "link" / "bashrc",
+        "touch ran",
+    )
     assert (answer.status, (workspace / "ran").exists()) == (2, False)
     assert (outside / "bashrc").read_text() == "the user's own\n"
 
 
-def test_a_report_of_a_session_command_follows_no_link_in_its_workspace(workspace: Path, outside: Path) -> None:
+def test_a_report_of_a_session_command_follows_no_link_in_its_workspace(
+    workspace: Path, outside: Path
+) -> None:
     """The session's workspace is not the directory in which belljar is called."""
     (workspace / "link").symlink_to(outside)
     id = belljar("session", "start", "--workspace", workspace).stdout.strip()
     try:
-        answer = belljar("run", "--session", id, "--report", workspace / "link" / "bashrc", "touch ran", cwd=outside)
+        answer = belljar(
+            "run",
+            "--session",
+            id,
+            "--report",
+            workspace / "link" / "bashrc",
+            "touch ran",
+            cwd=outside,
+        )
     finally:
         belljar("session", "stop", id)
     assert (answer.status, (workspace / "ran").exists()) == (2, False)

@@ -10,7 +10,14 @@ from tests.surfaces.invoking import belljar
 from belljar import Session, resources
 from belljar.errors import ProtectionMissing
 
-NAMES = ("default", "default.toml", "policies/default.toml", "belljar.toml", ".belljar.toml", ".belljar/policy.toml")
+NAMES = (
+    "default",
+    "default.toml",
+    "policies/default.toml",
+    "belljar.toml",
+    ".belljar.toml",
+    ".belljar/policy.toml",
+)
 
 
 @pytest.fixture
@@ -25,10 +32,13 @@ def prepared(workspace: Path) -> Path:
     return workspace
 
 
-def test_no_policy_or_setting_is_read_from_the_workspace(prepared: Path, base_image: str) -> None:
+def test_no_policy_or_setting_is_read_from_the_workspace(
+    prepared: Path, base_image: str
+) -> None:
     command = "touch ran; sudo ls"  # `default` asks, which is a denial here; `permissive` allows it
     verdicts = [
-        belljar("check", "--json", "--policy", name, command).json["decision"] for name in ("permissive", "default")
+        belljar("check", "--json", "--policy", name, command).json["decision"]
+        for name in ("permissive", "default")
     ]
     assert verdicts == ["allow", "ask"]
     assert belljar("check", "--json", command, cwd=prepared).json["decision"] == "ask"
@@ -38,7 +48,9 @@ def test_no_policy_or_setting_is_read_from_the_workspace(prepared: Path, base_im
 
 
 @pytest.mark.parametrize("path", [".:/nowhere", "/nowhere:"])
-def test_no_program_of_the_workspace_is_run_on_the_host(prepared: Path, path: str) -> None:
+def test_no_program_of_the_workspace_is_run_on_the_host(
+    prepared: Path, path: str
+) -> None:
     """PATH leads to the workspace if it has a dot or an empty entry."""
     program = prepared / "runc"
     program.write_text(f"#!/bin/sh\ntouch {prepared}/ran; echo runc version 9\n")
@@ -48,7 +60,9 @@ def test_no_program_of_the_workspace_is_run_on_the_host(prepared: Path, path: st
     assert not (prepared / "ran").exists()
 
 
-async def test_a_kept_session_whose_workspace_was_swapped_is_not_entered(base_image: str, workspace: Path) -> None:
+async def test_a_kept_session_whose_workspace_was_swapped_is_not_entered(
+    base_image: str, workspace: Path
+) -> None:
     """The path now leads to another directory than the one that is mounted in the sandbox."""
     async with Session(workspace, keep=True, lease=60) as box:
         kept = box.id

@@ -15,7 +15,9 @@ import pytest
 
 import belljar
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root's sandboxes are attacked, by a user that root makes")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="root's sandboxes are attacked, by a user that root makes"
+)
 
 # An attack that once worked: enter through a process of the sandbox, then leave a set-uid file in its workspace.
 ATTACK = """
@@ -53,7 +55,9 @@ def second_user() -> Iterator[int]:
     number = ["--uid", "1000"] if not _taken(1000) else []
     if shutil.which("useradd") is None:
         pytest.skip("no useradd here")
-    subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", *number, name], check=True)
+    subprocess.run(
+        ["useradd", "--no-create-home", "--shell", "/bin/sh", *number, name], check=True
+    )
     try:
         yield pwd.getpwnam(name).pw_uid
     finally:
@@ -101,7 +105,16 @@ async def test_no_local_user_gets_into_root_s_sandbox(
 
 def _usable(uid: int) -> bool:
     try:
-        return subprocess.run([sys.executable, "-c", ""], user=uid, group=uid, extra_groups=[], cwd="/").returncode == 0
+        return (
+            subprocess.run(
+                [sys.executable, "-c", ""],
+                user=uid,
+                group=uid,
+                extra_groups=[],
+                cwd="/",
+            ).returncode
+            == 0
+        )
     except OSError:
         return False
 
@@ -109,7 +122,10 @@ def _usable(uid: int) -> bool:
 async def test_each_sandbox_of_root_runs_under_a_uid_of_its_own_without_an_account(
     base_image: str, root_workspace: Path
 ) -> None:
-    async with belljar.Session(root_workspace) as one, belljar.Session(root_workspace) as other:
+    async with (
+        belljar.Session(root_workspace) as one,
+        belljar.Session(root_workspace) as other,
+    ):
         numbers = {(await box.run("id -u; id -g")).stdout for box in (one, other)}
         assert len(numbers) == 2
         for text in numbers:
@@ -120,12 +136,19 @@ async def test_each_sandbox_of_root_runs_under_a_uid_of_its_own_without_an_accou
                 grp.getgrgid(gid)
 
 
-async def test_a_sandbox_cannot_use_up_another_s_per_user_kernel_quotas(base_image: str, root_workspace: Path) -> None:
+async def test_a_sandbox_cannot_use_up_another_s_per_user_kernel_quotas(
+    base_image: str, root_workspace: Path
+) -> None:
     """The kernel counts inotify instances, pending signals, keys and message queues per user."""
     take = "import ctypes; c = ctypes.CDLL(None); n = 0\nwhile c.inotify_init() >= 0: n += 1\nprint(n, flush=True)"
     (root_workspace / "take.py").write_text(f"{take}\nimport time; time.sleep(60)")
-    (root_workspace / "try.py").write_text("import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)")
-    async with belljar.Session(root_workspace) as greedy, belljar.Session(root_workspace) as other:
+    (root_workspace / "try.py").write_text(
+        "import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)"
+    )
+    async with (
+        belljar.Session(root_workspace) as greedy,
+        belljar.Session(root_workspace) as other,
+    ):
         shell = await greedy.start(["python3", "take.py"])
         assert int((await shell.read(wait=20)).stdout) > 10
         assert (await greedy.run(["python3", "try.py"])).stdout == "False\n"

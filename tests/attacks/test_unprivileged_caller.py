@@ -19,7 +19,9 @@ import belljar
 
 SOCKET = Path("/var/run/docker.sock")
 CALLER = 1234
-PYTHONPATH = os.pathsep.join([str(Path(belljar.__file__).parents[1]), str(Path(pydantic.__file__).parents[1])])
+PYTHONPATH = os.pathsep.join(
+    [str(Path(belljar.__file__).parents[1]), str(Path(pydantic.__file__).parents[1])]
+)
 
 SCRIPT = """
 import sys
@@ -50,7 +52,14 @@ def _usable(python: str) -> bool:
     environment = {"PYTHONPATH": PYTHONPATH}
     try:
         return (
-            subprocess.run(command, user=CALLER, group=CALLER, extra_groups=[], env=environment, cwd="/").returncode
+            subprocess.run(
+                command,
+                user=CALLER,
+                group=CALLER,
+                extra_groups=[],
+                env=environment,
+                cwd="/",
+            ).returncode
             == 0
         )
     except OSError:
@@ -61,7 +70,9 @@ def _usable(python: str) -> bool:
 def python() -> str:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    found = next((each for each in (sys.executable, "/usr/bin/python3") if _usable(each)), None)
+    found = next(
+        (each for each in (sys.executable, "/usr/bin/python3") if _usable(each)), None
+    )
     if found is None:
         pytest.skip("no Python here that another user may run")
     return found
@@ -96,11 +107,18 @@ def run_as_caller(python: str, home: Path, script: str, timeout: int) -> Any:
 
 
 @pytest.mark.docker
-def test_the_sandbox_runs_as_the_caller_and_all_walls_stand(python: str, home: Path, base_image: str) -> None:
+def test_the_sandbox_runs_as_the_caller_and_all_walls_stand(
+    python: str, home: Path, base_image: str
+) -> None:
     (home / "workspace" / "attack").write_text(ATTACK)
     stdout, stderr = run_as_caller(python, home, SCRIPT, timeout=60)
     assert "BREACH" not in stdout
-    assert stdout.split() == ["1234", "1234", "sandbox", "CapEff:0000000000000000NoNewPrivs:1Seccomp:2"]
+    assert stdout.split() == [
+        "1234",
+        "1234",
+        "sandbox",
+        "CapEff:0000000000000000NoNewPrivs:1Seccomp:2",
+    ]
     assert stderr.count("denied") >= 2
     assert (home / "workspace" / "made").stat().st_uid == CALLER
     assert list((home / "run").glob("bj-*")) == []

@@ -82,7 +82,9 @@ async def test_nothing_inside_is_root_or_has_a_capability(attacker: Attacker) ->
     )
     rows = [line.split() for line in result.stdout.splitlines()]
     assert len(rows) > 10
-    assert not [row for row in rows if row[0] in ("Uid:", "Gid:", "Groups:") and "0" in row[1:]]
+    assert not [
+        row for row in rows if row[0] in ("Uid:", "Gid:", "Groups:") and "0" in row[1:]
+    ]
     assert not [row for row in rows if row[0].startswith("Cap") and int(row[1], 16)]
     assert {row[1] for row in rows if row[0] == "NoNewPrivs:"} == {"1"}
     assert {row[1] for row in rows if row[0] == "Seccomp:"} == {"2"}
@@ -93,23 +95,31 @@ async def test_a_set_uid_file_of_root_has_no_effect(attacker: Attacker) -> None:
     planted = attacker.workspace / "planted"
     shutil.copy("/usr/bin/id", planted)
     uid = attacker.box.workspace.identity.uid
-    os.chown(planted, uid, uid)  # the mount swaps this uid with 0, so inside root owns it (with oci, an unmapped user)
+    os.chown(
+        planted, uid, uid
+    )  # the mount swaps this uid with 0, so inside root owns it (with oci, an unmapped user)
     planted.chmod(0o6755)
-    result = await attacker.bash("stat -c %u:%a /workspace/planted; /workspace/planted -u; /workspace/planted -g")
+    result = await attacker.bash(
+        "stat -c %u:%a /workspace/planted; /workspace/planted -u; /workspace/planted -g"
+    )
     planted.unlink()
     shown, *ran_as = result.stdout.split()
     assert shown in ("0:6755", "65534:6755")
     assert ran_as == [str(uid), str(uid)]
 
 
-async def test_files_made_inside_belong_to_the_workspace_s_owner(attacker: Attacker) -> None:
+async def test_files_made_inside_belong_to_the_workspace_s_owner(
+    attacker: Attacker,
+) -> None:
     await attacker.bash("mkdir -p made/deep && echo x > made/deep/file")
     owner = attacker.workspace.stat().st_uid
     assert (attacker.workspace / "made").stat().st_uid == owner
     assert (attacker.workspace / "made/deep/file").stat().st_uid == owner
 
 
-async def test_a_symlink_to_the_host_leads_to_the_sandbox_s_own_file(attacker: Attacker) -> None:
+async def test_a_symlink_to_the_host_leads_to_the_sandbox_s_own_file(
+    attacker: Attacker,
+) -> None:
     (attacker.workspace / "outside").symlink_to("/etc")
     result = await attacker.bash(
         "cat outside/hostname; ls outside/belljar-does-not-exist; touch outside/x && echo BREACH"
@@ -117,15 +127,21 @@ async def test_a_symlink_to_the_host_leads_to_the_sandbox_s_own_file(attacker: A
     assert result.stdout == "sandbox\n"
 
 
-async def test_the_host_s_environment_stays_outside(attacker: Attacker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_host_s_environment_stays_outside(
+    attacker: Attacker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BELLJAR_TEST_SECRET", "hunter2")
     result = await attacker.bash("cat /proc/*/environ | tr '\\0' '\\n'; env")
     assert "hunter2" not in result.output
     assert "HOME=/home/sandbox" in result.stdout
 
 
-async def test_a_command_inherits_nothing_but_its_three_streams(attacker: Attacker) -> None:
-    result = await attacker.python("import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])")
+async def test_a_command_inherits_nothing_but_its_three_streams(
+    attacker: Attacker,
+) -> None:
+    result = await attacker.python(
+        "import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"
+    )
     assert result.stdout == "[0, 1, 2]\n"
 
 
@@ -161,15 +177,21 @@ for address in {addresses}:
 """
 
 
-async def test_a_neighbour_cannot_be_reached(attacker: Attacker, neighbour: Neighbour) -> None:
+async def test_a_neighbour_cannot_be_reached(
+    attacker: Attacker, neighbour: Neighbour
+) -> None:
     with socket.create_connection((neighbour.address, neighbour.port), timeout=5):
         pass  # the neighbour can be reached from the host
-    result = await attacker.python(CONNECT.format(addresses=[neighbour.address], port=neighbour.port))
+    result = await attacker.python(
+        CONNECT.format(addresses=[neighbour.address], port=neighbour.port)
+    )
     assert "BREACH" not in result.stdout
     assert "refused" in result.stdout
 
 
-async def test_a_service_of_the_host_cannot_be_reached(attacker: Attacker, host_service: int) -> None:
+async def test_a_service_of_the_host_cannot_be_reached(
+    attacker: Attacker, host_service: int
+) -> None:
     addresses = [
         "127.0.0.1",
         "::1",
@@ -178,12 +200,16 @@ async def test_a_service_of_the_host_cannot_be_reached(attacker: Attacker, host_
         socket.gethostbyname(socket.gethostname()),
         "169.254.169.254",
     ]
-    result = await attacker.python(CONNECT.format(addresses=addresses, port=host_service))
+    result = await attacker.python(
+        CONNECT.format(addresses=addresses, port=host_service)
+    )
     assert "BREACH" not in result.stdout
     assert result.stdout.count("refused") == len(addresses)
 
 
-async def test_an_abstract_socket_of_the_host_cannot_be_reached(attacker: Attacker) -> None:
+async def test_an_abstract_socket_of_the_host_cannot_be_reached(
+    attacker: Attacker,
+) -> None:
     name = f"\0belljar-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(name)
@@ -194,15 +220,21 @@ async def test_an_abstract_socket_of_the_host_cannot_be_reached(attacker: Attack
     assert "ConnectionRefusedError" in result.stderr
 
 
-async def test_killing_everything_leaves_the_init_and_the_sandbox_usable(attacker: Attacker) -> None:
-    result = await attacker.bash("kill -STOP 1; kill -TERM 1; kill -KILL 1; kill -KILL -1; echo still here")
+async def test_killing_everything_leaves_the_init_and_the_sandbox_usable(
+    attacker: Attacker,
+) -> None:
+    result = await attacker.bash(
+        "kill -STOP 1; kill -TERM 1; kill -KILL 1; kill -KILL -1; echo still here"
+    )
     assert result.cause in ("exited", "signalled", "killed")
     again = await attacker.bash("echo usable")
     assert again.stdout == "usable\n"
 
 
 async def test_the_link_directory_is_empty_and_read_only(attacker: Attacker) -> None:
-    result = await attacker.bash("ls -A /.belljar-*/link; ln -s x /.belljar-*/link/a.sock && echo BREACH")
+    result = await attacker.bash(
+        "ls -A /.belljar-*/link; ln -s x /.belljar-*/link/a.sock && echo BREACH"
+    )
     assert result.stdout == ""
 
 
@@ -224,12 +256,20 @@ async def test_the_neighbour_can_be_reached_once_a_network_is_asked_for(
     base_image: str, workspace: Path, neighbour: Neighbour
 ) -> None:
     """Proves that the test above would notice: with a network the same attack gets through."""
-    options = {"engine": "docker", "policy": "permissive", "approve": _yes}  # oci has no network
+    options = {
+        "engine": "docker",
+        "policy": "permissive",
+        "approve": _yes,
+    }  # oci has no network
     async with belljar.Session(workspace=workspace, network="full", **options) as box:
         connected = Attacker(box, workspace)
-        script = CONNECT.format(addresses=[neighbour.address], port=neighbour.port).replace(".recv(5)", "")
+        script = CONNECT.format(
+            addresses=[neighbour.address], port=neighbour.port
+        ).replace(".recv(5)", "")
         assert "BREACH" in (await connected.python(script)).stdout
-        status = await connected.bash("grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t\\n'")
+        status = await connected.bash(
+            "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t\\n'"
+        )
         assert status.stdout == "CapEff:0000000000000000NoNewPrivs:1Seccomp:2"
 
 
@@ -254,7 +294,9 @@ for path in glob.glob("/dev/pts/[0-9]*"):
 """
 
 
-async def test_another_command_s_terminal_cannot_be_written_to_or_taken(attacker: Attacker) -> None:
+async def test_another_command_s_terminal_cannot_be_written_to_or_taken(
+    attacker: Attacker,
+) -> None:
     shell = await attacker.box.start("cat", pty=True)
     found = await attacker.python(ON_ANOTHER_S_TERMINAL)
     assert "BREACH" not in found.output

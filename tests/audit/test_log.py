@@ -24,7 +24,11 @@ def _as_it_was() -> Iterator[None]:
 
 def speak() -> None:
     logger.debug("Process spawned (pid: %d)", 7)
-    logger.info("Executing command: %s", "TOKEN=hunter2 ls\nrm", extra={"session": "bj-1", "api_key": "hunter2"})
+    logger.info(
+        "Executing command: %s",
+        "TOKEN=hunter2 ls\nrm",
+        extra={"session": "bj-1", "api_key": "hunter2"},
+    )
     logger.error("Command execution error: %s", "ls")
 
 
@@ -39,11 +43,15 @@ def test_by_default_only_warnings_are_logged_and_nothing_of_tools(
     assert capsys.readouterr().err == "belljar: the trail cannot be written\n"
 
 
-def test_records_are_one_structured_line_each_and_masked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_are_one_structured_line_each_and_masked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     log.configure("info")
     speak()
     executing, failed = capsys.readouterr().err.splitlines()
-    assert executing.endswith(r'Executing command: TOKEN=*** ls\nrm session="bj-1" api_key="***"')
+    assert executing.endswith(
+        r'Executing command: TOKEN=*** ls\nrm session="bj-1" api_key="***"'
+    )
     assert " info belljar.tools.execute_command: " in executing
     assert " error " in failed
 
@@ -60,12 +68,21 @@ def test_the_json_format_is_one_object_per_line(
     assert "hunter2" not in str(records)
 
 
-def test_the_start_and_end_of_a_command_are_logged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_start_and_end_of_a_command_are_logged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     log.configure("debug,json")
     log.log_record("start", {"session": "bj-1", "command": "TOKEN=hunter2 ls"})
-    log.log_record("end", {"session": "bj-1", "cause": "exited", "exit_code": 0, "duration": 0.1})
-    log.log_record("end", {"session": "bj-1", "cause": "exited", "exit_code": 3, "duration": 0.1})
-    log.log_record("end", {"session": "bj-1", "cause": "timeout", "exit_code": 124, "duration": 0.1})
+    log.log_record(
+        "end", {"session": "bj-1", "cause": "exited", "exit_code": 0, "duration": 0.1}
+    )
+    log.log_record(
+        "end", {"session": "bj-1", "cause": "exited", "exit_code": 3, "duration": 0.1}
+    )
+    log.log_record(
+        "end",
+        {"session": "bj-1", "cause": "timeout", "exit_code": 124, "duration": 0.1},
+    )
     log.log_record("session_close", {"session": "bj-1"})
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(record["level"], record["message"]) for record in told] == [
@@ -77,7 +94,9 @@ def test_the_start_and_end_of_a_command_are_logged(capsys: pytest.CaptureFixture
     ]
 
 
-def test_verbose_logs_from_level_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verbose_logs_from_level_info(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BELLJAR_LOG", raising=False)
     log.configure(verbose=True)
     speak()

@@ -127,11 +127,19 @@ def test_ordinary_commands_stay_as_they_are(text: str) -> None:
 
 def test_an_environment_is_masked_by_name_and_by_value() -> None:
     env = {"API_KEY": "x", "URL": "http://u:pw@h/", "HOME": "/home/me"}
-    assert masking.environment(env) == {"API_KEY": MASK, "URL": f"http://u:{MASK}@h/", "HOME": "/home/me"}
+    assert masking.environment(env) == {
+        "API_KEY": MASK,
+        "URL": f"http://u:{MASK}@h/",
+        "HOME": "/home/me",
+    }
 
 
 def test_documents_are_masked_all_the_way_down() -> None:
-    data = {"argv": ["psql", "--password", "x"], "nested": [{"token": "t", "n": 1}], "text": "TOKEN=1 x"}
+    data = {
+        "argv": ["psql", "--password", "x"],
+        "nested": [{"token": "t", "n": 1}],
+        "text": "TOKEN=1 x",
+    }
     assert masking.value(data) == {
         "argv": ["psql", "--password", MASK],
         "nested": [{"token": MASK, "n": 1}],
@@ -141,7 +149,9 @@ def test_documents_are_masked_all_the_way_down() -> None:
 
 def test_output_is_masked_only_for_values_that_are_known() -> None:
     known = Known("run it", {"API_KEY": SECRET, "PORT": "8080"})
-    assert known.hide({"stdout": f"{SECRET} 8080 password=abc"}) == {"stdout": f"{MASK} 8080 password=abc"}
+    assert known.hide({"stdout": f"{SECRET} 8080 password=abc"}) == {
+        "stdout": f"{MASK} 8080 password=abc"
+    }
 
 
 def test_a_value_too_short_to_be_distinctive_is_left_in_output() -> None:

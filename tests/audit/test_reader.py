@@ -18,7 +18,13 @@ def started(seq: int, digest: str, kind: str = "start") -> dict[str, Any]:
 
 
 def test_starts_without_an_end_are_found_in_order() -> None:
-    history = [started(1, "a"), started(2, "b"), started(3, "a"), started(4, "a", "end"), started(5, "x", "end")]
+    history = [
+        started(1, "a"),
+        started(2, "b"),
+        started(3, "a"),
+        started(4, "a", "end"),
+        started(5, "x", "end"),
+    ]
     assert [each["seq"] for each in reader.unfinished(history)] == [2, 3]
 
 
@@ -29,16 +35,27 @@ class Unspeakable:
 
 FIELDS = st.dictionaries(
     st.sampled_from(["command", "env", "reason", "extra"]),
-    st.one_of(st.text(), st.binary(), st.integers(), st.just(Unspeakable()), st.dictionaries(st.text(), st.text())),
+    st.one_of(
+        st.text(),
+        st.binary(),
+        st.integers(),
+        st.just(Unspeakable()),
+        st.dictionaries(st.text(), st.text()),
+    ),
 )
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["record", "note", "flush", "reopen", "torn", "behind"]), FIELDS), max_size=25
+    st.tuples(
+        st.sampled_from(["record", "note", "flush", "reopen", "torn", "behind"]), FIELDS
+    ),
+    max_size=25,
 )
 
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_any_history_of_writers_and_their_deaths_verifies(steps: list[tuple[str, dict[str, Any]]]) -> None:
+def test_any_history_of_writers_and_their_deaths_verifies(
+    steps: list[tuple[str, dict[str, Any]]],
+) -> None:
     """A writer that dies leaves half a line, or a head file that is older than the trail."""
     with tempfile.TemporaryDirectory() as directory:
         where = Path(directory)
@@ -57,7 +74,10 @@ def test_any_history_of_writers_and_their_deaths_verifies(steps: list[tuple[str,
         audit.close()
         report = reader.verify(where)
         assert report.ok, report
-        assert sum(record["kind"] == "start" for record in reader.records(where)) == expected
+        assert (
+            sum(record["kind"] == "start" for record in reader.records(where))
+            == expected
+        )
 
 
 def _died(where: Path, how: str, audit: Audit) -> int:

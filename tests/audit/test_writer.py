@@ -55,18 +55,28 @@ def test_records_are_numbered_chained_and_verified(where: Path) -> None:
     assert (report.records, report.seq, report.hash) == (5, 5, records[-1]["hash"])
 
 
-def test_each_record_names_who_runs_belljar(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_record_names_who_runs_belljar(
+    where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(where, 1)
     mine = json.loads(file_lines(where)[0])
-    assert (mine["uid"], mine["user"]) == (os.getuid(), pwd.getpwuid(os.getuid()).pw_name)
+    assert (mine["uid"], mine["user"]) == (
+        os.getuid(),
+        pwd.getpwuid(os.getuid()).pw_name,
+    )
     monkeypatch.setattr(os, "getuid", lambda: 987_654)  # an account that nobody has
     fill(where, 1)
-    assert (json.loads(file_lines(where)[-1])["uid"], json.loads(file_lines(where)[-1])["user"]) == (987_654, "")
+    assert (
+        json.loads(file_lines(where)[-1])["uid"],
+        json.loads(file_lines(where)[-1])["user"],
+    ) == (987_654, "")
 
 
 def test_only_the_owner_can_read_the_trail(where: Path) -> None:
     fill(where)
-    assert {stat.S_IMODE((where / name).stat().st_mode) for name in (NAME, HEAD)} == {0o600}
+    assert {stat.S_IMODE((where / name).stat().st_mode) for name in (NAME, HEAD)} == {
+        0o600
+    }
     assert stat.S_IMODE(where.stat().st_mode) == 0o700
 
 
@@ -135,7 +145,9 @@ def test_a_rewritten_trail_does_not_match_its_head(where: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("damage", [b"", None])
-def test_a_lost_head_is_reported_for_good_and_the_chain_continues(where: Path, damage: bytes | None) -> None:
+def test_a_lost_head_is_reported_for_good_and_the_chain_continues(
+    where: Path, damage: bytes | None
+) -> None:
     fill(where)
     rewrite(where, file_lines(where)[:3])
     (where / HEAD).unlink() if damage is None else (where / HEAD).write_bytes(damage)
@@ -143,14 +155,20 @@ def test_a_lost_head_is_reported_for_good_and_the_chain_continues(where: Path, d
     fill(where, 2)
     report = reader.verify(where)
     assert (report.fault, report.at) == ("missing", f"{where / NAME}:4")
-    assert [(r["seq"], r["kind"]) for r in reader.records(where)][3:] == [(4, "head_lost"), (5, "start"), (6, "start")]
+    assert [(r["seq"], r["kind"]) for r in reader.records(where)][3:] == [
+        (4, "head_lost"),
+        (5, "start"),
+        (6, "start"),
+    ]
 
 
 def test_a_first_writer_killed_before_the_head_is_updated_loses_no_record(
     where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(Head, "line", dying := Mock(side_effect=[Head().line(), KeyboardInterrupt]))
+        patched.setattr(
+            Head, "line", dying := Mock(side_effect=[Head().line(), KeyboardInterrupt])
+        )
         with pytest.raises(KeyboardInterrupt):
             Audit(where).record("start")
     assert dying.call_count == 2
@@ -173,7 +191,9 @@ def test_an_empty_trail_holds(where: Path) -> None:
     assert reader.verify(where).ok
 
 
-def test_a_half_written_line_is_reported_as_torn_and_not_as_an_edit(where: Path) -> None:
+def test_a_half_written_line_is_reported_as_torn_and_not_as_an_edit(
+    where: Path,
+) -> None:
     fill(where)
     with open(where / NAME, "ab") as file:
         file.write(b'{"seq":6,"time":"2026')
@@ -187,7 +207,9 @@ def test_a_half_written_line_is_reported_as_torn_and_not_as_an_edit(where: Path)
     assert [r["kind"] for r in reader.records(where)][-2:] == ["torn", "start"]
 
 
-def test_records_of_a_writer_killed_before_the_head_was_updated_are_kept(where: Path) -> None:
+def test_records_of_a_writer_killed_before_the_head_was_updated_are_kept(
+    where: Path,
+) -> None:
     fill(where, 4)
     head = (where / HEAD).read_bytes()
     fill(where, 2)
@@ -274,14 +296,14 @@ def test_queued_records_are_written_without_a_flush(where: Path) -> None:
 
 
 def test_a_process_that_ends_writes_its_queued_records(where: Path) -> None:
-    program = (
-        "import pathlib, sys; from belljar.audit.writer import Audit; Audit(pathlib.Path(sys.argv[1])).note('start')"
-    )
+    program = "import pathlib, sys; from belljar.audit.writer import Audit; Audit(pathlib.Path(sys.argv[1])).note('start')"
     subprocess.run([sys.executable, "-c", program, str(where)], check=True)
     assert [record["kind"] for record in reader.records(where)] == ["start"]
 
 
-def test_a_fork_while_the_trail_is_being_written_does_not_stop_the_child(where: Path) -> None:
+def test_a_fork_while_the_trail_is_being_written_does_not_stop_the_child(
+    where: Path,
+) -> None:
     writer = Audit(where)
     with writer._thread_lock:
         pid = os.fork()
@@ -293,7 +315,9 @@ def test_a_fork_while_the_trail_is_being_written_does_not_stop_the_child(where: 
     assert reader.verify(where).records == 1
 
 
-def test_records_queued_before_a_fork_are_written_by_the_parent_alone(where: Path) -> None:
+def test_records_queued_before_a_fork_are_written_by_the_parent_alone(
+    where: Path,
+) -> None:
     writer = Audit(where)
     writer.note("start")
     pid = os.fork()
@@ -302,7 +326,10 @@ def test_records_queued_before_a_fork_are_written_by_the_parent_alone(where: Pat
         os._exit(0)
     os.waitpid(pid, 0)
     writer.flush()
-    assert sorted(record["kind"] for record in reader.records(where)) == ["end", "start"]
+    assert sorted(record["kind"] for record in reader.records(where)) == [
+        "end",
+        "start",
+    ]
 
 
 def test_a_forked_child_and_its_parent_make_one_chain(where: Path) -> None:
@@ -330,7 +357,9 @@ def _write_for_ever(where: Path, ready: object) -> None:
 def test_killed_writers_leave_a_trail_that_verifies(where: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ready = [context.Event() for _ in range(2)]
-    writers = [context.Process(target=_write_for_ever, args=(where, event)) for event in ready]
+    writers = [
+        context.Process(target=_write_for_ever, args=(where, event)) for event in ready
+    ]
     for writer in writers:
         writer.start()
     for writer, event in zip(writers, ready, strict=True):
@@ -381,7 +410,9 @@ def test_secrets_are_masked(where: Path) -> None:
 def test_any_text_can_be_recorded(where: Path) -> None:
     writer = Audit(where)
     odd = "\ud800\x00\n\r\u2028 ü"
-    writer.record("start", command=odd, path=Path("/x"), long="y" * 200_000, nothing=None)
+    writer.record(
+        "start", command=odd, path=Path("/x"), long="y" * 200_000, nothing=None
+    )
     writer.close()
     (record,) = reader.records(where)
     assert record["command"] == odd
@@ -402,12 +433,18 @@ def test_an_unwritable_field_loses_neither_its_record_nor_others(where: Path) ->
     writer.note("end", session="bj-2", digest="e", cause="exited")
     writer.close()
     found = list(reader.records(where))
-    assert [(r["kind"], r["session"]) for r in found] == [("start", "bj-1"), ("start", "bj-2"), ("end", "bj-2")]
+    assert [(r["kind"], r["session"]) for r in found] == [
+        ("start", "bj-1"),
+        ("start", "bj-2"),
+        ("end", "bj-2"),
+    ]
     assert found[1]["unwritable"] == "RuntimeError"
     assert reader.verify(where).ok
 
 
-def test_the_writing_thread_survives_an_error(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_writing_thread_survives_an_error(
+    where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer, failed, wrote = Audit(where), threading.Event(), threading.Event()
     append = Audit._append
 
@@ -427,15 +464,23 @@ def test_the_writing_thread_survives_an_error(where: Path, monkeypatch: pytest.M
     assert [r["session"] for r in reader.records(where)] == ["kept"]
 
 
-def test_long_texts_are_cut_before_they_are_masked(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_cut_before_they_are_masked(
+    where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Masking blocks the interpreter for a microsecond per character: a megabyte took seconds."""
     lengths = []
-    monkeypatch.setattr(masking, "text", lambda value: lengths.append(len(value)) or value)
+    monkeypatch.setattr(
+        masking, "text", lambda value: lengths.append(len(value)) or value
+    )
     long = "key=value " * 100_000
     writer = Audit(where)
     verdict = belljar.Policy.load("default").judge("echo " + "x" * 60_000)
-    env = {f"VARIABLE_{n}": long for n in range(3)} | {f"V{n}": "x" for n in range(5000)}
-    writer.record("verdict", verdict=verdict, other=[long] * 3000, raw=long.encode(), cwd=long)
+    env = {f"VARIABLE_{n}": long for n in range(3)} | {
+        f"V{n}": "x" for n in range(5000)
+    }
+    writer.record(
+        "verdict", verdict=verdict, other=[long] * 3000, raw=long.encode(), cwd=long
+    )
     writer.record("start", command=long, env=env)
     writer.close()
     assert lengths
@@ -449,12 +494,16 @@ def test_a_secret_split_by_a_cut_is_not_half_written(where: Path) -> None:
     token = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
     for at in range(masking.TEXT - len(token), masking.TEXT + 1, 3):
         writer.record("start", command="x" * (at - 1) + " " + token + " y" * 9000)
-        writer.record("start", command="x" * (at - 30) + " TOKEN=" + token + " y" * 9000)
+        writer.record(
+            "start", command="x" * (at - 30) + " TOKEN=" + token + " y" * 9000
+        )
     writer.close()
     assert "ghp_" not in (where / NAME).read_text()
 
 
-def test_an_unwritable_trail_is_a_warning_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unwritable_trail_is_a_warning_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("")
     writer = Audit(tmp_path / "file" / "state")
     writer.record("start")

@@ -31,9 +31,13 @@ PARTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts (default: all)")
+    parser.add_argument(
+        "parts", nargs="*", choices=[*PARTS, []], help="which parts (default: all)"
+    )
     wanted = parser.parse_args().parts or list(PARTS)
-    print(f"{platform.platform()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; p50 unless said otherwise")
+    print(
+        f"{platform.platform()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; p50 unless said otherwise"
+    )
     with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
         os.chown(directory, 1000, 1000) if os.geteuid() == 0 else None
         for part in wanted:

@@ -24,7 +24,11 @@ STARTS = 5
 
 async def rows(directory: Path) -> list[Row]:
     site = await to_thread.run_sync(environments.install_checkout, directory)
-    return [row for name in MEASURED for row in await to_thread.run_sync(_measured, name, site)]
+    return [
+        row
+        for name in MEASURED
+        for row in await to_thread.run_sync(_measured, name, site)
+    ]
 
 
 def _measured(name: str, site: Path) -> list[Row]:
@@ -33,10 +37,14 @@ def _measured(name: str, site: Path) -> list[Row]:
     except environments.NotRun as reason:
         return [Row(name, "not run", str(reason), "", "")]
     image = catalog.reference("base")
-    done = environments.run_in(place, site, "-m", "tests.adapters.calls", name, image, str(ROUNDS))
+    done = environments.run_in(
+        place, site, "-m", "tests.adapters.calls", name, image, str(ROUNDS)
+    )
     if done.returncode:
         return [Row(name, "failed", done.stderr.strip().splitlines()[-1][:100], "", "")]
-    times = json.loads(done.stdout.splitlines()[-1])  # a framework may print something first
+    times = json.loads(
+        done.stdout.splitlines()[-1]
+    )  # a framework may print something first
     ours, found = times.pop("ours"), []
     samples = times.pop("samples", None)
     for other, taken in times.items():
@@ -60,7 +68,9 @@ def _samples(taken: float) -> Row:
     client = docker.from_env()
     begun = time.perf_counter()
     for _ in range(STARTS):
-        client.containers.run(catalog.reference("base"), ["sleep", "60"], detach=True).remove(force=True)
+        client.containers.run(
+            catalog.reference("base"), ["sleep", "60"], detach=True
+        ).remove(force=True)
     container = (time.perf_counter() - begun) / STARTS
     client.close()
     return Row("inspect: a sample set up and torn down, of 20 at once", ms(taken), f"a container {ms(container)}",

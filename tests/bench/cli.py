@@ -45,8 +45,20 @@ def served(workspace: Path, image: str) -> list[Row]:
         try:
             quietly(*belljar, "--", "true")
             for number in range(10):
-                misses.append(timed(lambda number=number: quietly(*belljar, "--name", f"miss-{number}", "--", "true")))
-                theirs.append(timed(lambda: quietly("docker", "run", "--rm", "--network", "none", image, "true")))
+                misses.append(
+                    timed(
+                        lambda number=number: quietly(
+                            *belljar, "--name", f"miss-{number}", "--", "true"
+                        )
+                    )
+                )
+                theirs.append(
+                    timed(
+                        lambda: quietly(
+                            "docker", "run", "--rm", "--network", "none", image, "true"
+                        )
+                    )
+                )
                 settle(Path(run))
                 hits.append(timed(lambda: quietly(*belljar, "--", "true")))
         finally:
@@ -66,11 +78,30 @@ async def rows(workspace: Path) -> list[Row]:
     helps, ours, theirs = [], [], []
     for _ in range(10):
         helps.append(timed(lambda: quietly(BELLJAR, "--help")))
-        ours.append(timed(lambda: quietly(BELLJAR, "run", "--workspace", str(workspace), "--", "true")))
-        theirs.append(timed(lambda: quietly("docker", "run", "--rm", "--network", "none", image, "true")))
+        ours.append(
+            timed(
+                lambda: quietly(
+                    BELLJAR, "run", "--workspace", str(workspace), "--", "true"
+                )
+            )
+        )
+        theirs.append(
+            timed(
+                lambda: quietly(
+                    "docker", "run", "--rm", "--network", "none", image, "true"
+                )
+            )
+        )
     ratio = p50(ours) / p50(theirs)
     return [
-        Row("belljar --help, p50", ms(p50(helps)), "", "", "<= 150 ms", p50(helps) <= 0.150),
+        Row(
+            "belljar --help, p50",
+            ms(p50(helps)),
+            "",
+            "",
+            "<= 150 ms",
+            p50(helps) <= 0.150,
+        ),
         Row(
             "belljar run -- true, p50",
             ms(p50(ours)),

@@ -50,7 +50,9 @@ async def warm_command(box: Session) -> list[Row]:
         spell, within = divmod(number, ROUNDS // EXEC_ROUNDS)
         if within == 0:
             execs.append(timed(lambda: container.exec_run(["bash", "-c", "echo hi"])))
-        if spell % 2:  # change the order: the engine is still busy with the last exec when the next command begins
+        if (
+            spell % 2
+        ):  # change the order: the engine is still busy with the last exec when the next command begins
             theirs.append(timed(native))
         ours.append(await warm(box))
         if not spell % 2:
@@ -130,7 +132,16 @@ async def poll(box: Session) -> list[Row]:
         await shell.poll()
         times.append(time.perf_counter() - begun)
     await shell.kill(0)
-    return [Row("poll of a background command, p50", ms(p50(times)), "", "", "<= 0.5 ms", p50(times) <= 0.0005)]
+    return [
+        Row(
+            "poll of a background command, p50",
+            ms(p50(times)),
+            "",
+            "",
+            "<= 0.5 ms",
+            p50(times) <= 0.0005,
+        )
+    ]
 
 
 CAPTURED = """
@@ -149,7 +160,13 @@ async def throughput(box: Session) -> list[Row]:
         begun = time.perf_counter()
         assert (await box.run(FLOOD)).bytes_produced == GIGABYTE
         ours.append(GIGABYTE / 1e6 / (time.perf_counter() - begun))
-        captured.append(float(subprocess.run([sys.executable, "-c", CAPTURED, FLOOD], capture_output=True).stdout))
+        captured.append(
+            float(
+                subprocess.run(
+                    [sys.executable, "-c", CAPTURED, FLOOD], capture_output=True
+                ).stdout
+            )
+        )
         bare.append(read_and_drop())
     ratio, grown = p50(ours) / p50(captured), (memory() - before) / 1e6
     return [
@@ -187,7 +204,11 @@ async def sixteen_at_once(boxes: list[Session]) -> list[Row]:
         ours += time.perf_counter() - begun
         with ThreadPoolExecutor(per_round) as threads:
             theirs += timed(
-                lambda threads=threads: list(threads.map(lambda _: [native() for _ in range(8)], range(per_round)))
+                lambda threads=threads: list(
+                    threads.map(
+                        lambda _: [native() for _ in range(8)], range(per_round)
+                    )
+                )
             )
     ratio = theirs / ours
     total = per_round * rounds * 8
@@ -206,12 +227,24 @@ async def own_output(box: Session, number: int) -> None:
 async def init_memory(box: Session) -> list[Row]:
     status = Path(f"/proc/{box.sandbox.launched.pid}/status").read_text()
     used = int(status.split("VmRSS:")[1].split()[0]) / 1024
-    return [Row("the init's own memory, idle", f"{used:.2f} MiB", "", "", "< 1 MiB", used < 1)]
+    return [
+        Row(
+            "the init's own memory, idle",
+            f"{used:.2f} MiB",
+            "",
+            "",
+            "< 1 MiB",
+            used < 1,
+        )
+    ]
 
 
 @asynccontextmanager
 async def sessions(workspace: Path, count: int) -> AsyncIterator[list[Session]]:
-    boxes = [Session(workspace, limits=Limits(cpus=os.cpu_count() or 1)) for _ in range(count)]
+    boxes = [
+        Session(workspace, limits=Limits(cpus=os.cpu_count() or 1))
+        for _ in range(count)
+    ]
     try:
         for box in boxes:
             await box.open()

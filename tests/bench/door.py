@@ -78,11 +78,35 @@ async def rows(directory: Path) -> list[Row]:
         single, direct_single = await _both(box, port, "single", SINGLE, 1)
         many = await _inside(box, port, "many", AT_ONCE)
     more, speed = p50(single) - p50(direct_single), BIG / p50(flood) / 1e6
-    directly, connecting = f"directly {BIG / p50(direct_flood) / 1e6:.0f} MB/s", f"directly {ms(p50(direct_single))}"
+    directly, connecting = (
+        f"directly {BIG / p50(direct_flood) / 1e6:.0f} MB/s",
+        f"directly {ms(p50(direct_single))}",
+    )
     return [
-        Row("through the door", f"{speed:.0f} MB/s", directly, "", ">= 200 MB/s", speed >= 200),
-        Row("  a new connection", ms(p50(single)), connecting, "", "+ <= 2 ms", more <= 0.002),
-        Row(f"  {AT_ONCE} connections at once", f"{many[0]:.2f} s", "", "", "all served", True),
+        Row(
+            "through the door",
+            f"{speed:.0f} MB/s",
+            directly,
+            "",
+            ">= 200 MB/s",
+            speed >= 200,
+        ),
+        Row(
+            "  a new connection",
+            ms(p50(single)),
+            connecting,
+            "",
+            "+ <= 2 ms",
+            more <= 0.002,
+        ),
+        Row(
+            f"  {AT_ONCE} connections at once",
+            f"{many[0]:.2f} s",
+            "",
+            "",
+            "all served",
+            True,
+        ),
         await _memory(directory),
         await _commands(directory),
     ]
@@ -91,7 +115,9 @@ async def rows(directory: Path) -> list[Row]:
 @asynccontextmanager
 async def _server() -> AsyncIterator[int]:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVER, stdout=pipe)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVER, stdout=pipe
+    )
     assert process.stdout
     try:
         yield int(await process.stdout.readline())
@@ -107,13 +133,17 @@ def _session(directory: Path, port: int) -> Session:
 
 async def _inside(box: Session, port: int, what: str, count: int) -> list[float]:
     await box.files.write("client.py", CLIENT)
-    ended = await box.run(["python3", "client.py", str(port), "3128", what, str(count)], timeout=120)
+    ended = await box.run(
+        ["python3", "client.py", str(port), "3128", what, str(count)], timeout=120
+    )
     assert ended.ok, ended.stderr
     found: list[float] = json.loads(ended.stdout)
     return found
 
 
-async def _both(box: Session, port: int, what: str, count: int, rounds: int) -> tuple[list[float], list[float]]:
+async def _both(
+    box: Session, port: int, what: str, count: int, rounds: int
+) -> tuple[list[float], list[float]]:
     """In the sandbox and on this machine, in turns."""
     ours, theirs = list[float](), list[float]()
     for _ in range(rounds):
@@ -123,7 +153,9 @@ async def _both(box: Session, port: int, what: str, count: int, rounds: int) -> 
 
 
 async def _own(*argv: str) -> bytes:
-    process = await asyncio.create_subprocess_exec(sys.executable, *argv, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *argv, stdout=asyncio.subprocess.PIPE
+    )
     said, _ = await process.communicate()
     assert process.returncode == 0
     return said
@@ -131,7 +163,9 @@ async def _own(*argv: str) -> bytes:
 
 async def _memory(directory: Path) -> Row:
     """The most by which a process with a session grows when its proxy is busy."""
-    without, idle, busy = json.loads(await _own("-m", "tests.bench.door", str(directory)))
+    without, idle, busy = json.loads(
+        await _own("-m", "tests.bench.door", str(directory))
+    )
     more = f"{(busy - without) / 1024:.1f} MB"
     return Row("memory of the proxy, at most", more, f"idle {(idle - without) / 1024:.1f} MB", "", "<= 30 MB",
                busy - without <= 30 << 10)  # fmt: skip
@@ -151,7 +185,11 @@ async def _weighed(directory: Path) -> None:
 
 
 def _status(name: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith(name)
+    )
     return int(line.split()[1])
 
 
@@ -165,7 +203,14 @@ async def _commands(directory: Path) -> Row:
                 times.setdefault(box, []).append(time.perf_counter() - begun)
     theirs, ours = (p50(each) for each in times.values())
     ratio = ours / theirs
-    return Row("warm echo hi beside a door", ms(ours), f"without {ms(theirs)}", f"{ratio:.2f}", "<= 1.1", ratio <= 1.1)
+    return Row(
+        "warm echo hi beside a door",
+        ms(ours),
+        f"without {ms(theirs)}",
+        f"{ratio:.2f}",
+        "<= 1.1",
+        ratio <= 1.1,
+    )
 
 
 if __name__ == "__main__":

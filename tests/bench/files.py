@@ -37,24 +37,48 @@ async def rows(directory: Path) -> list[Row]:
 
 
 async def _small(box: Session) -> list[Row]:
-    written = [await timed_async(lambda: box.files.write("small", b"x" * 1000)) for _ in range(SMALL_ROUNDS)]
-    read = [await timed_async(lambda: box.files.read("small")) for _ in range(SMALL_ROUNDS)]
+    written = [
+        await timed_async(lambda: box.files.write("small", b"x" * 1000))
+        for _ in range(SMALL_ROUNDS)
+    ]
+    read = [
+        await timed_async(lambda: box.files.read("small")) for _ in range(SMALL_ROUNDS)
+    ]
     return [
-        Row("write a small file", ms(p50(written)), "", "", "<= 3 ms", p50(written) <= 0.003),
+        Row(
+            "write a small file",
+            ms(p50(written)),
+            "",
+            "",
+            "<= 3 ms",
+            p50(written) <= 0.003,
+        ),
         Row("read a small file", ms(p50(read)), "", "", "<= 3 ms", p50(read) <= 0.003),
     ]
 
 
 async def _big(box: Session, directory: Path) -> list[Row]:
-    source, back = directory.parent / f"{directory.name}.big", directory.parent / f"{directory.name}.back"
+    source, back = (
+        directory.parent / f"{directory.name}.big",
+        directory.parent / f"{directory.name}.back",
+    )
     source.write_bytes(os.urandom(1 << 20) * (BIG >> 20))
     try:
-        up = [await timed_async(lambda: box.files.upload(source, "big")) for _ in range(BIG_ROUNDS)]
-        down = [await timed_async(lambda: box.files.download("big", back)) for _ in range(BIG_ROUNDS)]
+        up = [
+            await timed_async(lambda: box.files.upload(source, "big"))
+            for _ in range(BIG_ROUNDS)
+        ]
+        down = [
+            await timed_async(lambda: box.files.download("big", back))
+            for _ in range(BIG_ROUNDS)
+        ]
     finally:
         source.unlink()
         back.unlink(missing_ok=True)
-    return [_speed("upload a big file", up, BIG, 500), _speed("download a big file", down, BIG, 500)]
+    return [
+        _speed("upload a big file", up, BIG, 500),
+        _speed("download a big file", down, BIG, 500),
+    ]
 
 
 async def _forwarded(box: Session) -> list[Row]:
@@ -63,12 +87,23 @@ async def _forwarded(box: Session) -> list[Row]:
     port = urlsplit(await box.forward(8000)).port or 0
     flood = [await timed_async(lambda: _fetch(port, BIG)) for _ in range(BIG_ROUNDS)]
     single = [await timed_async(lambda: _fetch(port, 1)) for _ in range(SMALL_ROUNDS)]
-    many = await timed_async(lambda: asyncio.gather(*(_fetch(port, 1) for _ in range(CONNECTIONS))))
+    many = await timed_async(
+        lambda: asyncio.gather(*(_fetch(port, 1) for _ in range(CONNECTIONS)))
+    )
     await shell.kill()
     return [
         _speed("forwarded port", flood, BIG, 200),
-        Row("  one connection", ms(p50(single)), "", "", "<= 5 ms", p50(single) <= 0.005),
-        Row(f"  {CONNECTIONS} connections at once", f"{many:.2f} s", "", "", "all served", True),
+        Row(
+            "  one connection", ms(p50(single)), "", "", "<= 5 ms", p50(single) <= 0.005
+        ),
+        Row(
+            f"  {CONNECTIONS} connections at once",
+            f"{many:.2f} s",
+            "",
+            "",
+            "all served",
+            True,
+        ),
     ]
 
 

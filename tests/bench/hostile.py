@@ -103,23 +103,40 @@ async def rows(directory: Path) -> list[Row]:
             ("body", "bodies in chunks of a byte"), ("records", "TLS records of a byte"),
             ("frames", "tunnels fed byte by byte"),
         ):  # fmt: skip
-            async with hostile.stream(_command(what, ports), timeout=SECONDS + 60) as running:
+            async with hostile.stream(
+                _command(what, ports), timeout=SECONDS + 60
+            ) as running:
                 await anext(running)
                 await asyncio.sleep(1)
                 found.append(_row(name, idle, *await _measured(victim)))
         async with hostile.stream(["python3", "-c", OUTPUT]) as running:
             following = asyncio.ensure_future(_drop(running))
-            found.append(_row("output in writes of a byte", idle, *await _measured(victim)))
+            found.append(
+                _row("output in writes of a byte", idle, *await _measured(victim))
+            )
             following.cancel()
     memory = json.loads(await _own(directory))
     for what, kilobytes in memory.items():
         more = kilobytes / 1024
-        found.append(Row(f"{STALLED} tunnels, {what}", f"{more:.0f} MB", "", "", "<= 64 MB", more <= 64))
+        found.append(
+            Row(
+                f"{STALLED} tunnels, {what}",
+                f"{more:.0f} MB",
+                "",
+                "",
+                "<= 64 MB",
+                more <= 64,
+            )
+        )
     return found
 
 
-def _command(what: str, ports: list[int], count: int = AT_ONCE, seconds: float = SECONDS) -> list[str]:
-    port = {"frames": ports[2], "unread": ports[1], "unsent": ports[2]}.get(what, ports[0])
+def _command(
+    what: str, ports: list[int], count: int = AT_ONCE, seconds: float = SECONDS
+) -> list[str]:
+    port = {"frames": ports[2], "unread": ports[1], "unsent": ports[2]}.get(
+        what, ports[0]
+    )
     return ["python3", "-c", CLIENT, what, str(port), str(count), str(seconds)]
 
 
@@ -136,7 +153,9 @@ def _row(name: str, idle: list[float], times: list[float], late: float) -> Row:
     )  # fmt: skip
 
 
-async def _measured(victim: Session, seconds: float = SECONDS - 2) -> tuple[list[float], float]:
+async def _measured(
+    victim: Session, seconds: float = SECONDS - 2
+) -> tuple[list[float], float]:
     """How long `true` takes, and by how much the loop was late at most."""
     late, times, end = [0.0], list[float](), time.monotonic() + seconds
 
@@ -153,13 +172,18 @@ async def _measured(victim: Session, seconds: float = SECONDS - 2) -> tuple[list
         times.append(time.perf_counter() - begun)
         await asyncio.sleep(0.005)
     watching.cancel()
-    print(f"    {len(times)} commands, p50 {ms(quantile(times, 0.5))}, loop late p99 {ms(p99(late))}", file=sys.stderr)
+    print(
+        f"    {len(times)} commands, p50 {ms(quantile(times, 0.5))}, loop late p99 {ms(p99(late))}",
+        file=sys.stderr,
+    )
     return times, max(late)
 
 
 @asynccontextmanager
 async def _server() -> AsyncIterator[list[int]]:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVER, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVER, stdout=asyncio.subprocess.PIPE
+    )
     assert process.stdout
     try:
         yield [int(port) for port in (await process.stdout.readline()).split()]
@@ -170,10 +194,17 @@ async def _server() -> AsyncIterator[list[int]]:
 
 @asynccontextmanager
 async def _hostile(directory: Path, ports: list[int]) -> AsyncIterator[Session]:
-    hosts = [host for port in ports for host in (f"api.test:{port}=127.0.0.1", f"127.0.0.1:{port}")]
+    hosts = [
+        host
+        for port in ports
+        for host in (f"api.test:{port}=127.0.0.1", f"127.0.0.1:{port}")
+    ]
     limits = DoorLimits(connections=STALLED + 100, per_minute=1_000_000)
     async with Session(
-        directory, network=Allow(*hosts, limits=limits), limits=Limits(memory="2g"), policy="permissive"
+        directory,
+        network=Allow(*hosts, limits=limits),
+        limits=Limits(memory="2g"),
+        policy="permissive",
     ) as box:
         assert box.door.proxy is not None
         box.door.proxy._resolve = _loopback  # type: ignore[assignment]
@@ -186,7 +217,11 @@ async def _loopback(name: str, port: int) -> list[object]:
 
 async def _own(directory: Path) -> bytes:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.bench.hostile", str(directory), stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "tests.bench.hostile",
+        str(directory),
+        stdout=asyncio.subprocess.PIPE,
     )
     said, _ = await process.communicate()
     assert process.returncode == 0
@@ -196,11 +231,16 @@ async def _own(directory: Path) -> bytes:
 async def _weighed(directory: Path) -> None:
     grown = {}
     async with _server() as ports:
-        for what, name in (("unread", "that nobody reads inside"), ("unsent", "that nobody reads outside")):
+        for what, name in (
+            ("unread", "that nobody reads inside"),
+            ("unsent", "that nobody reads outside"),
+        ):
             async with _hostile(directory, ports) as box:
                 await box.run("true")
                 before = _resident()
-                async with box.stream(_command(what, ports, STALLED, 60), timeout=90) as running:
+                async with box.stream(
+                    _command(what, ports, STALLED, 60), timeout=90
+                ) as running:
                     async for _ in running:
                         break
                     await asyncio.sleep(12)

@@ -9,7 +9,15 @@ from belljar import Policy
 
 from .table import Row, ms, p50, p99
 
-PLAIN = ["ls -la", "git status", "pytest -q tests", "npm test", "make -j2", "cat README.md", "python app.py --port 80"]
+PLAIN = [
+    "ls -la",
+    "git status",
+    "pytest -q tests",
+    "npm test",
+    "make -j2",
+    "cat README.md",
+    "python app.py --port 80",
+]
 PARSED = [
     'for f in *.py; do wc -l "$f"; done | sort -n | tail -5',
     "cd src && grep -rn 'TODO' . | head -20 || true",
@@ -46,5 +54,7 @@ async def rows(_workspace: Path) -> list[Row]:
     ]  # fmt: skip
     for name, text in LARGE.items():
         (taken,) = measure(policy, [text], 1)
-        found.append(Row(f"100 KB: {name}", f"{taken:.2f} s", "", "", "<= 2 s", taken <= 2))
+        found.append(
+            Row(f"100 KB: {name}", f"{taken:.2f} s", "", "", "<= 2 s", taken <= 2)
+        )
     return found

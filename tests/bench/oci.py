@@ -15,7 +15,17 @@ from belljar.images import catalog
 
 from .core import timed
 from .table import Row, ms, p50
-from .throwaways import Start, available, checked, docker_run, from_pool, one, sequential, spread, staggered
+from .throwaways import (
+    Start,
+    available,
+    checked,
+    docker_run,
+    from_pool,
+    one,
+    sequential,
+    spread,
+    staggered,
+)
 
 ROUNDS = 20
 COUNT = int(os.environ.get("BELLJAR_BENCH_SANDBOXES", "100"))
@@ -40,7 +50,9 @@ async def to_first_result(workspace: Path, host: Host, times: list[float]) -> No
 def belljar_run(workspace: Path, engine: str) -> None:
     environment = {**os.environ, "BELLJAR_ENGINE": engine}
     argv = [BELLJAR, "run", "--workspace", str(workspace), "--", "true"]
-    subprocess.run(argv, check=True, capture_output=True, stdin=subprocess.DEVNULL, env=environment)
+    subprocess.run(
+        argv, check=True, capture_output=True, stdin=subprocess.DEVNULL, env=environment
+    )
 
 
 async def starts(workspace: Path, oci: Host, docker: Host, image: str) -> list[Row]:
@@ -54,15 +66,38 @@ async def starts(workspace: Path, oci: Host, docker: Host, image: str) -> list[R
     command, session = p50(cli) / p50(theirs), p50(sessions) / p50(theirs)
     baseline = f"docker run {ms(p50(theirs))}"
     return [
-        Row("belljar run -- true", ms(p50(cli)), baseline, f"{command:.2f}", "<= 0.35", command <= 0.35),
-        Row("cold session to first result", ms(p50(sessions)), baseline, f"{session:.2f}", "<= 0.2", session <= 0.2),
-        Row("  the Docker engine", ms(p50(others)), baseline, f"{p50(others) / p50(theirs):.2f}", ""),
+        Row(
+            "belljar run -- true",
+            ms(p50(cli)),
+            baseline,
+            f"{command:.2f}",
+            "<= 0.35",
+            command <= 0.35,
+        ),
+        Row(
+            "cold session to first result",
+            ms(p50(sessions)),
+            baseline,
+            f"{session:.2f}",
+            "<= 0.2",
+            session <= 0.2,
+        ),
+        Row(
+            "  the Docker engine",
+            ms(p50(others)),
+            baseline,
+            f"{p50(others) / p50(theirs):.2f}",
+            "",
+        ),
     ]
 
 
 async def warm(workspace: Path, oci: Host, docker: Host) -> list[Row]:
     ours, theirs = [], []
-    async with Session(workspace, host=oci) as box, Session(workspace, host=docker) as other:
+    async with (
+        Session(workspace, host=oci) as box,
+        Session(workspace, host=docker) as other,
+    ):
         for turn in range(
             200
         ):  # change the order: the second command runs while the first sandbox preforks its next shell
@@ -71,7 +106,14 @@ async def warm(workspace: Path, oci: Host, docker: Host) -> list[Row]:
                 await one(lambda each=each: checked(each), times)
     ratio = p50(ours) / p50(theirs)
     return [
-        Row("warm `echo hi`", ms(p50(ours)), f"Docker engine {ms(p50(theirs))}", f"{ratio:.2f}", "<= 1.1", ratio <= 1.1)
+        Row(
+            "warm `echo hi`",
+            ms(p50(ours)),
+            f"Docker engine {ms(p50(theirs))}",
+            f"{ratio:.2f}",
+            "<= 1.1",
+            ratio <= 1.1,
+        )
     ]
 
 
@@ -101,12 +143,24 @@ async def idle(workspace: Path, hosts: dict[str, Host]) -> list[Row]:
         before = available()
         try:
             while len(boxes) < COUNT:
-                boxes.append(await Session(workspace, host=host, limits=Limits(memory="64m")).open())
+                boxes.append(
+                    await Session(
+                        workspace, host=host, limits=Limits(memory="64m")
+                    ).open()
+                )
             outside = (before - available()) / len(boxes) / 2**20
         finally:
             for box in boxes:
                 await box.close()
-        rows.append(Row(f"memory per idle sandbox of {COUNT}, {name}", f"{outside:.1f} MiB", "", "", ""))
+        rows.append(
+            Row(
+                f"memory per idle sandbox of {COUNT}, {name}",
+                f"{outside:.1f} MiB",
+                "",
+                "",
+                "",
+            )
+        )
     return rows
 
 

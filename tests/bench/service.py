@@ -30,13 +30,22 @@ OTHERS = "public figures of others: E2B 491/685/740 ms, Daytona 186 ms (their ma
 
 @contextlib.asynccontextmanager
 async def client(*options: str, **env: str) -> AsyncIterator[httpx.AsyncClient]:
-    with tempfile.TemporaryDirectory(prefix="bj-bench-") as state, serving(Path(state), *options, env=env) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="bj-bench-") as state,
+        serving(Path(state), *options, env=env) as server,
+    ):
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         headers = {"Authorization": f"Bearer {KEY}", "Prefer": "wait=60"}
         async with httpx.AsyncClient(
-            base_url=server.url, headers=headers, limits=limits, timeout=400, trust_env=False
+            base_url=server.url,
+            headers=headers,
+            limits=limits,
+            timeout=400,
+            trust_env=False,
         ) as made:
-            first = await made.post("/v1/sessions", json={}, headers={"Prefer": "wait=300"})  # its image may be missing
+            first = await made.post(
+                "/v1/sessions", json={}, headers={"Prefer": "wait=300"}
+            )  # its image may be missing
             await end(made, [first.json()["id"]])
             yield made
 
@@ -48,7 +57,9 @@ async def create(http: httpx.AsyncClient) -> str:
 
 
 async def run(http: httpx.AsyncClient, session: str) -> None:
-    done = (await http.post(f"/v1/sessions/{session}/commands", json={"command": "echo hi"})).json()
+    done = (
+        await http.post(f"/v1/sessions/{session}/commands", json={"command": "echo hi"})
+    ).json()
     assert done["result"]["stdout"] == "hi\n", done
 
 
@@ -86,7 +97,9 @@ async def commands(http: httpx.AsyncClient, workspace: Path) -> Row:
     )  # fmt: skip
 
 
-async def creates(http: httpx.AsyncClient, workspace: Path, what: str, goal: float, count: int) -> Row:
+async def creates(
+    http: httpx.AsyncClient, workspace: Path, what: str, goal: float, count: int
+) -> Row:
     """One after the other, each ended before the next."""
     ended: list[str] = []
     times: list[float] = []
@@ -96,7 +109,14 @@ async def creates(http: httpx.AsyncClient, workspace: Path, what: str, goal: flo
         await anyio.sleep(0.3)
     direct = await sequential(cold(workspace), 10)
     ratio = f"{p50(times) / p50(direct):.2f} ×"
-    return Row(what, spread(times), spread(direct), ratio, f"p50 ≤ {goal * 1e3:.0f} ms", p50(times) <= goal)
+    return Row(
+        what,
+        spread(times),
+        spread(direct),
+        ratio,
+        f"p50 ≤ {goal * 1e3:.0f} ms",
+        p50(times) <= goal,
+    )
 
 
 async def bursts(http: httpx.AsyncClient) -> list[Row]:
@@ -106,7 +126,16 @@ async def bursts(http: httpx.AsyncClient) -> list[Row]:
         times = await staggered(interactive(http, ended), apart, CREATES)
         await end(http, ended)
         goal, met = ("p50 ≤ 400 ms", p50(times) <= 0.4) if not apart else ("–", None)
-        rows.append(Row(f"{CREATES} creates, {what}: p50/p95/p99", spread(times), OTHERS, "–", goal, met))
+        rows.append(
+            Row(
+                f"{CREATES} creates, {what}: p50/p95/p99",
+                spread(times),
+                OTHERS,
+                "–",
+                goal,
+                met,
+            )
+        )
     return rows
 
 
@@ -115,24 +144,37 @@ async def output(http: httpx.AsyncClient) -> Row:
     body = {"command": f"head -c {OUTPUT} /dev/zero", "on_full": "wait"}
     begun = time.perf_counter()
     path = f"/v1/sessions/{session}/commands"
-    command = (await http.post(path, json=body, headers={"Prefer": "wait=0"})).json()["id"]
+    command = (await http.post(path, json=body, headers={"Prefer": "wait=0"})).json()[
+        "id"
+    ]
     at = 0
     while at < OUTPUT:
         query = f"offset={at}&limit={16 << 20}&wait=5"
         at += len((await http.get(f"{path}/{command}/output?{query}")).content)
     rate = OUTPUT / (time.perf_counter() - begun) / 1e6
     await end(http, [session])
-    return Row("output, read as it comes", f"{rate:.0f} MB/s", "–", "–", "≥ 200 MB/s", rate >= 200)
+    return Row(
+        "output, read as it comes",
+        f"{rate:.0f} MB/s",
+        "–",
+        "–",
+        "≥ 200 MB/s",
+        rate >= 200,
+    )
 
 
 async def readers(http: httpx.AsyncClient) -> Row:
     session = await create(http)
     path = f"/v1/sessions/{session}/commands"
-    command = (await http.post(path, json={"command": f"head -c {READ} /dev/zero"})).json()["id"]
+    command = (
+        await http.post(path, json={"command": f"head -c {READ} /dev/zero"})
+    ).json()["id"]
 
     async def read() -> None:
         got = 0
-        async with http.stream("GET", f"{path}/{command}", headers={"Accept": "text/event-stream"}) as answer:
+        async with http.stream(
+            "GET", f"{path}/{command}", headers={"Accept": "text/event-stream"}
+        ) as answer:
             async for piece in answer.aiter_bytes():
                 got += len(piece)
         assert got >= READ
@@ -165,7 +207,9 @@ async def many(http: httpx.AsyncClient) -> Row:
     times: list[float] = []
     async with anyio.create_task_group() as tasks:
         for number in range(EACH_SECOND * SECONDS):
-            tasks.start_soon(one, lambda at=number % MANY: run(http, sessions[at]), times)
+            tasks.start_soon(
+                one, lambda at=number % MANY: run(http, sessions[at]), times
+            )
             await anyio.sleep(1 / EACH_SECOND)
     memory = await to_thread.run_sync(_memory, http)
     await end(http, sessions)
@@ -177,8 +221,14 @@ async def many(http: httpx.AsyncClient) -> Row:
 
 
 def _memory(http: httpx.AsyncClient) -> int:
-    told = httpx.get(f"{http.base_url}/metrics", headers=dict(http.headers), trust_env=False).text
-    line = next(line for line in told.splitlines() if line.startswith("process_resident_memory_bytes "))
+    told = httpx.get(
+        f"{http.base_url}/metrics", headers=dict(http.headers), trust_env=False
+    ).text
+    line = next(
+        line
+        for line in told.splitlines()
+        if line.startswith("process_resident_memory_bytes ")
+    )
     return int(float(line.split()[1])) >> 20
 
 
@@ -188,10 +238,18 @@ async def rows(directory: Path) -> list[Row]:
     found = []
     async with client("--warm", "2") as http:
         found.append(await commands(http, workspace))
-        found.append(await creates(http, workspace, "create, warm, to the first result", 0.05, 30))
+        found.append(
+            await creates(
+                http, workspace, "create, warm, to the first result", 0.05, 30
+            )
+        )
         found.append(await many(http))
     async with client(BELLJAR_ENGINE="oci") as http:
-        found.append(await creates(http, workspace, "create, cold on oci, to the first result", 0.2, 20))
+        found.append(
+            await creates(
+                http, workspace, "create, cold on oci, to the first result", 0.2, 20
+            )
+        )
         found += await bursts(http)
         found += [await output(http), await readers(http)]
     return found

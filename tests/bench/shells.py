@@ -57,15 +57,39 @@ async def background(box: Session) -> list[Row]:
         assert result.success
     await box.cleanup()
     return [
-        Row("start of a background shell, p50", ms(p50(starts)), "", "", "<= 5 ms", p50(starts) <= 0.005),
-        Row("BashOutput, nothing new, p50", ms(p50(idle)), "", "", "<= 1 ms", p50(idle) <= 0.001),
-        Row("BashOutput, 1 MB new, p50", ms(p50(news)), "", "", "<= 20 ms", p50(news) <= 0.020),
+        Row(
+            "start of a background shell, p50",
+            ms(p50(starts)),
+            "",
+            "",
+            "<= 5 ms",
+            p50(starts) <= 0.005,
+        ),
+        Row(
+            "BashOutput, nothing new, p50",
+            ms(p50(idle)),
+            "",
+            "",
+            "<= 1 ms",
+            p50(idle) <= 0.001,
+        ),
+        Row(
+            "BashOutput, 1 MB new, p50",
+            ms(p50(news)),
+            "",
+            "",
+            "<= 20 ms",
+            p50(news) <= 0.020,
+        ),
     ]
 
 
 async def two_hundred(box: Session) -> list[Row]:
     before, kept = memory(), 0
-    shells = [await box.start("head -c 500000 /dev/zero | tr '\\0' x", ring=1 << 20) for _ in range(200)]
+    shells = [
+        await box.start("head -c 500000 /dev/zero | tr '\\0' x", ring=1 << 20)
+        for _ in range(200)
+    ]
     for shell in shells:
         with anyio.fail_after(120):
             await shell.wait()
@@ -73,8 +97,17 @@ async def two_hundred(box: Session) -> list[Row]:
     await box.cleanup()
     grown = (memory() - before) / 1e6
     return [
-        Row("200 ended shells, 500 kB each: kept", f"{kept / 1e6:.0f} MB", "", "", "<= 16 MiB", 0 < kept <= 16 << 20),
-        Row("  host memory grown by", f"{grown:.1f} MB", "", "", "bounded", grown < 200),
+        Row(
+            "200 ended shells, 500 kB each: kept",
+            f"{kept / 1e6:.0f} MB",
+            "",
+            "",
+            "<= 16 MiB",
+            0 < kept <= 16 << 20,
+        ),
+        Row(
+            "  host memory grown by", f"{grown:.1f} MB", "", "", "bounded", grown < 200
+        ),
     ]
 
 

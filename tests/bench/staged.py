@@ -36,7 +36,17 @@ def fill(workspace: Path) -> None:
         for number in range(500):
             (place / f"f{number}.py").write_text(f"value = {number}\n")
     (workspace / "tiny.py").write_text("import unittest\n")
-    git = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(workspace)]
+    git = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-C",
+        str(workspace),
+    ]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
         subprocess.run([*git, *words], check=True)
     if os.geteuid() == 0:
@@ -56,20 +66,34 @@ async def opening(workspace: Path) -> list[Row]:
             await once(changes)
     staged, direct = p50(times["staged"]), p50(times["direct"])
     more = staged - direct
-    return [Row("opening", ms(staged), f"direct {ms(direct)}", f"+{ms(more)}", "<= +30 ms", more <= 0.030)]
+    return [
+        Row(
+            "opening",
+            ms(staged),
+            f"direct {ms(direct)}",
+            f"+{ms(more)}",
+            "<= +30 ms",
+            more <= 0.030,
+        )
+    ]
 
 
 def overlayfs_alone(workspace: Path, directory: Path) -> dict[str, str]:
     """The same commands on a plain overlay without Belljar: the cost that we cannot avoid."""
     if os.geteuid() != 0:
         return dict.fromkeys(COMMANDS, "")
-    upper, work, merged = (directory / f"alone-{name}" for name in ("upper", "work", "merged"))
+    upper, work, merged = (
+        directory / f"alone-{name}" for name in ("upper", "work", "merged")
+    )
     for each in (upper, work, merged):
         each.mkdir()
     os.chown(upper, 1000, 1000)
     overlay.mount([workspace], upper, work, merged)
     try:
-        return {name: f"overlayfs alone {_alone(command, workspace, merged)}" for name, command in COMMANDS.items()}
+        return {
+            name: f"overlayfs alone {_alone(command, workspace, merged)}"
+            for name, command in COMMANDS.items()
+        }
     finally:
         unmount(merged)
 
@@ -80,7 +104,12 @@ def _alone(command: str, *places: Path) -> str:
     for round in range(ROUNDS + 1):
         for place in places:
             begun, before = time.perf_counter(), _cpu()
-            subprocess.run(["setpriv", *AS_OWNER, "sh", "-c", command], cwd=place, env=ENV, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                ["setpriv", *AS_OWNER, "sh", "-c", command],
+                cwd=place,
+                env=ENV,
+                stdout=subprocess.DEVNULL,
+            )
             if round:
                 times[place].append(time.perf_counter() - begun)
                 used[place].append(_cpu() - before)
@@ -93,21 +122,41 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _ratios(ours: list[float], theirs: list[float], our_cpu: list[float], their_cpu: list[float]) -> str:
+def _ratios(
+    ours: list[float], theirs: list[float], our_cpu: list[float], their_cpu: list[float]
+) -> str:
     """Ratios of wall-clock time and of processor time; the latter does not change on a busy machine."""
     return f"{p50(ours) / p50(theirs):.2f} (cpu {p50(our_cpu) / p50(their_cpu):.2f})"
 
 
-async def commands(direct: Session, staged: Session, alone: dict[str, str]) -> list[Row]:
+async def commands(
+    direct: Session, staged: Session, alone: dict[str, str]
+) -> list[Row]:
     rows = []
     for name, command in COMMANDS.items():
         await direct.run(command), await staged.run(command)
-        found = [(await staged.run(command), await direct.run(command)) for _ in range(ROUNDS)]
+        found = [
+            (await staged.run(command), await direct.run(command))
+            for _ in range(ROUNDS)
+        ]
         ours, theirs = ([pair[side].duration for pair in found] for side in (0, 1))
-        our_cpu, their_cpu = ([pair[side].cpu_time for pair in found] for side in (0, 1))
-        baseline = f"direct {ms(p50(theirs))}" + (f", {alone[name]}" if alone[name] else "")
+        our_cpu, their_cpu = (
+            [pair[side].cpu_time for pair in found] for side in (0, 1)
+        )
+        baseline = f"direct {ms(p50(theirs))}" + (
+            f", {alone[name]}" if alone[name] else ""
+        )
         ratios = _ratios(ours, theirs, our_cpu, their_cpu)
-        rows.append(Row(name, ms(p50(ours)), baseline, ratios, "<= 1.1", p50(ours) / p50(theirs) <= 1.1))
+        rows.append(
+            Row(
+                name,
+                ms(p50(ours)),
+                baseline,
+                ratios,
+                "<= 1.1",
+                p50(ours) / p50(theirs) <= 1.1,
+            )
+        )
     return rows
 
 
@@ -116,17 +165,47 @@ async def looking(box: Session) -> list[Row]:
     await box.run(f"for n in $(seq {CHANGED}); do echo x >> src/d$n/f1.py; done")
     look = p50([await timed_async(box.changes) for _ in range(ROUNDS)])
     assert counted(await box.changes()) == f"~{CHANGED}"
-    await box.run(f"for d in src/d[0-9]/; do for f in $d*.py; do echo x >> $f; done; done; ls src | head -{DIFFED}")
+    await box.run(
+        f"for d in src/d[0-9]/; do for f in $d*.py; do echo x >> $f; done; done; ls src | head -{DIFFED}"
+    )
     many = len(await box.changes())
     diff = await timed_async(box.diff) * DIFFED / many
     applied, undone = await timed_async(box.apply), await timed_async(box.undo_apply)
     most = 2.0 * many / 10_000
     points = [await timed_async(lambda: box.checkpoint()) for _ in range(POINTS)]
     return [
-        Row(f"changes(), {CHANGED} of {FILES:,} files", ms(look), "", "", "<= 20 ms", look <= 0.020),
-        Row(f"diff() of {DIFFED:,} files", ms(diff), f"of {many:,} changed", "", "<= 1 s", diff <= 1.0),
-        Row(f"apply() of {many:,} files", ms(applied), "", f"undone {ms(undone)}", f"<= {ms(most)}", applied <= most),
-        Row(f"checkpoint with {many:,} changes", ms(p50(points)), "", "", "<= 50 ms", p50(points) <= 0.050),
+        Row(
+            f"changes(), {CHANGED} of {FILES:,} files",
+            ms(look),
+            "",
+            "",
+            "<= 20 ms",
+            look <= 0.020,
+        ),
+        Row(
+            f"diff() of {DIFFED:,} files",
+            ms(diff),
+            f"of {many:,} changed",
+            "",
+            "<= 1 s",
+            diff <= 1.0,
+        ),
+        Row(
+            f"apply() of {many:,} files",
+            ms(applied),
+            "",
+            f"undone {ms(undone)}",
+            f"<= {ms(most)}",
+            applied <= most,
+        ),
+        Row(
+            f"checkpoint with {many:,} changes",
+            ms(p50(points)),
+            "",
+            "",
+            "<= 50 ms",
+            p50(points) <= 0.050,
+        ),
     ]
 
 
@@ -136,7 +215,10 @@ async def rows(directory: Path) -> list[Row]:
     fill(workspace)
     found = await opening(workspace)
     alone = await to_thread.run_sync(overlayfs_alone, workspace, directory)
-    async with Session(workspace) as direct, Session(workspace, changes="staged") as staged:
+    async with (
+        Session(workspace) as direct,
+        Session(workspace, changes="staged") as staged,
+    ):
         found += await commands(direct, staged, alone)
         found += await looking(staged)
         await staged.discard()

@@ -40,11 +40,24 @@ def ms(*seconds: float) -> str:
 def show(title: str, rows: Sequence[Row]) -> None:
     cells = [("what", "ours", "baseline", "ratio", "goal", "")]
     cells += [
-        (r.what, r.ours, r.baseline, r.ratio, r.goal, {True: "met", False: "MISSED", None: ""}[r.met]) for r in rows
+        (
+            r.what,
+            r.ours,
+            r.baseline,
+            r.ratio,
+            r.goal,
+            {True: "met", False: "MISSED", None: ""}[r.met],
+        )
+        for r in rows
     ]
     widths = [max(len(row[i]) for row in cells) for i in range(6)]
     print(f"\n{title}")
     for number, row in enumerate(cells):
-        print("  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  "
+            + "  ".join(
+                text.ljust(width) for text, width in zip(row, widths, strict=True)
+            ).rstrip()
+        )
         if number == 0:
             print("  " + "  ".join("-" * width for width in widths))

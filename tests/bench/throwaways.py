@@ -47,10 +47,22 @@ async def staggered(start: Start, apart: float, count: int = COUNT) -> list[floa
 
 
 def docker_run(image: str) -> Start:
-    argv = ["docker", "run", "--rm", "--network", "none", image, "bash", "-c", "echo hi"]
+    argv = [
+        "docker",
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        image,
+        "bash",
+        "-c",
+        "echo hi",
+    ]
 
     async def start() -> None:
-        done = await to_thread.run_sync(lambda: subprocess.run(argv, capture_output=True, check=True))
+        done = await to_thread.run_sync(
+            lambda: subprocess.run(argv, capture_output=True, check=True)
+        )
         assert done.stdout == b"hi\n"
 
     return start
@@ -96,7 +108,9 @@ async def tti(workspace: Path, image: str) -> list[Row]:
 
 
 async def burst(workspace: Path) -> list[float]:
-    async with Pool(workspace, size=COUNT, limits=Limits(memory="64m", tmp="16m", home="16m")) as pool:
+    async with Pool(
+        workspace, size=COUNT, limits=Limits(memory="64m", tmp="16m", home="16m")
+    ) as pool:
         await pool.ready()
         return await staggered(from_pool(pool), 0)
 
@@ -132,10 +146,25 @@ async def growth(workspace: Path) -> list[Row]:
         for box in boxes:
             await box.close()
     ratio = medians[100] / medians[1]
-    figures = ", ".join(f"{count}: {median * 1e3:.2f}" for count, median in medians.items())
+    figures = ", ".join(
+        f"{count}: {median * 1e3:.2f}" for count, median in medians.items()
+    )
     return [
-        Row("warm command with N live sandboxes", f"{figures} ms", "", f"{ratio:.2f}", "<= 1.3", ratio <= 1.3),
-        Row("memory per idle sandbox, inside / on the host", f"{inside:.1f} / {outside:.1f} MiB", "", "", ""),
+        Row(
+            "warm command with N live sandboxes",
+            f"{figures} ms",
+            "",
+            f"{ratio:.2f}",
+            "<= 1.3",
+            ratio <= 1.3,
+        ),
+        Row(
+            "memory per idle sandbox, inside / on the host",
+            f"{inside:.1f} / {outside:.1f} MiB",
+            "",
+            "",
+            "",
+        ),
     ]
 
 
@@ -150,7 +179,9 @@ def available() -> int:
 
 async def cold_start(workspace: Path) -> list[Row]:
     times = await sequential(cold(workspace), 10)
-    return [Row("cold session: create, first command, destroy", ms(p50(times)), "", "", "")]
+    return [
+        Row("cold session: create, first command, destroy", ms(p50(times)), "", "", "")
+    ]
 
 
 async def rows(workspace: Path) -> list[Row]:

@@ -22,12 +22,16 @@ MODULES = (checks_conventions, checks_running, checks_rest)
 def test_there_are_eighty_checks_or_more_and_each_says_something_else() -> None:
     assert len(CHECKS) >= 80
     assert len({each.says for each in CHECKS}) == len(CHECKS)
-    assert {each.run.__module__ for each in CHECKS} == {module.__name__ for module in MODULES}
+    assert {each.run.__module__ for each in CHECKS} == {
+        module.__name__ for module in MODULES
+    }
 
 
 def test_our_server_does_what_the_contract_says(server: Serving) -> None:
     outcomes = judge(server.url, KEY, CHECKS)
-    assert [(each.check.says, each.why) for each in outcomes if each.state == "failed"] == []
+    assert [
+        (each.check.says, each.why) for each in outcomes if each.state == "failed"
+    ] == []
     cases = ElementTree.fromstring(junit(outcomes)).findall("testcase")
     assert [case.get("name") for case in cases] == [each.says for each in CHECKS]
 
@@ -49,9 +53,15 @@ class Mutant(httpx.BaseTransport):
         is_json = "json" in answer.headers.get("content-type", "")
         body = json.loads(answer.content) if is_json and answer.content else {}
         self._change(answer, body)
-        headers = [(name, value) for name, value in answer.headers.multi_items() if name != "content-length"]
+        headers = [
+            (name, value)
+            for name, value in answer.headers.multi_items()
+            if name != "content-length"
+        ]
         content = json.dumps(body).encode() if is_json else answer.content
-        return httpx.Response(answer.status_code, headers=headers, content=content, request=request)
+        return httpx.Response(
+            answer.status_code, headers=headers, content=content, request=request
+        )
 
     def close(self) -> None:
         self._inner.close()
@@ -66,24 +76,38 @@ def instead(name: str, wrong: object) -> Change:
 
 
 def status(right: int, wrong: int) -> Change:
-    return lambda answer, _: setattr(answer, "status_code", wrong) if answer.status_code == right else None
+    return lambda answer, _: (
+        setattr(answer, "status_code", wrong) if answer.status_code == right else None
+    )
 
 
 MUTANTS: dict[str, Change] = {
     "an unknown field is refused, and named": instead("field", "other"),
-    "every answer has its request id and the headers that protect": without("x-content-type-options"),
+    "every answer has its request id and the headers that protect": without(
+        "x-content-type-options"
+    ),
     "answers of the API are not stored": without("cache-control"),
     "a foreign origin is refused, also null, also for reading": status(403, 200),
-    "the same request makes one thing, and says that it was made before": without("idempotency-replayed"),
+    "the same request makes one thing, and says that it was made before": without(
+        "idempotency-replayed"
+    ),
     "without a key, or with a wrong one, nobody gets in": status(401, 200),
     "a key may do what its scopes say": instead("scope", "other"),
     "what is in use counts, and what ends is free again": without("retry-after"),
-    "a session ends when nothing of it runs any more, and ends once": instead("state", "ready"),
-    "text runs in bash, and its streams are kept apart": lambda _, body: (body.get("result") or {}).update(stderr=""),
+    "a session ends when nothing of it runs any more, and ends once": instead(
+        "state", "ready"
+    ),
+    "text runs in bash, and its streams are kept apart": lambda _, body: (
+        body.get("result") or {}
+    ).update(stderr=""),
     "a status other than 0 is an answer like any other": instead("exit_code", 0),
-    "a timeout ends it with 124": lambda _, body: (body.get("result") or {}).update(cause="exited"),
+    "a timeout ends it with 124": lambda _, body: (body.get("result") or {}).update(
+        cause="exited"
+    ),
     "a denied command makes nothing, and says why": instead("declined", True),
-    "output is read by position, and the next position is told": without("belljar-next"),
+    "output is read by position, and the next position is told": without(
+        "belljar-next"
+    ),
     "a decision is bound to what was judged": status(409, 200),
     "a verdict can be had without running anything": instead("decision", "allow"),
 }
@@ -94,6 +118,8 @@ def check(says: str) -> Named:
 
 
 @pytest.mark.parametrize("says", MUTANTS)
-def test_a_check_fails_against_a_server_that_does_otherwise(server: Serving, says: str) -> None:
+def test_a_check_fails_against_a_server_that_does_otherwise(
+    server: Serving, says: str
+) -> None:
     (outcome,) = judge(server.url, KEY, [check(says)], Mutant(MUTANTS[says]))
     assert outcome.state == "failed"

@@ -8,4 +8,9 @@ from belljar.doctor import Check
 
 
 def test_a_check_can_be_printed_as_json() -> None:
-    assert asdict(Check("a", True, "b")) == {"name": "a", "ok": True, "detail": "b", "fix": ""}
+    assert asdict(Check("a", True, "b")) == {
+        "name": "a",
+        "ok": True,
+        "detail": "b",
+        "fix": "",
+    }

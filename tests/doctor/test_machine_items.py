@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from belljar.doctor import Check, machine_items
-from belljar.doctor.machine_items import disk, landlock, own_files, owner_mapping, run_directory, state_directory
+from belljar.doctor.machine_items import (
+    disk,
+    landlock,
+    own_files,
+    owner_mapping,
+    run_directory,
+    state_directory,
+)
 from belljar.host import Host
 
 
@@ -26,7 +33,9 @@ def test_a_run_directory_where_nothing_may_be_executed_is_fine_if_the_init_has_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    monkeypatch.setattr(machine_items, "files_root", lambda root: tmp_path / "elsewhere")
+    monkeypatch.setattr(
+        machine_items, "files_root", lambda root: tmp_path / "elsewhere"
+    )
     assert "noexec" in run_directory(run).detail
     monkeypatch.setattr(machine_items, "forbids_execution", lambda directory: True)
     check = run_directory(run)
@@ -34,7 +43,9 @@ def test_a_run_directory_where_nothing_may_be_executed_is_fine_if_the_init_has_a
     assert "BELLJAR_RUN" in check.fix
 
 
-def test_a_workspace_that_cannot_be_mapped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workspace_that_cannot_be_mapped_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*arguments: object) -> None:
         raise OSError(22, "Invalid argument")
 
@@ -45,13 +56,23 @@ def test_a_workspace_that_cannot_be_mapped_is_named(tmp_path: Path, monkeypatch:
     assert "Invalid argument" in check.detail
 
 
-def test_an_ordinary_caller_runs_commands_under_his_own_uid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_caller_runs_commands_under_his_own_uid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machine_items.os, "geteuid", lambda: 501)
-    assert owner_mapping(tmp_path, ".") == Check("workspace ownership", True, "commands run as you (uid 501)")
+    assert owner_mapping(tmp_path, ".") == Check(
+        "workspace ownership", True, "commands run as you (uid 501)"
+    )
 
 
-def test_a_crash_handler_of_the_host_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_items, "first_line", lambda path: "|/usr/lib/systemd/systemd-coredump %P")
+def test_a_crash_handler_of_the_host_is_mentioned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        machine_items,
+        "first_line",
+        lambda path: "|/usr/lib/systemd/systemd-coredump %P",
+    )
     assert "systemd-coredump" in machine_items.crash_handler().detail
 
 
@@ -60,8 +81,13 @@ def test_belljar_s_own_files_inside_the_workspace_are_mentioned(tmp_path: Path) 
     assert "where commands can change them" in own_files("/").detail
 
 
-@pytest.mark.parametrize(("version", "remark"), [(0, "lsm="), (1, "lsm="), (2, "signals"), (5, "signals"), (7, "")])
-def test_a_kernel_without_landlock_is_mentioned(version: int, remark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("version", "remark"),
+    [(0, "lsm="), (1, "lsm="), (2, "signals"), (5, "signals"), (7, "")],
+)
+def test_a_kernel_without_landlock_is_mentioned(
+    version: int, remark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machine_items, "landlock_version", lambda: version)
     check = landlock()
     assert check.ok
@@ -73,7 +99,9 @@ def test_the_landlock_version_of_this_kernel_is_read() -> None:
     assert machine_items.landlock_version() >= 0
 
 
-def test_a_full_disk_is_named_with_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_with_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert disk(tmp_path, str(tmp_path)).ok
     monkeypatch.setattr(machine_items, "LOW_DISK", 1 << 60)
     check = disk(tmp_path, str(tmp_path))
@@ -81,10 +109,16 @@ def test_a_full_disk_is_named_with_its_path(tmp_path: Path, monkeypatch: pytest.
     assert str(tmp_path) in check.detail
 
 
-def test_missing_user_namespaces_are_reported_with_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_user_namespaces_are_reported_with_the_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(machine_items.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(machine_items, "first_line", lambda path: "1" if "apparmor" in path else "")
-    assert "apparmor_restrict_unprivileged_userns=0" in machine_items.user_namespaces().fix
+    monkeypatch.setattr(
+        machine_items, "first_line", lambda path: "1" if "apparmor" in path else ""
+    )
+    assert (
+        "apparmor_restrict_unprivileged_userns=0" in machine_items.user_namespaces().fix
+    )
 
 
 def test_the_default_limits_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +128,12 @@ def test_the_default_limits_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "deadlines × 3" in detail
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandboxes get ids of their own")
-def test_a_range_of_user_ids_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root's sandboxes get ids of their own"
+)
+def test_a_range_of_user_ids_that_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert machine_items.user_ids(tmp_path).ok
     monkeypatch.setenv("BELLJAR_UIDS", "0-5")
     check = machine_items.user_ids(tmp_path)
@@ -104,7 +142,9 @@ def test_a_range_of_user_ids_that_cannot_be_used_is_named(tmp_path: Path, monkey
 
 
 def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    assert state_directory(Host(state=tmp_path / "state")) == Check("state directory", True, str(tmp_path / "state"))
+    assert state_directory(Host(state=tmp_path / "state")) == Check(
+        "state directory", True, str(tmp_path / "state")
+    )
     (tmp_path / "file").touch()
     check = state_directory(Host(state=tmp_path / "file" / "state"))
     assert not check.ok
@@ -118,7 +158,11 @@ def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: Path) -> No
 @pytest.mark.root
 def test_a_state_directory_without_room_is_named(tmp_path: Path) -> None:
     """For real: a small file system that is full, in its own mount namespace."""
-    tried = "mount -t tmpfs -o size=64k,mode=700 none . && cd . && exec " + sys.executable + " -m belljar doctor --json"
+    tried = (
+        "mount -t tmpfs -o size=64k,mode=700 none . && cd . && exec "
+        + sys.executable
+        + " -m belljar doctor --json"
+    )
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", tried], cwd=tmp_path, capture_output=True, text=True,
         env={**os.environ, "BELLJAR_STATE": str(tmp_path), "DOCKER_HOST": "unix:///nobody.sock"},

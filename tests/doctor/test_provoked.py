@@ -39,7 +39,9 @@ def without_images(request: bytes) -> bytes:
 
 
 def with_options(*names: str, **fields: Any) -> Callable[[bytes], bytes]:
-    return changed("/info", SecurityOptions=[f"name={name}" for name in names], **fields)
+    return changed(
+        "/info", SecurityOptions=[f"name={name}" for name in names], **fields
+    )
 
 
 # name: (the engine's answers, the item with a problem, words of its remedy, whether the doctor fails)
@@ -74,15 +76,22 @@ def faked() -> Iterator[Callable[[Callable[[bytes], bytes]], dict[str, str]]]:
 @pytest.mark.docker
 @pytest.mark.parametrize("what", PROVOKED)
 def test_a_protection_that_an_engine_lacks_is_named_with_its_remedy(
-    what: str, base_image: str, tmp_path: Path, faked: Callable[[Callable[[bytes], bytes]], dict[str, str]]
+    what: str,
+    base_image: str,
+    tmp_path: Path,
+    faked: Callable[[Callable[[bytes], bytes]], dict[str, str]],
 ) -> None:
     answer, item, remedy, fails = PROVOKED[what]
     environment = faked(answer)
     if what == "no registry":
         environment["PATH"] = str(tmp_path)  # a PATH without mmdebstrap
-    done = subprocess.run(DOCTOR, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        DOCTOR, env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
     found = {each["name"]: each for each in json.loads(done.stdout)}
-    assert (done.returncode, found[item]["ok"]) == ((1, False) if fails else (0, True)), done.stdout
+    assert (done.returncode, found[item]["ok"]) == (
+        (1, False) if fails else (0, True)
+    ), done.stdout
     assert remedy in found[item]["fix"]
 
 
@@ -91,7 +100,9 @@ def test_a_protection_that_an_engine_lacks_is_named_with_its_remedy(
 def test_a_forbidden_socket_is_named_with_its_group(tmp_path: Path) -> None:
     """For real: the engine's own socket, and a user who is not in its group."""
     os.chown(tmp_path, NOBODY, NOBODY)
-    done = OrdinaryUser(NOBODY, tmp_path).run(*DOCTOR, env={"BELLJAR_ENGINE": "docker"}, check=False)
+    done = OrdinaryUser(NOBODY, tmp_path).run(
+        *DOCTOR, env={"BELLJAR_ENGINE": "docker"}, check=False
+    )
     first = json.loads(done.stdout)[0]
     assert (done.returncode, first["name"], first["ok"]) == (1, "engine", False)
     assert "you may not use" in first["detail"]
@@ -102,10 +113,10 @@ def test_a_forbidden_socket_is_named_with_its_group(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_a_disk_that_is_full_is_named_with_its_place(tmp_path: Path) -> None:
     """For real: a run directory of one megabyte."""
-    examined = (
-        f"mount -t tmpfs -o size=1m,mode=700 tmpfs {tmp_path} && cd / && BELLJAR_RUN={tmp_path} exec {' '.join(DOCTOR)}"
+    examined = f"mount -t tmpfs -o size=1m,mode=700 tmpfs {tmp_path} && cd / && BELLJAR_RUN={tmp_path} exec {' '.join(DOCTOR)}"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", examined], capture_output=True, text=True
     )
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", examined], capture_output=True, text=True)
     found = {each["name"]: each for each in json.loads(done.stdout)}
     assert (done.returncode, found["disk space"]["ok"]) == (1, False)
     assert str(tmp_path) in found["disk space"]["detail"]

@@ -13,9 +13,21 @@ CONTRACT = "tests/engines/test_contract.py"
 
 def passes(tmp_path: Path, *arguments: str, **variables: str) -> None:
     """Assert that it passes; `arguments` are further ones of pytest."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", f"--basetemp={tmp_path}/contract"]
+    pytest = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n0",
+        "-pno:cacheprovider",
+        f"--basetemp={tmp_path}/contract",
+    ]
     done = subprocess.run(
-        [*pytest, *arguments, CONTRACT], cwd=CHECKOUT, env={**os.environ, **variables}, capture_output=True, text=True
+        [*pytest, *arguments, CONTRACT],
+        cwd=CHECKOUT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout

@@ -29,7 +29,9 @@ def test_an_engine_of_this_machine_has_every_capability_by_default() -> None:
 
 
 @pytest.mark.parametrize("can", [HERE, OWN_KERNEL])
-def test_the_engine_oci_has_no_network_and_leaves_its_remains(can: Capabilities) -> None:
+def test_the_engine_oci_has_no_network_and_leaves_its_remains(
+    can: Capabilities,
+) -> None:
     assert can.networks == {"none"}
     assert not can.removes_itself
 

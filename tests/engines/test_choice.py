@@ -16,16 +16,22 @@ from belljar.errors import EngineRefused, EngineUnavailable, UsageError
 from belljar.host import EngineName
 
 
-def test_the_error_gives_its_advice_once_for_all_places_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_gives_its_advice_once_for_all_places_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(EngineUnavailable) as none:
-        docker.first_that_answers((f"unix://{tmp_path}/a.sock", f"unix://{tmp_path}/b.sock"), PodmanDialect())
+        docker.first_that_answers(
+            (f"unix://{tmp_path}/a.sock", f"unix://{tmp_path}/b.sock"), PodmanDialect()
+        )
     assert "is it running" not in str(none.value)
     assert "Start one" in str(none.value)
 
 
-def test_a_forbidden_engine_is_the_only_one_that_the_error_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_engine_is_the_only_one_that_the_error_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(client: Client, *_: object) -> None:
         if client.endpoint.host == hosts.DEFAULT:
             raise PermissionError(13, "Permission denied")
@@ -38,7 +44,9 @@ def test_a_forbidden_engine_is_the_only_one_that_the_error_names(monkeypatch: py
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Client, "_connect", refuse)
     monkeypatch.setattr("belljar.engines.oci.find", absent)
-    with pytest.raises(EngineRefused, match="Docker is there, but you may not use") as told:
+    with pytest.raises(
+        EngineRefused, match="Docker is there, but you may not use"
+    ) as told:
         engines.connect()
     assert "control groups" not in str(told.value)
     assert "No such file" not in str(told.value)
@@ -51,7 +59,9 @@ def test_every_engine_name_has_its_module() -> None:
 
 
 @pytest.mark.docker
-def test_the_name_decides_which_engine_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_decides_which_engine_is_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert docker.find().name == engines.connect().name == "docker"
     monkeypatch.setenv("DOCKER_HOST", "unix:///var/run/docker.sock")
     with pytest.raises(EngineUnavailable, match="is docker"):

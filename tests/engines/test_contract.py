@@ -27,7 +27,14 @@ from belljar import resources
 from belljar.engines.base import Engine, image_store
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.spec import LABEL, Mount, SandboxSpec, has_own_kernel
-from belljar.errors import EngineError, ImageMissing, SandboxLost, SessionNotFound, Unsupported, UsageError
+from belljar.errors import (
+    EngineError,
+    ImageMissing,
+    SandboxLost,
+    SessionNotFound,
+    Unsupported,
+    UsageError,
+)
 from belljar.host import Host
 from belljar.images import catalog
 from belljar.layout import WORKSPACE
@@ -43,11 +50,17 @@ from belljar.workspace.pinned import Workspace
 
 ASKED = os.environ.get("BELLJAR_TEST_ENGINES")
 OCI = pytest.param("oci", marks=[pytest.mark.oci, pytest.mark.root])
-ENGINES = ASKED.split(",") if ASKED else [pytest.param("docker", marks=pytest.mark.docker), OCI]
+ENGINES = (
+    ASKED.split(",")
+    if ASKED
+    else [pytest.param("docker", marks=pytest.mark.docker), OCI]
+)
 # With a runtime that has its own kernel, exceeding a limit ends that kernel and the whole sandbox.
 OWN_KERNEL = has_own_kernel(os.environ.get("BELLJAR_RUNTIME", ""))
 LOST = "sandbox lost"
-LIMITS = Limits(memory="64m", cpus=0.5, pids=32, tmp="4m", home="4m", shm="4m", nofile=100)
+LIMITS = Limits(
+    memory="64m", cpus=0.5, pids=32, tmp="4m", home="4m", shm="4m", nofile=100
+)
 
 
 FORKING = """
@@ -121,7 +134,11 @@ def spec(engine: Engine, workspace: Path) -> Iterator[SandboxSpec]:
     if engine.capabilities.link == "socket":
         link = local_link(resources.init_binary(), resources.run_root(), run_dir.link)
     else:
-        link = LinkPlan("exec", engine.install_init(resources.init_binary(engine.machine), image.ref), token="0" * 64)
+        link = LinkPlan(
+            "exec",
+            engine.install_init(resources.init_binary(engine.machine), image.ref),
+            token="0" * 64,
+        )
     with Workspace.open(workspace) as pinned:
         identity = pinned.identity
         yield build_spec(
@@ -157,7 +174,12 @@ def run(host: Host, workspace: Path, *commands: str) -> list[str]:
 def results(host: Host, workspace: Path, *commands: str) -> list[belljar.Result]:
     async def story() -> list[belljar.Result]:
         changes = way(await anyio.to_thread.run_sync(host.connect))
-        options = {"limits": LIMITS, "policy": "permissive", "approve": _yes, "changes": changes}
+        options = {
+            "limits": LIMITS,
+            "policy": "permissive",
+            "approve": _yes,
+            "changes": changes,
+        }
         async with belljar.Session(workspace, host=host, **options) as box:  # type: ignore[arg-type]
             found = [await box.run(command, timeout=600) for command in commands]
             if box.is_staged and box.sandbox.link.lost is None:
@@ -183,16 +205,22 @@ def _yes(verdict: belljar.Verdict) -> bool:
 # The engine's verbs.
 
 
-def test_the_engine_reports_its_name_machine_and_version(engine: Engine, kind: str) -> None:
+def test_the_engine_reports_its_name_machine_and_version(
+    engine: Engine, kind: str
+) -> None:
     assert engine.name == kind
     assert engine.machine in ("x86_64", "aarch64")
     assert engine.identity
     assert engine.describe().version
 
 
-def test_a_container_is_created_once_by_its_name(engine: Engine, spec: SandboxSpec, name: str) -> None:
+def test_a_container_is_created_once_by_its_name(
+    engine: Engine, spec: SandboxSpec, name: str
+) -> None:
     first = engine.create(spec, name)
-    assert engine.create(spec, name) == first, "a create whose answer was lost may be repeated"
+    assert engine.create(spec, name) == first, (
+        "a create whose answer was lost may be repeated"
+    )
     assert engine.state(first) == "created"
 
 
@@ -207,7 +235,9 @@ def test_a_started_container_has_a_process_and_may_be_started_again(
     assert engine.inspect(id) == first
 
 
-def test_a_destroyed_container_is_gone_and_may_be_destroyed_again(engine: Engine, spec: SandboxSpec, name: str) -> None:
+def test_a_destroyed_container_is_gone_and_may_be_destroyed_again(
+    engine: Engine, spec: SandboxSpec, name: str
+) -> None:
     id = engine.create(spec, name)
     engine.start(id)
     engine.destroy(id)
@@ -217,14 +247,18 @@ def test_a_destroyed_container_is_gone_and_may_be_destroyed_again(engine: Engine
     assert engine.state("belljar-never-was") is None
 
 
-def test_a_verb_on_an_unknown_container_is_a_clear_error(engine: Engine, spec: SandboxSpec) -> None:
+def test_a_verb_on_an_unknown_container_is_a_clear_error(
+    engine: Engine, spec: SandboxSpec
+) -> None:
     for verb in (engine.start, engine.inspect):
         with pytest.raises(EngineError) as failed:
             verb("belljar-never-was")
         assert "\n" not in str(failed.value)
 
 
-def test_the_list_names_each_sandbox_with_its_labels(engine: Engine, spec: SandboxSpec, name: str) -> None:
+def test_the_list_names_each_sandbox_with_its_labels(
+    engine: Engine, spec: SandboxSpec, name: str
+) -> None:
     id = engine.create(spec, name)
     [listed] = [each for each in engine.list() if each.id == id]
     assert listed.labels[LABEL + "session"] == spec.labels[LABEL + "session"]
@@ -237,22 +271,32 @@ def test_an_image_is_described_or_missing(engine: Engine) -> None:
     assert found is not None
     assert found.ref
     # Without a store of its own only the nodes know, once a sandbox is started.
-    assert (engine.image("belljar-test/nobody-has:this") is None) == (engine.images is not None)
+    assert (engine.image("belljar-test/nobody-has:this") is None) == (
+        engine.images is not None
+    )
 
 
-def test_an_image_that_is_gone_is_one_clear_error(engine: Engine, spec: SandboxSpec, name: str) -> None:
+def test_an_image_that_is_gone_is_one_clear_error(
+    engine: Engine, spec: SandboxSpec, name: str
+) -> None:
     from dataclasses import replace
 
     from belljar.engines.spec import Image
 
     with pytest.raises(ImageMissing):
-        engine.start(engine.create(replace(spec, image=Image("belljar-test/nobody-has:this")), name))
+        engine.start(
+            engine.create(
+                replace(spec, image=Image("belljar-test/nobody-has:this")), name
+            )
+        )
 
 
 # A sandbox on top of the engine.
 
 
-def test_a_launch_is_verified_and_a_discarded_one_leaves_nothing(engine: Engine, made: Callable[..., Launch]) -> None:
+def test_a_launch_is_verified_and_a_discarded_one_leaves_nothing(
+    engine: Engine, made: Callable[..., Launch]
+) -> None:
     it = made()
     assert it.engine is engine
     it.discard()
@@ -260,8 +304,16 @@ def test_a_launch_is_verified_and_a_discarded_one_leaves_nothing(engine: Engine,
     assert not it.run_dir.exists()
 
 
-def test_commands_run_unprivileged_in_the_workspace(host: Host, engine: Engine, workspace: Path) -> None:
-    who, where, caps = run(host, workspace, "id -u", "pwd; echo made > file", "grep CapBnd /proc/self/status")
+def test_commands_run_unprivileged_in_the_workspace(
+    host: Host, engine: Engine, workspace: Path
+) -> None:
+    who, where, caps = run(
+        host,
+        workspace,
+        "id -u",
+        "pwd; echo made > file",
+        "grep CapBnd /proc/self/status",
+    )
     assert where == "/workspace\n"
     assert int(caps.split()[1], 16) == 0
     assert (workspace / "file").read_text() == "made\n"
@@ -287,13 +339,19 @@ def test_the_limits_hold(host: Host, engine: Engine, workspace: Path) -> None:
 
 
 def test_processes_are_bounded(host: Host, engine: Engine, workspace: Path) -> None:
-    (workspace / "forks.py").write_text(FORKING)  # as a file: the policy would recognise a fork bomb
+    (workspace / "forks.py").write_text(
+        FORKING
+    )  # as a file: the policy would recognise a fork bomb
     said = output_or_loss(host, workspace, "python3 forks.py")
     assert said == LOST if OWN_KERNEL else 10 < int(said) < 32
 
 
 def test_memory_is_bounded(host: Host, engine: Engine, workspace: Path) -> None:
-    said = output_or_loss(host, workspace, "head -c 200M /dev/zero | tail -c 190M | wc -c; echo ${PIPESTATUS[1]}")
+    said = output_or_loss(
+        host,
+        workspace,
+        "head -c 200M /dev/zero | tail -c 190M | wc -c; echo ${PIPESTATUS[1]}",
+    )
     assert said == LOST if OWN_KERNEL else said.split()[-1] == "137"
 
 
@@ -316,7 +374,10 @@ def test_a_kept_sandbox_is_found_again_by_another_process(
 
 
 def test_a_session_of_another_engine_is_neither_attached_nor_reaped(
-    engine: Engine, host: Host, made: Callable[..., Launch], monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    host: Host,
+    made: Callable[..., Launch],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     it = made(keep=True, lease=60)
     assert it.held is not None
@@ -349,7 +410,10 @@ def test_what_a_dead_host_left_is_reaped_and_a_living_sibling_s_is_not(
     sibling = made(lease=600)
     id = rundir.new_session_id()
     died = subprocess.run(
-        [sys.executable, "-c", DYING, str(workspace), id, way(engine)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", DYING, str(workspace), id, way(engine)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     container = died.stdout.strip()
     assert container, died.stderr
@@ -359,15 +423,21 @@ def test_what_a_dead_host_left_is_reaped_and_a_living_sibling_s_is_not(
     assert engine.state(sibling.launched.id) == "running"
 
 
-def test_a_sandbox_whose_host_is_gone_ends_with_its_lease(engine: Engine, made: Callable[..., Launch]) -> None:
+def test_a_sandbox_whose_host_is_gone_ends_with_its_lease(
+    engine: Engine, made: Callable[..., Launch]
+) -> None:
     it = made(lease=1.0, keep=True)
     it.transport.close()
     assert gone(engine, it.launched.id)
 
 
-def test_a_paused_sandbox_stands_still_and_goes_on(host: Host, engine: Engine, workspace: Path) -> None:
+def test_a_paused_sandbox_stands_still_and_goes_on(
+    host: Host, engine: Engine, workspace: Path
+) -> None:
     async def story() -> None:
-        async with belljar.Session(workspace, host=host, limits=LIMITS, changes=way(engine)) as box:
+        async with belljar.Session(
+            workspace, host=host, limits=LIMITS, changes=way(engine)
+        ) as box:
             if not engine.capabilities.pauses:
                 with pytest.raises(Unsupported, match="cannot pause"):
                     await box.pause()
@@ -376,7 +446,10 @@ def test_a_paused_sandbox_stands_still_and_goes_on(host: Host, engine: Engine, w
             await ticking.read(wait=60)
             timed = await box.start("sleep 0.7", timeout=1)
             await box.pause()
-            assert await anyio.to_thread.run_sync(engine.state, box.sandbox.launched.id) == "paused"
+            assert (
+                await anyio.to_thread.run_sync(engine.state, box.sandbox.launched.id)
+                == "paused"
+            )
             with pytest.raises(UsageError, match="is paused"):
                 await box.run("true")
             with pytest.raises(UsageError, match="is paused"):
@@ -390,12 +463,16 @@ def test_a_paused_sandbox_stands_still_and_goes_on(host: Host, engine: Engine, w
             assert (await box.run("echo on")).output == "on\n"
             await box.pause()
             id = box.sandbox.launched.id
-        assert await anyio.to_thread.run_sync(gone, engine, id), "a paused sandbox ends with its session"
+        assert await anyio.to_thread.run_sync(gone, engine, id), (
+            "a paused sandbox ends with its session"
+        )
 
     anyio.run(story)
 
 
-def test_a_paused_sandbox_whose_lease_is_over_is_reaped(host: Host, engine: Engine, workspace: Path) -> None:
+def test_a_paused_sandbox_whose_lease_is_over_is_reaped(
+    host: Host, engine: Engine, workspace: Path
+) -> None:
     async def paused(lease: float) -> tuple[str, str]:
         options = {"keep": True, "changes": way(engine), "host": host}
         async with belljar.Session(workspace, limits=LIMITS, **options) as box:  # type: ignore[arg-type]
@@ -468,7 +545,9 @@ def test_a_running_sandbox_survives_the_loss_of_its_daemon(
     async def story() -> str:
         async with belljar.Session(workspace, limits=LIMITS, host=host) as box:
             passage.close()
-            monkeypatch.setenv("BELLJAR_PATIENCE", "0.3")  # do not wait long: the engine will not come back
+            monkeypatch.setenv(
+                "BELLJAR_PATIENCE", "0.3"
+            )  # do not wait long: the engine will not come back
             with pytest.raises(EngineError, match="reached"):
                 await anyio.to_thread.run_sync(host.connect().list)
             monkeypatch.delenv("BELLJAR_PATIENCE")

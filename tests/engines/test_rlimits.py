@@ -25,7 +25,9 @@ ASKED = {"core": 0, "nofile": 64, "fsize": 1 << 20, "memlock": 4096}
 
 
 def test_a_process_and_its_children_are_limited() -> None:
-    with subprocess.Popen([sys.executable, "-c", TREE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as top:
+    with subprocess.Popen(
+        [sys.executable, "-c", TREE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as top:
         assert top.stdout is not None
         assert top.stdin is not None
         top.stdout.readline()
@@ -36,7 +38,9 @@ def test_a_process_and_its_children_are_limited() -> None:
             assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (64, 64)
             assert resource.prlimit(pid, resource.RLIMIT_FSIZE) == (1 << 20, 1 << 20)
         impose(top.pid, {**ASKED, "nofile": 5000})
-        assert resource.prlimit(top.pid, resource.RLIMIT_NOFILE) == (64, 64), "never raised"
+        assert resource.prlimit(top.pid, resource.RLIMIT_NOFILE) == (64, 64), (
+            "never raised"
+        )
         top.stdin.close()
 
 
@@ -46,6 +50,8 @@ def test_a_process_that_is_gone_is_left_alone() -> None:
 
 @pytest.mark.parametrize("name", ASKED)
 def test_each_limit_has_its_number(name: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    ) as process:
         impose(process.pid, {name: 8192})
         process.communicate(b"\n")

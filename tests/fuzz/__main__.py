@@ -44,16 +44,30 @@ def seeds(target: str) -> list[bytes]:
     """Inputs to begin with: commands of the corpus for `raw`, else random bytes."""
     if target != "raw":
         return [random.randbytes(random.randrange(20, 600)) for _ in range(SEEDS)]
-    lines = [line for path in (ROOT / "tests/policy/corpus").glob("*.jsonl") for line in path.read_text().splitlines()]
-    return [str(json.loads(line)["command"]).encode("utf-8", "surrogatepass") for line in random.sample(lines, SEEDS)]
+    lines = [
+        line
+        for path in (ROOT / "tests/policy/corpus").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    return [
+        str(json.loads(line)["command"]).encode("utf-8", "surrogatepass")
+        for line in random.sample(lines, SEEDS)
+    ]
 
 
 def guided(target: str, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as directory:
         for number, seed in enumerate(seeds(target)):
             Path(directory, str(number)).write_bytes(seed)
-        options = [*LIMITS, f"-max_total_time={int(seconds)}", "-print_final_stats=1", directory]
-        if subprocess.run([sys.executable, "-m", "tests.fuzz.guided", target, *options]).returncode:
+        options = [
+            *LIMITS,
+            f"-max_total_time={int(seconds)}",
+            "-print_final_stats=1",
+            directory,
+        ]
+        if subprocess.run(
+            [sys.executable, "-m", "tests.fuzz.guided", target, *options]
+        ).returncode:
             sys.exit(f"{target}: found something")
 
 
@@ -75,18 +89,38 @@ def init(seconds: float) -> None:
 
 
 def guided_init(name: str, place: Path, seconds: float) -> None:
-    program, found, kept = place / name, place / f"{name}.found", ROOT / "tests/init/corpus" / name
+    program, found, kept = (
+        place / name,
+        place / f"{name}.found",
+        ROOT / "tests/init/corpus" / name,
+    )
     compiled("clang", "fuzzer,address,undefined", name, program)
     for directory in (found, kept):
         directory.mkdir(parents=True, exist_ok=True)
     quiet = ["-verbosity=0", "-print_final_stats=1", "-close_fd_mask=1"]
-    fuzz = [program, f"-max_total_time={int(seconds)}", "-max_len=2048", *quiet, found, kept]
+    fuzz = [
+        program,
+        f"-max_total_time={int(seconds)}",
+        "-max_len=2048",
+        *quiet,
+        found,
+        kept,
+    ]
     merge = [program, "-merge=1", "-verbosity=0", kept, found]
     for command in (fuzz, merge):
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace")
+        done = subprocess.run(
+            command, stderr=subprocess.PIPE, text=True, errors="replace"
+        )
         if done.returncode:
             sys.exit(f"{done.stderr[-5000:]}\n{name}: found something")
-        print(*(line for line in done.stderr.splitlines() if line.startswith("stat::number")), sep="\n")
+        print(
+            *(
+                line
+                for line in done.stderr.splitlines()
+                if line.startswith("stat::number")
+            ),
+            sep="\n",
+        )
 
 
 def unguided(place: Path, seconds: float) -> None:
@@ -99,9 +133,25 @@ def unguided(place: Path, seconds: float) -> None:
     print(f"  {runs} rounds, nothing found")
 
 
-def compiled(compiler: str, sanitizers: str, name: str, program: Path, *more: str) -> None:
-    sources = [ROOT / f"tests/init/fuzz_{name}.c", *(INIT / part for part in C_TARGETS[name])]
-    subprocess.run([compiler, *SANITIZED, f"-fsanitize={sanitizers}", *more, *sources, "-o", program], check=True)
+def compiled(
+    compiler: str, sanitizers: str, name: str, program: Path, *more: str
+) -> None:
+    sources = [
+        ROOT / f"tests/init/fuzz_{name}.c",
+        *(INIT / part for part in C_TARGETS[name]),
+    ]
+    subprocess.run(
+        [
+            compiler,
+            *SANITIZED,
+            f"-fsanitize={sanitizers}",
+            *more,
+            *sources,
+            "-o",
+            program,
+        ],
+        check=True,
+    )
 
 
 def main() -> None:

@@ -10,26 +10,248 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-PATHS = ["/", "~", ".", "..", "*", "/etc/shadow", "/dev/sda", "build/out", "/tmp/x", "-", "a b", "/proc/self/mem"]
-FLAGS = ["-rf", "-c", "-e", "-i", "-n", "-o", "-x", "--", "-exec", "-I{}", "-", "+x", "777", "{}", ";", "-delete"]
-NAMES = ["x", "y", "IFS", "PATH", "HOME", "@", "*", "#", "?", "0", "1", "a[0]", "a[@]", "a[$x]", "!x", "#x", "#"]
-VALUES = ["", "1", "-1", "08", "0x", "²", "9" * 20, "/", "rm -rf /", "é", "\u202e", "\\", "a,b", "%s", "~root", "[a-z]"]
-OPERATORS = ["", ":-", "-", ":=", ":+", ":?", "#", "##", "%", "%%", "/", "//", "/#", "/%", ":", "^^", ",", "@P", "@E"]
-ARITHMETIC = ["+", "-", "*", "/", "%", "**", "<<", ">>", "&", "|", "==", ",", "=", "+=", "**=", "&&", "?1:"]
+PATHS = [
+    "/",
+    "~",
+    ".",
+    "..",
+    "*",
+    "/etc/shadow",
+    "/dev/sda",
+    "build/out",
+    "/tmp/x",
+    "-",
+    "a b",
+    "/proc/self/mem",
+]
+FLAGS = [
+    "-rf",
+    "-c",
+    "-e",
+    "-i",
+    "-n",
+    "-o",
+    "-x",
+    "--",
+    "-exec",
+    "-I{}",
+    "-",
+    "+x",
+    "777",
+    "{}",
+    ";",
+    "-delete",
+]
+NAMES = [
+    "x",
+    "y",
+    "IFS",
+    "PATH",
+    "HOME",
+    "@",
+    "*",
+    "#",
+    "?",
+    "0",
+    "1",
+    "a[0]",
+    "a[@]",
+    "a[$x]",
+    "!x",
+    "#x",
+    "#",
+]
+VALUES = [
+    "",
+    "1",
+    "-1",
+    "08",
+    "0x",
+    "²",
+    "9" * 20,
+    "/",
+    "rm -rf /",
+    "é",
+    "\u202e",
+    "\\",
+    "a,b",
+    "%s",
+    "~root",
+    "[a-z]",
+]
+OPERATORS = [
+    "",
+    ":-",
+    "-",
+    ":=",
+    ":+",
+    ":?",
+    "#",
+    "##",
+    "%",
+    "%%",
+    "/",
+    "//",
+    "/#",
+    "/%",
+    ":",
+    "^^",
+    ",",
+    "@P",
+    "@E",
+]
+ARITHMETIC = [
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "**",
+    "<<",
+    ">>",
+    "&",
+    "|",
+    "==",
+    ",",
+    "=",
+    "+=",
+    "**=",
+    "&&",
+    "?1:",
+]
 JOINTS = [" | ", " |& ", " && ", " || ", "; ", " & ", "\n"]
-REDIRECTIONS = [">", ">>", "<", "<>", ">|", "&>", "&>>", "2>", "<<<", "2>&1 >", ">&", "<&", "{fd}>"]
-LANGUAGES = ["python3 -c", "perl -e", "ruby -e", "node -e", "php -r", "awk", "sed", "lua -e", "bash -c", "eval", "jq"]
-LANGUAGES += ["sed -i", "perl -pi -e", "find . -exec", "xargs -I{} sh -c", "env -S", "printf", "echo -e", "vim -c"]
-CODE = ["import os", "os.system(", "open(", "'", '"', "`", "(", ")", "[", "]", "{", "}", "\\", "\\x41", "%c", ";", ","]
-CODE += ["=", "+", "*", "$x", "/", "rm -rf /", "/etc/shadow", "system ", "exec(", "eval(", "base64", "'rm'", "s/a/b/e"]
-CODE += ["w x", "for i in ", "lambda: ", "x", ".join(", "chr(47)", "0", "9" * 9, "\n", " ", "#"]
-CODE += ["require('child_process')", "import(", "[[", "%9999d", "range(", "**9", "x=", "if ", "yield "]
-SPECIAL = ["declare -A a=([k]=v)", "a=(1 2)", "trap 'rm x' EXIT", "alias l=ls", "coproc cat", "set -- a b", "read -r x"]
-SPECIAL += ["let x=1", "exec 3<>/dev/tcp/h/1", "shopt -s extglob", "local -n r=x", "printf -v x %s a", "mapfile a"]
+REDIRECTIONS = [
+    ">",
+    ">>",
+    "<",
+    "<>",
+    ">|",
+    "&>",
+    "&>>",
+    "2>",
+    "<<<",
+    "2>&1 >",
+    ">&",
+    "<&",
+    "{fd}>",
+]
+LANGUAGES = [
+    "python3 -c",
+    "perl -e",
+    "ruby -e",
+    "node -e",
+    "php -r",
+    "awk",
+    "sed",
+    "lua -e",
+    "bash -c",
+    "eval",
+    "jq",
+]
+LANGUAGES += [
+    "sed -i",
+    "perl -pi -e",
+    "find . -exec",
+    "xargs -I{} sh -c",
+    "env -S",
+    "printf",
+    "echo -e",
+    "vim -c",
+]
+CODE = [
+    "import os",
+    "os.system(",
+    "open(",
+    "'",
+    '"',
+    "`",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\\",
+    "\\x41",
+    "%c",
+    ";",
+    ",",
+]
+CODE += [
+    "=",
+    "+",
+    "*",
+    "$x",
+    "/",
+    "rm -rf /",
+    "/etc/shadow",
+    "system ",
+    "exec(",
+    "eval(",
+    "base64",
+    "'rm'",
+    "s/a/b/e",
+]
+CODE += [
+    "w x",
+    "for i in ",
+    "lambda: ",
+    "x",
+    ".join(",
+    "chr(47)",
+    "0",
+    "9" * 9,
+    "\n",
+    " ",
+    "#",
+]
+CODE += [
+    "require('child_process')",
+    "import(",
+    "[[",
+    "%9999d",
+    "range(",
+    "**9",
+    "x=",
+    "if ",
+    "yield ",
+]
+SPECIAL = [
+    "declare -A a=([k]=v)",
+    "a=(1 2)",
+    "trap 'rm x' EXIT",
+    "alias l=ls",
+    "coproc cat",
+    "set -- a b",
+    "read -r x",
+]
+SPECIAL += [
+    "let x=1",
+    "exec 3<>/dev/tcp/h/1",
+    "shopt -s extglob",
+    "local -n r=x",
+    "printf -v x %s a",
+    "mapfile a",
+]
 
-COMPOUNDS = ["( <s> )", "{ <s>; }", "if <s>; then <s>; else <s>; fi", "while <s>; do <s>; done", "! <s>", "time <s>"]
-COMPOUNDS += ["until <s>; do <s>; done", "for x in <w> <w>; do <s>; done", "for ((x=0; x<<n>; x++)); do <s>; done"]
-COMPOUNDS += ["case <w> in <w>) <s>;; *) <s>;& esac", "select x in <w>; do <s>; done", "f() { <s>; }; f <w>"]
+COMPOUNDS = [
+    "( <s> )",
+    "{ <s>; }",
+    "if <s>; then <s>; else <s>; fi",
+    "while <s>; do <s>; done",
+    "! <s>",
+    "time <s>",
+]
+COMPOUNDS += [
+    "until <s>; do <s>; done",
+    "for x in <w> <w>; do <s>; done",
+    "for ((x=0; x<<n>; x++)); do <s>; done",
+]
+COMPOUNDS += [
+    "case <w> in <w>) <s>;; *) <s>;& esac",
+    "select x in <w>; do <s>; done",
+    "f() { <s>; }; f <w>",
+]
 COMPOUNDS += [
     "(( <n> ))",
     "f() { <s>; f; }; f",
@@ -38,7 +260,12 @@ COMPOUNDS += [
     "x=(<w> <w> ${x[@]})",
 ]
 COMPOUNDS += ["x+=<w>", "x=$x$x$x<w>"]
-HEREDOCS = ["<c> <<E\n<s>\nE\n", "<c> <<'E'\n<s>\nE\n", "<c> <<-E\n\t<s>\n\tE\n", "<c> <<E | sh\n<s>\nE\n"]
+HEREDOCS = [
+    "<c> <<E\n<s>\nE\n",
+    "<c> <<'E'\n<s>\nE\n",
+    "<c> <<-E\n\t<s>\n\tE\n",
+    "<c> <<E | sh\n<s>\nE\n",
+]
 SUBSTITUTIONS = ["$(<s>)", "`<s>`", "<(<s>)", ">(<s>)", '"$(<s>)"', "$(< <w>)"]
 
 
@@ -55,12 +282,21 @@ class Script:
         return range(self.data.ConsumeIntInRange(1, most))
 
     def text(self, depth: int = 4) -> str:
-        return "".join(self.statement(depth) + self.pick(JOINTS) for _ in self.some(3)) + self.statement(depth)
+        return "".join(
+            self.statement(depth) + self.pick(JOINTS) for _ in self.some(3)
+        ) + self.statement(depth)
 
     def statement(self, depth: int) -> str:
         if depth <= 0 or not self.data.remaining_bytes():
             return self.simple(0)
-        kinds = [self.simple, self.compound, self.one_liner, self.heredoc, self.redirected, self.special]
+        kinds = [
+            self.simple,
+            self.compound,
+            self.one_liner,
+            self.heredoc,
+            self.redirected,
+            self.special,
+        ]
         return kinds[self.data.ConsumeIntInRange(0, len(kinds) - 1)](depth - 1)
 
     def simple(self, depth: int) -> str:
@@ -71,7 +307,12 @@ class Script:
         return self.filled(self.pick(COMPOUNDS), depth)
 
     def filled(self, form: str, depth: int) -> str:
-        parts = {"s": self.statement, "w": self.word, "n": self.number, "c": self.simple}
+        parts = {
+            "s": self.statement,
+            "w": self.word,
+            "n": self.number,
+            "c": self.simple,
+        }
         return re.sub("<([swnc])>", lambda found: parts[found[1]](depth), form)
 
     def one_liner(self, depth: int) -> str:
@@ -93,7 +334,14 @@ class Script:
     def word(self, depth: int) -> str:
         kinds = [self.path, self.flag, self.value, self.raw]
         if depth > 0 and self.data.remaining_bytes():
-            kinds += [self.parameter, self.substitution, self.arithmetic, self.braces, self.joined, self.ansi]
+            kinds += [
+                self.parameter,
+                self.substitution,
+                self.arithmetic,
+                self.braces,
+                self.joined,
+                self.ansi,
+            ]
         return kinds[self.data.ConsumeIntInRange(0, len(kinds) - 1)](depth - 1)
 
     def path(self, _depth: int) -> str:
@@ -121,15 +369,59 @@ class Script:
         return f"$(({self.number(depth)}))"
 
     def number(self, depth: int) -> str:
-        first = self.pick(["1", "9", "x", "x++", "-x", "~0", "08", "16#ff", "a[$x]", "99999999999", "²"])
-        return first if depth <= 0 else f"({self.number(depth - 1)}){self.pick(ARITHMETIC)}{first}"
+        first = self.pick(
+            [
+                "1",
+                "9",
+                "x",
+                "x++",
+                "-x",
+                "~0",
+                "08",
+                "16#ff",
+                "a[$x]",
+                "99999999999",
+                "²",
+            ]
+        )
+        return (
+            first
+            if depth <= 0
+            else f"({self.number(depth - 1)}){self.pick(ARITHMETIC)}{first}"
+        )
 
     def braces(self, depth: int) -> str:
-        form = self.pick(["{a,b}", "{1..9}", "{a..z..2}", "{{a,b},c}", "{1..999999}", "{,}", "{a,", "{%s,x}"])
+        form = self.pick(
+            [
+                "{a,b}",
+                "{1..9}",
+                "{a..z..2}",
+                "{{a,b},c}",
+                "{1..999999}",
+                "{,}",
+                "{a,",
+                "{%s,x}",
+            ]
+        )
         return form.replace("%s", self.word(depth)) * self.data.ConsumeIntInRange(1, 4)
 
     def joined(self, depth: int) -> str:
         return self.word(depth) + self.word(depth)
 
     def ansi(self, _depth: int) -> str:
-        return "$'" + self.pick(["\\x2f", "\\u202e", "\\ud800", "\\0", "\\U110000", "\\c", "\\777", "\\x"]) + "'"
+        return (
+            "$'"
+            + self.pick(
+                [
+                    "\\x2f",
+                    "\\u202e",
+                    "\\ud800",
+                    "\\0",
+                    "\\U110000",
+                    "\\c",
+                    "\\777",
+                    "\\x",
+                ]
+            )
+            + "'"
+        )

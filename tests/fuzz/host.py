@@ -153,12 +153,22 @@ async def rounds(count: int, listener: socket.socket, findings: Findings) -> Non
 @contextlib.contextmanager
 def hostile_init(count: int, seed: int) -> Iterator[socket.socket]:
     """Start the hostile init, and yield the socket that it connects to."""
-    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
         path = f"{directory}/s"
         listener.bind(path)
         listener.listen(4)
         listener.setblocking(False)
-        command = [sys.executable, "-m", "tests.fuzz.hostile_init", path, str(seed), str(count)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fuzz.hostile_init",
+            path,
+            str(seed),
+            str(count),
+        ]
         process = subprocess.Popen(command, cwd=ROOT)
         try:
             yield listener
@@ -176,12 +186,19 @@ def fuzz(count: int, seed: int, findings: Findings | None = None) -> Findings:
 
 def at_length(seconds: float) -> None:
     """Fuzz for so long, print the figures, and fail if a bound was broken."""
-    findings, seed, until = Findings(), time.time_ns() % (1 << 32), time.monotonic() + seconds
+    findings, seed, until = (
+        Findings(),
+        time.time_ns() % (1 << 32),
+        time.monotonic() + seconds,
+    )
     while time.monotonic() < until:
         fuzz(100, seed, findings)
         seed += 100
     grown, stall = findings.growth / 1e6, findings.longest_stall * 1000
-    print(f"  {findings.rounds} connections, grown by {grown:.1f} MB (at most {GROWTH / 1e6:.1f}), ", end="")
+    print(
+        f"  {findings.rounds} connections, grown by {grown:.1f} MB (at most {GROWTH / 1e6:.1f}), ",
+        end="",
+    )
     print(f"longest stall {stall:.1f} ms (at most {STALL * 1000:.0f})")
     print(f"  the stall: {findings.stalled_in[:200]}")
     if findings.growth > GROWTH or findings.longest_stall > STALL or findings.errors:

@@ -134,7 +134,9 @@ def _testified(data: bytes) -> None:
         "self/uid_map",
     ):
         kernel_facts.testified({f"/proc/{name}": text}, {})
-    kernel_facts.testified(dict.fromkeys(("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/cpu.max"), text), {})
+    kernel_facts.testified(
+        dict.fromkeys(("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/cpu.max"), text), {}
+    )
 
 
 def _hello(data: bytes) -> None:
@@ -143,13 +145,20 @@ def _hello(data: bytes) -> None:
     with suppress(tls.NotTLS):
         for at in range(0, len(data), 3):
             pieces = pieces or reader.feed(data[at : at + 3])
-    assert pieces is None or pieces.name == getattr(whole.feed(data), "name", None) or pieces.size > len(data)
+    assert (
+        pieces is None
+        or pieces.name == getattr(whole.feed(data), "name", None)
+        or pieces.size > len(data)
+    )
 
 
 def _named(data: bytes) -> None:
     text, asked_enough = data.decode("utf-8", "replace"), [""] * presets.MOST_INDEXES
     for preset in presets.PRESETS:
-        presets._hosts(preset, presets.Clients(lambda command: text, in_image=True, pages=asked_enough))
+        presets._hosts(
+            preset,
+            presets.Clients(lambda command: text, in_image=True, pages=asked_enough),
+        )
 
 
 def _decoded(data: bytes) -> None:
@@ -184,13 +193,22 @@ _JSON = (
 )
 _NAMES = (b"a", b"a/b", b"../a", b"a\0", b".", b"a//b", b"", b"a/", b"n" * 300)
 _ARCHIVE = tuple(
-    _entry(bytes([kind]), name, data) for kind in b"fdlex" for name in _NAMES for data in (b"", b"a", b"\0")
+    _entry(bytes([kind]), name, data)
+    for kind in b"fdlex"
+    for name in _NAMES
+    for data in (b"", b"a", b"\0")
 )
 _TAR = (
     *(
         _tar_member(name, kind, target, content)
         for name in ("a", "a/b", "b/../c", "./a", "n" * 120)
-        for kind in (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.GNUTYPE_SPARSE)
+        for kind in (
+            tarfile.REGTYPE,
+            tarfile.DIRTYPE,
+            tarfile.SYMTYPE,
+            tarfile.LNKTYPE,
+            tarfile.GNUTYPE_SPARSE,
+        )
         for target, content in (("a", b""), ("", b"x" * 20))
     ),
     _tar_member("p", tarfile.XHDTYPE, "", b"11 path=a\n12 size=999\n"),
@@ -202,7 +220,16 @@ _MUX = tuple(
     for kind in range(8)
     for data in (b"", b"\0\0", b"\xff\xff\xff\xff", b"x" * 100)
 )
-_PASSWD = (b"u:x:1000:1000::/home/u:/bin/sh\n", b":", b"u", b"9" * 5000, b"-1", "\u0663".encode(), b"\n", b"::::::\n")
+_PASSWD = (
+    b"u:x:1000:1000::/home/u:/bin/sh\n",
+    b":",
+    b"u",
+    b"9" * 5000,
+    b"-1",
+    "\u0663".encode(),
+    b"\n",
+    b"::::::\n",
+)
 
 PARSERS: dict[str, Parser] = {
     "records of a directory": Parser(
@@ -211,7 +238,9 @@ PARSERS: dict[str, Parser] = {
         (BelljarError,),
     ),
     "matches of a search": Parser(
-        lambda data: files._matches(data, 10), (b"a\0001\0text\0", b"\0", b"9" * 5000), (BelljarError,)
+        lambda data: files._matches(data, 10),
+        (b"a\0001\0text\0", b"\0", b"9" * 5000),
+        (BelljarError,),
     ),
     "an archive": Parser(_unpacked, _ARCHIVE, (BelljarError, OSError)),
     "an archive as a tar": Parser(_as_tar, _ARCHIVE, (BelljarError,)),
@@ -224,14 +253,32 @@ PARSERS: dict[str, Parser] = {
     ),
     "a testimony": Parser(
         _testified,
-        (b"1 2 8:1 / / ro - ext4 x rw\n", b" ", b" - ", b"\n", b"CapEff:\t0\n", b"max 100000\n"),
+        (
+            b"1 2 8:1 / / ro - ext4 x rw\n",
+            b" ",
+            b" - ",
+            b"\n",
+            b"CapEff:\t0\n",
+            b"max 100000\n",
+        ),
         (ValueError,),
     ),
     "an index of git": Parser(
-        lambda data: (git_index.names(data), git_index.meaning(data)), (b"DIRC\0\0\0\2\0\0\0\1", bytes(62), b"\xff" * 4)
+        lambda data: (git_index.names(data), git_index.meaning(data)),
+        (b"DIRC\0\0\0\2\0\0\0\1", bytes(62), b"\xff" * 4),
     ),
     "settings of git": Parser(
-        git_settings.that_run, (b"[core]\n", b"fsmonitor=x\n", b"\\\n", b'"', b"[include]\npath=", b"\xff", b"#", b"\0")
+        git_settings.that_run,
+        (
+            b"[core]\n",
+            b"fsmonitor=x\n",
+            b"\\\n",
+            b'"',
+            b"[include]\npath=",
+            b"\xff",
+            b"#",
+            b"\0",
+        ),
     ),
     "hooks in JSON": Parser(lambda data: values.keys(["hooks"], data), _JSON),
     "settings in JSON": Parser(lambda data: values.except_keys(["a.*"], data), _JSON),
@@ -252,16 +299,34 @@ PARSERS: dict[str, Parser] = {
     ),
     "a package index": Parser(
         _text(lambda text: presets._links("https://index.test/", text)),
-        (*_JSON, b'{"files":[{"url":"', b"http://[", b"//a]b/", b'href="', b"#", b"://", b"\n"),
+        (
+            *_JSON,
+            b'{"files":[{"url":"',
+            b"http://[",
+            b"//a]b/",
+            b'href="',
+            b"#",
+            b"://",
+            b"\n",
+        ),
         (ValueError, RecursionError),
     ),
     "a ClientHello": Parser(
         _hello,
-        (b"\x16\x03\x01\0\x05", b"\x01\0\0\x01", b"\0", b"\xff", bytes(34), b"\x16\x03\x03\0\1\1"),
+        (
+            b"\x16\x03\x01\0\x05",
+            b"\x01\0\0\x01",
+            b"\0",
+            b"\xff",
+            bytes(34),
+            b"\x16\x03\x03\0\1\1",
+        ),
         (tls.NotTLS,),
     ),
     "a result": Parser(
-        _decoded, (*_JSON, b'"exit_code":', b'"stdout":', b'"base64"', b'"cause":"exited"'), (BelljarError,)
+        _decoded,
+        (*_JSON, b'"exit_code":', b'"stdout":', b'"base64"', b'"cause":"exited"'),
+        (BelljarError,),
     ),
 }
 

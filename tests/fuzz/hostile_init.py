@@ -21,7 +21,9 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-WIRE = tomllib.loads((Path(__file__).resolve().parents[2] / "sandbox-images/init/wire.toml").read_text())
+WIRE = tomllib.loads(
+    (Path(__file__).resolve().parents[2] / "sandbox-images/init/wire.toml").read_text()
+)
 HEADER = struct.Struct("<IBBHQ")
 TO = {name: row[0] for name, row in WIRE["to"].items()}
 FROM = {name: row[0] for name, row in WIRE["from"].items()}
@@ -29,7 +31,9 @@ LONGEST = WIRE["sizes"]["from_init_max"]
 SECONDS = 0.25  # length of one round
 
 
-def frame(kind: str | int, id: int = 0, payload: bytes = b"", stream: int = 0, zero: int = 0) -> bytes:
+def frame(
+    kind: str | int, id: int = 0, payload: bytes = b"", stream: int = 0, zero: int = 0
+) -> bytes:
     code = FROM[kind] if isinstance(kind, str) else kind
     return HEADER.pack(len(payload), code, stream, zero, id) + payload
 
@@ -46,7 +50,11 @@ class Init:
         self.until = time.monotonic() + SECONDS
 
     def send(self, data: bytes, descriptors: list[int] | None = None) -> None:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        rights = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+            if descriptors
+            else []
+        )
         sent = self.connection.sendmsg([data], rights)
         self.connection.sendall(data[sent:])
 
@@ -70,7 +78,10 @@ class Init:
     def _note(self, kind: int, stream: int, id: int, payload: bytes) -> None:
         if kind == TO["spawn"]:
             flags, _, _, _, credit = struct.unpack_from("<IIIIQ", payload)
-            background, control = flags & WIRE["flags"]["background"], flags & WIRE["flags"]["control"]
+            background, control = (
+                flags & WIRE["flags"]["background"],
+                flags & WIRE["flags"]["control"],
+            )
             if self.starts:
                 self.send(frame("started", id, struct.pack("<I", 7)))
             for number in () if background else (1, 2, 3) if control else (1, 2):
@@ -79,7 +90,15 @@ class Init:
             self.credit[id, stream] = struct.unpack("<Q", payload)[0]
 
     def greet(self) -> None:
-        self.send(frame("welcome", 0, struct.pack("<IIQII", WIRE["version"], 1, self.random.getrandbits(64), 0, 7)))
+        self.send(
+            frame(
+                "welcome",
+                0,
+                struct.pack(
+                    "<IIQII", WIRE["version"], 1, self.random.getrandbits(64), 0, 7
+                ),
+            )
+        )
 
     # Attacks within the protocol, as costly for the host as it allows.
 
@@ -97,7 +116,11 @@ class Init:
         """Frames of one byte, with the streams in turns."""
         allowed = self._within_credit(2000)
         for _ in range(2000):
-            parts = [frame("output", id, bytes(8) + b"\0", stream) for id, stream, length in allowed if length > 0]
+            parts = [
+                frame("output", id, bytes(8) + b"\0", stream)
+                for id, stream, length in allowed
+                if length > 0
+            ]
             allowed = [(id, stream, length - 1) for id, stream, length in allowed]
             if not parts:
                 return
@@ -121,9 +144,13 @@ class Init:
         """A frame of any kind, whatever the state of its command."""
         name, (_, least, most) = self.random.choice(list(WIRE["from"].items()))
         most = LONGEST if most == "max" else most
-        length = self.random.choice([least, least, most, self.random.randrange(least, min(most, 4096) + 1)])
+        length = self.random.choice(
+            [least, least, most, self.random.randrange(least, min(most, 4096) + 1)]
+        )
         payload = self.random.choice([bytes(length), self.random.randbytes(length)])
-        self.send(frame(name, self.random.choice(self.ids), payload, self.random.randrange(4)))
+        self.send(
+            frame(name, self.random.choice(self.ids), payload, self.random.randrange(4))
+        )
 
     def likely_frame(self) -> None:
         id = self.random.choice(self.ids)
@@ -133,7 +160,11 @@ class Init:
                     frame("started", id, struct.pack("<I", 3)),
                     frame("pong", 0, bytes(8)),
                     frame("error", id, struct.pack("<I", 2)),
-                    frame("ended", id, struct.pack("<4I6Q2I", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
+                    frame(
+                        "ended",
+                        id,
+                        struct.pack("<4I6Q2I", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+                    ),
                     frame("input_ack", id, struct.pack("<Q", self.random.randrange(8))),
                     frame("list_reply", 0, struct.pack("<I", 0)),
                     frame("state_reply", id, bytes(24) + b"/" + bytes(4000)),
@@ -146,17 +177,37 @@ class Init:
     def tiny_output(self) -> None:
         ids = self.ids[1:] or self.ids
         parts = [
-            frame("output", self.random.choice(ids), bytes(8) + b"x", self.random.choice((1, 2))) for _ in range(2000)
+            frame(
+                "output",
+                self.random.choice(ids),
+                bytes(8) + b"x",
+                self.random.choice((1, 2)),
+            )
+            for _ in range(2000)
         ]
         self.send(b"".join(parts))
 
     def large_output(self) -> None:
         size = WIRE["sizes"]["chunk"]
-        self.send(frame("output", self.random.choice(self.ids), bytes(8 + size), self.random.choice((1, 2, 3))))
+        self.send(
+            frame(
+                "output",
+                self.random.choice(self.ids),
+                bytes(8 + size),
+                self.random.choice((1, 2, 3)),
+            )
+        )
 
     def control_flood(self) -> None:
         for id in self.ids[1:]:
-            self.send(frame("output", id, bytes(8) + self.random.choice([b"\0", b"x", b"s"]) * 60000, 3))
+            self.send(
+                frame(
+                    "output",
+                    id,
+                    bytes(8) + self.random.choice([b"\0", b"x", b"s"]) * 60000,
+                    3,
+                )
+            )
 
     def huge_counts(self) -> None:
         entry = bytes(40) + bytes(72) + bytes(4)
@@ -173,14 +224,25 @@ class Init:
             self.send(bytes([byte]))
 
     def unanswered(self) -> None:
-        self.send(frame(self.random.choice(["pong", "error"]), self.random.choice(self.ids), bytes(8)) * 500)
+        self.send(
+            frame(
+                self.random.choice(["pong", "error"]),
+                self.random.choice(self.ids),
+                bytes(8),
+            )
+            * 500
+        )
 
     def pipes(self) -> None:
         """Descriptors of every kind, with a pipe frame or without one."""
-        descriptors = [self._descriptor() for _ in range(self.random.choice([1, 1, 4, 40]))]
+        descriptors = [
+            self._descriptor() for _ in range(self.random.choice([1, 1, 4, 40]))
+        ]
         id, stream = self.random.choice(self.ids), self.random.randrange(4)
         offset = struct.pack("<Q", self.random.choice([0, 0, 0, 1 << 40]))
-        data = self.random.choice([frame("pipe", id, offset, stream), b"x", frame("pong", 0, bytes(8))])
+        data = self.random.choice(
+            [frame("pipe", id, offset, stream), b"x", frame("pong", 0, bytes(8))]
+        )
         self.send(data, descriptors)
         for each in descriptors:
             os.close(each)
@@ -193,7 +255,9 @@ class Init:
             os.set_blocking(writing, True)
             with contextlib.suppress(OSError):
                 os.write(writing, b"y" * self.random.choice([1, 60000]))
-            self._kept.append(os.fdopen(writing if kind else reading, "wb" if kind else "rb", 0))
+            self._kept.append(
+                os.fdopen(writing if kind else reading, "wb" if kind else "rb", 0)
+            )
             return reading if kind else writing
         if kind == 3:
             return os.open("/dev/zero", os.O_RDWR)
@@ -224,7 +288,11 @@ class Init:
         time.sleep(self.random.choice([0, 0.01]))
         self.listen()
         if self.random.random() < 0.5:
-            acts = [self.tiny_within_credit, self.large_within_credit, self.text_within_credit]
+            acts = [
+                self.tiny_within_credit,
+                self.large_within_credit,
+                self.text_within_credit,
+            ]
         favourite = self.random.choice(acts)
         while time.monotonic() < self.until:
             self.listen()

@@ -66,7 +66,9 @@ def is_bash(text: str) -> bool:
 
 def judge(text: str) -> None:
     verdict = judged(text)
-    assert verdict.decision != "allow" or is_bash(verdict.canonical), f"allowed, but not bash: {text!r}"
+    assert verdict.decision != "allow" or is_bash(verdict.canonical), (
+        f"allowed, but not bash: {text!r}"
+    )
 
 
 def raw(data: bytes) -> None:
@@ -89,15 +91,23 @@ def plain(data: bytes) -> None:
         full = judged(text)
     finally:
         engine.plain_words = machine.plain_words = plain_words
-    assert (fast.decision, fast.effects) == (full.decision, full.effects), f"{text!r}:\n{fast}\n{full}"
+    assert (fast.decision, fast.effects) == (full.decision, full.effects), (
+        f"{text!r}:\n{fast}\n{full}"
+    )
 
 
 def _some_plain(data: Any) -> str:
     script = Script(data, PROGRAM_NAMES)
     words = [script.pick(PROGRAM_NAMES)] if data.ConsumeBool() else []
     for _ in script.some(6):
-        word = [script.path, script.flag, script.value, script.raw][data.ConsumeIntInRange(0, 3)](0)
-        words.append(script.pick(["{}", "'{}'", '"{}"', "a='{}'", "--x={}", "{}''"]).replace("{}", word))
+        word = [script.path, script.flag, script.value, script.raw][
+            data.ConsumeIntInRange(0, 3)
+        ](0)
+        words.append(
+            script.pick(["{}", "'{}'", '"{}"', "a='{}'", "--x={}", "{}''"]).replace(
+                "{}", word
+            )
+        )
     return " ".join(words)
 
 
@@ -130,9 +140,17 @@ def _decoded(stream: bytes, step: int) -> list[Frame] | None:
 
 def _output(found: list[Frame]) -> list[tuple[object, ...]]:
     """The frames, with the parts of each output joined."""
-    joined: list[tuple[object, ...]] = [frame for frame in found if frame[0] != From.OUTPUT]
+    joined: list[tuple[object, ...]] = [
+        frame for frame in found if frame[0] != From.OUTPUT
+    ]
     streams = sorted({frame[1:3] for frame in found if frame[0] == From.OUTPUT})
-    parts = [(place, b"".join(f[3] for f in found if f[0] == From.OUTPUT and f[1:3] == place)) for place in streams]
+    parts = [
+        (
+            place,
+            b"".join(f[3] for f in found if f[0] == From.OUTPUT and f[1:3] == place),
+        )
+        for place in streams
+    ]
     return joined + [(place, text) for place, text in parts if text]
 
 
@@ -151,4 +169,10 @@ def any_parser(data: bytes) -> None:
     hostile.feed(parser, hostile.bytes_of(parser, given))
 
 
-TARGETS = {"hostile": any_parser, "raw": raw, "scripts": scripts, "plain": plain, "frames": frames}
+TARGETS = {
+    "hostile": any_parser,
+    "raw": raw,
+    "scripts": scripts,
+    "plain": plain,
+    "frames": frames,
+}

@@ -71,12 +71,16 @@ def registry(engine: DockerEngine) -> Registry:
 
 
 @pytest.fixture
-def tiny(recipes: Path, base_image: str, monkeypatch: pytest.MonkeyPatch, docker_client: Any) -> Iterator[str]:
+def tiny(
+    recipes: Path, base_image: str, monkeypatch: pytest.MonkeyPatch, docker_client: Any
+) -> Iterator[str]:
     """A recipe on top of base that needs no network, with a name that no other run has."""
     name = f"tiny{os.getpid()}"
     (recipes / name).mkdir()
     (recipes / name / "packages").write_text("# none\n")
-    (recipes / name / "Dockerfile").write_text(f"ARG FROM\nFROM ${{FROM}}\nCOPY {name}/packages /{name}\n")
+    (recipes / name / "Dockerfile").write_text(
+        f"ARG FROM\nFROM ${{FROM}}\nCOPY {name}/packages /{name}\n"
+    )
     monkeypatch.setitem(catalog.PARENTS, name, "base")
     yield name
     for image in docker_client.images.list(f"belljar/{name}"):

@@ -25,14 +25,26 @@ def test_a_bootstrap_without_mmdebstrap_says_what_to_install_and_installs_nothin
     apt.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageMissing, match="install mmdebstrap"):
-        bootstrap(["bash"], [tmp_path / "finish.sh"], tmp_path / "root.tar", lambda fraction, text: None)
+        bootstrap(
+            ["bash"],
+            [tmp_path / "finish.sh"],
+            tmp_path / "root.tar",
+            lambda fraction, text: None,
+        )
     assert not (tmp_path / "installed").exists()
 
 
 @pytest.fixture
 def poor_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A local Debian mirror with very few packages. Fetching a real one's lists takes half a minute."""
-    packages = tmp_path / "mirror/dists" / RELEASE / "main" / f"binary-{_architecture()}" / "Packages"
+    packages = (
+        tmp_path
+        / "mirror/dists"
+        / RELEASE
+        / "main"
+        / f"binary-{_architecture()}"
+        / "Packages"
+    )
     packages.parent.mkdir(parents=True)
     packages.write_text(
         f"Package: nothing\nArchitecture: {_architecture()}\nVersion: 1\nFilename: nothing.deb\nSize: 1\n"
@@ -46,10 +58,14 @@ def poor_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _architecture() -> str:
-    return subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["dpkg", "--print-architecture"], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
-@pytest.mark.skipif(not shutil.which("mmdebstrap"), reason="mmdebstrap is not installed")
+@pytest.mark.skipif(
+    not shutil.which("mmdebstrap"), reason="mmdebstrap is not installed"
+)
 def test_a_bootstrap_that_fails_says_why_and_imports_nothing(
     poor_mirror: None, registry: Registry, tiny: str, recipes: Path
 ) -> None:
@@ -61,14 +77,21 @@ def test_a_bootstrap_that_fails_says_why_and_imports_nothing(
 
 
 def test_the_mirrors_are_those_of_this_machine_or_mmdebstrap_s_own() -> None:
-    assert all(re.fullmatch(rf"deb \S+ {RELEASE}\S* main", source) for source in _host_sources())
+    assert all(
+        re.fullmatch(rf"deb \S+ {RELEASE}\S* main", source)
+        for source in _host_sources()
+    )
 
 
-def test_a_build_that_is_stopped_ends_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_is_stopped_ends_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fake build that would never end; a real one takes minutes."""
     slow = tmp_path / "mmdebstrap"
     trap = "trap 'echo E: stopped >&2; exit 1' TERM"  # runs only between two commands, so each must be short
-    slow.write_text(f"#!/bin/sh\n{trap}\necho I: downloading packages >&2\nwhile :; do sleep 0.1; done\n")
+    slow.write_text(
+        f"#!/bin/sh\n{trap}\necho I: downloading packages >&2\nwhile :; do sleep 0.1; done\n"
+    )
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 

@@ -46,7 +46,9 @@ TRIES = {
 @pytest.fixture
 def built(engine: DockerEngine, image: str) -> str:
     if image != "base" and engine.image(catalog.reference(image)) is None:
-        pytest.skip(f"the image {image} is not built here: belljar images build {image}")
+        pytest.skip(
+            f"the image {image} is not built here: belljar images build {image}"
+        )
     return image
 
 
@@ -59,7 +61,9 @@ def test_an_image_has_what_it_promises(workspace: Path, built: str) -> None:
 
 
 @pytest.mark.parametrize("image", ["dev"])
-def test_gdb_and_strace_work_with_debug_and_not_without(workspace: Path, built: str) -> None:
+def test_gdb_and_strace_work_with_debug_and_not_without(
+    workspace: Path, built: str
+) -> None:
     command = "strace -c -o /dev/stdout true | tail -1; gdb -batch -ex run -ex bt /bin/true 2>&1 | tail -2"
     for debug in (True, False):
         with sync.Session(workspace, image=built, debug=debug) as box:

@@ -19,7 +19,9 @@ from belljar.images.importing import import_images
 from belljar.images.store import Store
 
 
-def test_shared_layers_are_removed_with_their_last_image(store: Store, tmp_path: Path) -> None:
+def test_shared_layers_are_removed_with_their_last_image(
+    store: Store, tmp_path: Path
+) -> None:
     import_images(store, str(docker_save(tmp_path / "one.tar", [BASE], ["one"])))
     import_images(store, str(docker_save(tmp_path / "two.tar", [BASE, TOP], ["two"])))
     assert disk_bytes(store) == len("basextop")
@@ -32,8 +34,12 @@ def test_shared_layers_are_removed_with_their_last_image(store: Store, tmp_path:
     assert list((store.root / "layers").iterdir()) == []
 
 
-def test_removing_one_of_two_names_keeps_the_image(store: Store, tmp_path: Path) -> None:
-    [image] = import_images(store, str(docker_save(tmp_path / "one.tar", [BASE], ["one:1", "one:2"])))
+def test_removing_one_of_two_names_keeps_the_image(
+    store: Store, tmp_path: Path
+) -> None:
+    [image] = import_images(
+        store, str(docker_save(tmp_path / "one.tar", [BASE], ["one:1", "one:2"]))
+    )
 
     store.remove("one:1")
 
@@ -43,7 +49,9 @@ def test_removing_one_of_two_names_keeps_the_image(store: Store, tmp_path: Path)
 
 
 def test_an_image_in_use_is_not_removed(store: Store, tmp_path: Path) -> None:
-    [image] = import_images(store, str(docker_save(tmp_path / "one.tar", [BASE], ["one"])))
+    [image] = import_images(
+        store, str(docker_save(tmp_path / "one.tar", [BASE], ["one"]))
+    )
     store.hold(image, "bj-1")
 
     with pytest.raises(UsageError, match="in use by bj-1"):
@@ -57,7 +65,9 @@ def test_an_image_in_use_is_not_removed(store: Store, tmp_path: Path) -> None:
 
 def test_an_image_that_lost_its_name_is_pruned(store: Store, tmp_path: Path) -> None:
     import_images(store, str(docker_save(tmp_path / "one.tar", [BASE], ["one"])))
-    [newer] = import_images(store, str(docker_save(tmp_path / "two.tar", [TOP], ["one"])))
+    [newer] = import_images(
+        store, str(docker_save(tmp_path / "two.tar", [TOP], ["one"]))
+    )
 
     pruned = store.prune()
 
@@ -66,26 +76,38 @@ def test_an_image_that_lost_its_name_is_pruned(store: Store, tmp_path: Path) -> 
 
 
 def test_many_imports_at_once_store_one_layer(store: Store, tmp_path: Path) -> None:
-    paths = [docker_save(tmp_path / f"{n}.tar", [BASE, TOP], [f"image-{n}"]) for n in range(8)]
-    threads = [threading.Thread(target=import_images, args=[store, str(path)]) for path in paths]
+    paths = [
+        docker_save(tmp_path / f"{n}.tar", [BASE, TOP], [f"image-{n}"])
+        for n in range(8)
+    ]
+    threads = [
+        threading.Thread(target=import_images, args=[store, str(path)])
+        for path in paths
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert {name for image in store.images() for name in image.names} == {f"image-{n}:latest" for n in range(8)}
+    assert {name for image in store.images() for name in image.names} == {
+        f"image-{n}:latest" for n in range(8)
+    }
     assert len(list((store.root / "layers").iterdir())) == 2
     assert list((store.root / "work").iterdir()) == []
 
 
-def test_imports_killed_anywhere_leave_the_store_whole(store: Store, tmp_path: Path) -> None:
+def test_imports_killed_anywhere_leave_the_store_whole(
+    store: Store, tmp_path: Path
+) -> None:
     """Each round kills an import a little later. Everything in the store is always complete."""
     many = tar([member(f"file-{n}", b"x" * 2000) for n in range(3000)])
     path = docker_save(tmp_path / "big.tar", [BASE, many, TOP], ["big"])
     code = f"from belljar.images.importing import *; import_images(Store(Path({str(store.root)!r})), {str(path)!r})"
     for delay in (0.0, 0.05, 0.1, 0.2, 0.3, 0.5):
         child = subprocess.Popen([sys.executable, "-c", code])
-        while not list((store.root / "work").glob("*/layer-*")) and child.poll() is None:
+        while (
+            not list((store.root / "work").glob("*/layer-*")) and child.poll() is None
+        ):
             time.sleep(0.005)
         time.sleep(delay)
         child.send_signal(signal.SIGKILL)
@@ -105,7 +127,9 @@ def test_imports_killed_anywhere_leave_the_store_whole(store: Store, tmp_path: P
 
 
 @pytest.mark.root
-def test_another_user_s_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_s_store_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other user could replace a layer by a link to /, which would then be the sandbox's root."""
     monkeypatch.setenv("BELLJAR_IMAGES", str(tmp_path / "images"))
     assert Store().images() == []

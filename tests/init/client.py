@@ -15,30 +15,72 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-WIRE = tomllib.loads((Path(__file__).resolve().parents[2] / "sandbox-images/init/wire.toml").read_text())
+WIRE = tomllib.loads(
+    (Path(__file__).resolve().parents[2] / "sandbox-images/init/wire.toml").read_text()
+)
 VERSION: int = WIRE["version"]
 BRIDGE_USER = "65533:65533"  # the init closes connections of the commands' user
 
 
 def _codes(table: str, *names: str) -> tuple[int, ...]:
     rows = WIRE[table]
-    return tuple(rows[name][0] if isinstance(rows[name], list) else rows[name] for name in names)
+    return tuple(
+        rows[name][0] if isinstance(rows[name], list) else rows[name] for name in names
+    )
 
 
 HELLO, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL = _codes(
     "to", "hello", "spawn", "input", "credit", "signal", "resize", "deadline", "kill"
 )
-READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND, HEARTBEAT, STATE, TESTIFY, CLOCK = _codes(
-    "to", "read", "list", "forget", "ping", "lease", "shutdown", "background", "heartbeat", "state", "testify", "clock"
+(
+    READ,
+    LIST,
+    FORGET,
+    PING,
+    LEASE,
+    SHUTDOWN,
+    BACKGROUND,
+    HEARTBEAT,
+    STATE,
+    TESTIFY,
+    CLOCK,
+) = _codes(
+    "to",
+    "read",
+    "list",
+    "forget",
+    "ping",
+    "lease",
+    "shutdown",
+    "background",
+    "heartbeat",
+    "state",
+    "testify",
+    "clock",
 )
 WELCOME, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK = _codes(
     "from", "welcome", "started", "spawn_error", "output", "ended", "input_ack"
 )
 READ_REPLY, LIST_REPLY, PONG, ERROR, PIPE, STATE_REPLY, TESTIMONY = _codes(
-    "from", "read_reply", "list_reply", "pong", "error", "pipe", "state_reply", "testimony"
+    "from",
+    "read_reply",
+    "list_reply",
+    "pong",
+    "error",
+    "pipe",
+    "state_reply",
+    "testimony",
 )
 SHELL, PTY, COMBINED, STDIN, CONTROL, IN_BACKGROUND, DEFAULT_ENV, DIRECT = _codes(
-    "flags", "shell", "pty", "combined", "stdin", "control", "background", "default_env", "direct"
+    "flags",
+    "shell",
+    "pty",
+    "combined",
+    "stdin",
+    "control",
+    "background",
+    "default_env",
+    "direct",
 )
 EXITED, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY = _codes(
     "causes", "exited", "signalled", "timeout", "killed", "out_of_memory"
@@ -79,7 +121,9 @@ class Run:
     pid: int | None = None
     error: tuple[int, int, bytes] | None = None
     end: End | None = None
-    streams: dict[int, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
+    streams: dict[int, bytearray] = field(
+        default_factory=lambda: defaultdict(bytearray)
+    )
     order: list[tuple[int, bytes]] = field(default_factory=list)
     acked: dict[int, int] = field(default_factory=dict)
     counted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -117,7 +161,10 @@ def frame(kind: int, id: int = 0, payload: bytes = b"", stream: int = 0) -> byte
 
 class Connection:
     def __init__(
-        self, receive: Callable[[int], bytes], send: Callable[[bytes], None], close: Callable[[], None]
+        self,
+        receive: Callable[[int], bytes],
+        send: Callable[[bytes], None],
+        close: Callable[[], None],
     ) -> None:
         self._receive, self.send, self.close = receive, send, close
         self._buffer = bytearray()
@@ -176,8 +223,15 @@ class Connection:
         elif kind == PIPE and stream == 0:
             run.stdin_pipe = self._pipes.popleft()
         elif kind == PIPE:
-            assert struct.unpack("<Q", payload)[0] == len(run.streams[stream]) or not self.keep
-            run.pipe_readers.append(threading.Thread(target=self._drain, args=(run, stream, self._pipes.popleft())))
+            assert (
+                struct.unpack("<Q", payload)[0] == len(run.streams[stream])
+                or not self.keep
+            )
+            run.pipe_readers.append(
+                threading.Thread(
+                    target=self._drain, args=(run, stream, self._pipes.popleft())
+                )
+            )
             run.pipe_readers[-1].start()
         elif kind == OUTPUT:
             assert run.pid is not None
@@ -222,8 +276,21 @@ class Connection:
         run = Run(id or secrets.randbits(64) | 1)
         self.runs[run.id] = run
         words = [cwd, *(a.encode() if isinstance(a, str) else a for a in argv), *env]
-        fixed = struct.pack("<IIIIQHHIII", flags, deadline, grace, ring, credit, *size, len(argv), len(env), len(tag))
-        self.send(frame(SPAWN, run.id, fixed + tag + b"".join(w + b"\0" for w in words)))
+        fixed = struct.pack(
+            "<IIIIQHHIII",
+            flags,
+            deadline,
+            grace,
+            ring,
+            credit,
+            *size,
+            len(argv),
+            len(env),
+            len(tag),
+        )
+        self.send(
+            frame(SPAWN, run.id, fixed + tag + b"".join(w + b"\0" for w in words))
+        )
         return run
 
     def shell(self, text: bytes | str, flags: int = 0, **options: object) -> Run:
@@ -247,7 +314,9 @@ class Connection:
     def credit(self, run: Run, stream: int, offset: int) -> None:
         self.send(frame(CREDIT, run.id, struct.pack("<Q", offset), stream))
 
-    def read(self, id: int, out: int = 0, err: int = 0, most: int = 1 << 20, wait: int = 0) -> Reading:
+    def read(
+        self, id: int, out: int = 0, err: int = 0, most: int = 1 << 20, wait: int = 0
+    ) -> Reading:
         self.send(frame(READ, id, struct.pack("<QQII", out, err, most, wait)))
         return Reading.parse(self.wait_for(READ_REPLY)[3])
 
@@ -268,7 +337,9 @@ class Connection:
         while at < len(payload):
             name, content = struct.unpack_from("<II", payload, at)
             middle = at + 8 + name
-            entries[payload[at + 8 : middle].decode()] = payload[middle : middle + content]
+            entries[payload[at + 8 : middle].decode()] = payload[
+                middle : middle + content
+            ]
             at = middle + content
         there = entries.pop("")
         return {name: content.decode() for name, content in entries.items()}, there
@@ -299,12 +370,22 @@ class Reading:
     @classmethod
     def parse(cls, payload: bytes) -> Reading:
         form = struct.Struct("<QQIQQII")
-        out_start, out_total, out_len, err_start, err_total, err_len, state = form.unpack_from(payload)
+        out_start, out_total, out_len, err_start, err_total, err_len, state = (
+            form.unpack_from(payload)
+        )
         body, data = payload[form.size : form.size + 72], payload[form.size + 72 :]
         assert len(data) == out_len + err_len
         assert state or not any(body)
         ended = End.parse(body) if state else None
-        return cls(out_start, out_total, err_start, err_total, ended, data[:out_len], data[out_len:])
+        return cls(
+            out_start,
+            out_total,
+            err_start,
+            err_total,
+            ended,
+            data[:out_len],
+            data[out_len:],
+        )
 
 
 @dataclass
@@ -324,7 +405,9 @@ class Listed:
         (count,) = struct.unpack_from("<I", payload)
         at = 4
         for _ in range(count):
-            id, state, flags, pid, started, out_total, err_total = form.unpack_from(payload, at)
+            id, state, flags, pid, started, out_total, err_total = form.unpack_from(
+                payload, at
+            )
             body = payload[at + form.size : at + form.size + 72]
             (length,) = struct.unpack_from("<I", payload, at + form.size + 72)
             at += form.size + 76
@@ -343,7 +426,9 @@ class Listed:
 
 
 def docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["docker", *words], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 class Box:
@@ -406,7 +491,16 @@ class Box:
 
     def bridge(self, user: str = BRIDGE_USER) -> Connection:
         process = subprocess.Popen(
-            ["docker", "exec", "-i", "-u", user, self.name, "/.belljar/init", "--bridge"],
+            [
+                "docker",
+                "exec",
+                "-i",
+                "-u",
+                user,
+                self.name,
+                "/.belljar/init",
+                "--bridge",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -423,7 +517,9 @@ class Box:
             process.wait(PATIENCE)
             reading.close()
 
-        connection = Connection(lambda size: os.read(reading.fileno(), size), send, close)
+        connection = Connection(
+            lambda size: os.read(reading.fileno(), size), send, close
+        )
         self._connections.append(connection)
         return connection
 
@@ -442,4 +538,6 @@ class Box:
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
-        subprocess.run(["docker", "rm", "-f", self.name], capture_output=True, check=False)
+        subprocess.run(
+            ["docker", "rm", "-f", self.name], capture_output=True, check=False
+        )

@@ -7,12 +7,26 @@ import sys
 from pathlib import Path
 
 INIT = Path(__file__).parents[2] / "sandbox-images" / "init"
-FLAGS = ("-std=gnu11", "-O1", "-fsanitize=undefined", "-fsanitize-trap=undefined", f"-I{INIT}")
+FLAGS = (
+    "-std=gnu11",
+    "-O1",
+    "-fsanitize=undefined",
+    "-fsanitize-trap=undefined",
+    f"-I{INIT}",
+)
 
 
 def tools(place: Path) -> Path:
     """The file tools: `tools get PATH`, `tools list PATH DEPTH` and so on."""
-    return _compile(place, "tools", "tools_main(argc - 1, argv + 1)", "tools", "archive", "search", "relay")
+    return _compile(
+        place,
+        "tools",
+        "tools_main(argc - 1, argv + 1)",
+        "tools",
+        "archive",
+        "search",
+        "relay",
+    )
 
 
 def relay(place: Path) -> Path:
@@ -21,7 +35,11 @@ def relay(place: Path) -> Path:
 
 def _compile(place: Path, name: str, call: str, *sources: str) -> Path:
     main, program = place / "main.c", place / name
-    main.write_text(f'#include "{name}.h"\nint main(int argc, char **argv) {{ return {call}; }}\n')
+    main.write_text(
+        f'#include "{name}.h"\nint main(int argc, char **argv) {{ return {call}; }}\n'
+    )
     compiler = [sys.executable, "-m", "ziglang", "cc", *FLAGS, "-o", program, main]
-    subprocess.run([*compiler, *(INIT / f"{source}.c" for source in sources)], check=True)
+    subprocess.run(
+        [*compiler, *(INIT / f"{source}.c" for source in sources)], check=True
+    )
     return program

@@ -20,8 +20,16 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="session")
 def init() -> Path:
     """The init under test. With BELLJAR_INIT=sanitize it traps on undefined behaviour."""
-    build = [sys.executable, str(ROOT / "sandbox-images/init/build.py"), os.environ.get("BELLJAR_INIT", "host")]
-    return Path(subprocess.run(build, check=True, capture_output=True, text=True).stdout.split(":")[0])
+    build = [
+        sys.executable,
+        str(ROOT / "sandbox-images/init/build.py"),
+        os.environ.get("BELLJAR_INIT", "host"),
+    ]
+    return Path(
+        subprocess.run(build, check=True, capture_output=True, text=True).stdout.split(
+            ":"
+        )[0]
+    )
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +45,9 @@ def make_box(image: str, init: Path) -> Iterator[Callable[..., Box]]:
     directories: list[Path] = []
 
     def make(**options: object) -> Box:
-        directory = Path(tempfile.mkdtemp(prefix="bj-init-", dir="/tmp"))  # a socket's path must be short
+        directory = Path(
+            tempfile.mkdtemp(prefix="bj-init-", dir="/tmp")
+        )  # a socket's path must be short
         directory.chmod(0o755)
         directories.append(directory)
         boxes.append(Box(image, options.pop("init", init), directory, **options))  # type: ignore[arg-type]
@@ -75,7 +85,9 @@ def no_landlock(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
     profile = json.loads(seccomp.profile_text())
     for rule in profile["syscalls"]:
-        rule["names"] = [name for name in rule["names"] if not name.startswith("landlock_")]
+        rule["names"] = [
+            name for name in rule["names"] if not name.startswith("landlock_")
+        ]
     path = tmp_path_factory.mktemp("seccomp") / "profile.json"
     path.write_text(json.dumps(profile))
     return ("--security-opt", f"seccomp={path}")

@@ -29,7 +29,9 @@ CWD, EXEC, DUPLICATE, REQUEST = 2, 3, 5, 1
 @pytest.mark.parametrize("first", range(0, 256, 32))
 def test_every_exit_code_arrives(link: Connection, first: int) -> None:
     codes = range(first, first + 32)
-    runs = [link.spawn("bash", "-c", f"exit {code}", flags=DEFAULT_ENV) for code in codes]
+    runs = [
+        link.spawn("bash", "-c", f"exit {code}", flags=DEFAULT_ENV) for code in codes
+    ]
     runs += [link.shell(f"exit {code}") for code in codes]
     ends = [link.finish(run).end for run in runs]
     assert [(end.cause, end.exit_code, end.signal) for end in ends if end] == [
@@ -38,11 +40,21 @@ def test_every_exit_code_arrives(link: Connection, first: int) -> None:
 
 
 def test_every_signal_arrives(link: Connection) -> None:
-    deadly = [s for s in signal.valid_signals() if s not in (17, 18, 19, 20, 21, 22, 23, 28)]
+    deadly = [
+        s for s in signal.valid_signals() if s not in (17, 18, 19, 20, 21, 22, 23, 28)
+    ]
     for number in deadly:
-        end = link.finish(link.spawn("sh", "-c", f"kill -{int(number)} $$; sleep 60", flags=DEFAULT_ENV)).end
+        end = link.finish(
+            link.spawn(
+                "sh", "-c", f"kill -{int(number)} $$; sleep 60", flags=DEFAULT_ENV
+            )
+        ).end
         assert end is not None
-        assert (end.cause, end.signal, end.exit_code) == (SIGNALLED, number, 128 + number)
+        assert (end.cause, end.signal, end.exit_code) == (
+            SIGNALLED,
+            number,
+            128 + number,
+        )
 
 
 def test_a_signal_reaches_the_whole_tree(link: Connection) -> None:
@@ -55,7 +67,9 @@ def test_a_signal_reaches_the_whole_tree(link: Connection) -> None:
     assert sorted(run.out.split()) == [b"child", b"parent", b"up"]
 
 
-def test_stdout_and_stderr_are_separate_and_complete_before_the_end(link: Connection) -> None:
+def test_stdout_and_stderr_are_separate_and_complete_before_the_end(
+    link: Connection,
+) -> None:
     run = link.run("for i in 1 2 3; do echo out$i; echo err$i >&2; done; exit 7")
     assert (run.out, run.err) == (b"out1\nout2\nout3\n", b"err1\nerr2\nerr3\n")
     assert run.end is not None
@@ -86,7 +100,9 @@ def test_input_is_handed_over_and_acknowledged(link: Connection) -> None:
     assert link.finish(run).out == data + b"done\n"
 
 
-def test_input_for_a_command_that_does_not_read_is_dropped_and_acknowledged(link: Connection) -> None:
+def test_input_for_a_command_that_does_not_read_is_dropped_and_acknowledged(
+    link: Connection,
+) -> None:
     run = link.shell("exec 0<&-; echo closed; sleep 60", STDIN)
     link.until(lambda: run.out == b"closed\n")
     link.input(run, b"x" * 100_000)
@@ -113,7 +129,9 @@ def test_without_input_a_command_reads_nothing(link: Connection) -> None:
         (("true",), {"flags": 1 << 20}, (errno.EINVAL, REQUEST)),
     ],
 )  # fmt: skip
-def test_a_command_that_cannot_start_is_refused_with_its_reason(link, argv, options, expected) -> None:  # type: ignore[no-untyped-def]
+def test_a_command_that_cannot_start_is_refused_with_its_reason(  # type: ignore[no-untyped-def]
+    link, argv, options, expected
+) -> None:
     run = link.finish(link.spawn(*argv, **{"flags": DEFAULT_ENV, **options}))
     assert run.error is not None
     assert run.error[:2] == expected
@@ -123,7 +141,9 @@ def test_a_command_that_cannot_start_is_refused_with_its_reason(link, argv, opti
 def test_an_id_is_never_run_twice(link: Connection, shared_box: Box) -> None:
     run = link.run("echo once >> /workspace/ran")
     for connection in (link, shared_box.connect()):
-        again = connection.finish(connection.shell("echo twice >> /workspace/ran", id=run.id))
+        again = connection.finish(
+            connection.shell("echo twice >> /workspace/ran", id=run.id)
+        )
         assert again.error is not None
         assert again.error[:2] == (errno.EEXIST, DUPLICATE)
     assert (shared_box.workspace / "ran").read_text() == "once\n"
@@ -131,8 +151,15 @@ def test_an_id_is_never_run_twice(link: Connection, shared_box: Box) -> None:
 
 def test_the_environment_is_exactly_what_was_given(link: Connection) -> None:
     assert link.finish(link.spawn("/usr/bin/env")).out == b""
-    assert link.finish(link.spawn("/usr/bin/env", env=(b"A=1", b"B=x y"))).out == b"A=1\nB=x y\n"
-    added = link.finish(link.spawn("env", flags=DEFAULT_ENV, env=(b"HOME=/elsewhere", b"A=1"), cwd=b"/tmp")).out
+    assert (
+        link.finish(link.spawn("/usr/bin/env", env=(b"A=1", b"B=x y"))).out
+        == b"A=1\nB=x y\n"
+    )
+    added = link.finish(
+        link.spawn(
+            "env", flags=DEFAULT_ENV, env=(b"HOME=/elsewhere", b"A=1"), cwd=b"/tmp"
+        )
+    ).out
     assert sorted(added.split(b"\n")) == [
         b"", b"A=1", b"HOME=/elsewhere", b"LC_CTYPE=C.UTF-8", b"LOGNAME=sandbox",
         b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", b"PWD=/tmp", b"SHELL=/bin/bash", b"TERM=dumb",
@@ -140,7 +167,9 @@ def test_the_environment_is_exactly_what_was_given(link: Connection) -> None:
     ]  # fmt: skip
 
 
-def test_ten_thousand_variables_and_a_mebibyte_of_text_go_through(link: Connection) -> None:
+def test_ten_thousand_variables_and_a_mebibyte_of_text_go_through(
+    link: Connection,
+) -> None:
     env = tuple(b"V%d=%d" % (i, i) for i in range(10_000))
     assert link.run("echo $V9999; env | grep -c ^V", env=env).out == b"9999\n10000\n"
     text = b"echo start\n" + b": " + b"x" * (1 << 20) + b"\necho end"
@@ -175,9 +204,13 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_runs_as_bash_c_would_run_it(link: Connection, shared_box: Box, text: str) -> None:
+def test_text_runs_as_bash_c_would_run_it(
+    link: Connection, shared_box: Box, text: str
+) -> None:
     ours = link.run(text)
-    told = link.finish(link.spawn("bash", "--noprofile", "--norc", "-c", "--", text, flags=DEFAULT_ENV))
+    told = link.finish(
+        link.spawn("bash", "--noprofile", "--norc", "-c", "--", text, flags=DEFAULT_ENV)
+    )
     assert ours.end is not None
     assert told.end is not None
     assert (ours.out, ours.end.exit_code) == (told.out, told.end.exit_code)
@@ -186,11 +219,14 @@ def test_text_runs_as_bash_c_would_run_it(link: Connection, shared_box: Box, tex
 
 
 def test_the_init_prints_its_version_and_runs_only_as_pid_1(init) -> None:  # type: ignore[no-untyped-def]
-    assert subprocess.run([init, "--version"], capture_output=True, text=True, check=True).stdout.startswith(
-        "belljar-init "
-    )
+    assert subprocess.run(
+        [init, "--version"], capture_output=True, text=True, check=True
+    ).stdout.startswith("belljar-init ")
     refused = subprocess.run(
-        [init, "--dial", "/nonexistent", "--lease", "1"], capture_output=True, text=True, check=False
+        [init, "--dial", "/nonexistent", "--lease", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert refused.returncode == 64
     assert refused.stderr == "belljar-init: refusing to run: not PID 1 of a sandbox\n"

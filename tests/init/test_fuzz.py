@@ -25,9 +25,23 @@ def compiler() -> list[str]:
 
 def test_mutated_frames_and_any_bytes_are_parsed_within_bounds(tmp_path: Path) -> None:
     target = tmp_path / "fuzz"
-    sources = [ROOT / "tests/init/fuzz_frame.c", SOURCES / "frame.c", SOURCES / "ring.c"]
+    sources = [
+        ROOT / "tests/init/fuzz_frame.c",
+        SOURCES / "frame.c",
+        SOURCES / "ring.c",
+    ]
     subprocess.run(
-        [*compiler(), "-g", "-O1", "-DSTANDALONE", f"-I{SOURCES}", *map(str, sources), "-o", str(target)], check=True
+        [
+            *compiler(),
+            "-g",
+            "-O1",
+            "-DSTANDALONE",
+            f"-I{SOURCES}",
+            *map(str, sources),
+            "-o",
+            str(target),
+        ],
+        check=True,
     )
     subprocess.run([target, str(ROUNDS)], check=True, timeout=60)
 
@@ -35,7 +49,10 @@ def test_mutated_frames_and_any_bytes_are_parsed_within_bounds(tmp_path: Path) -
 @pytest.mark.soak
 def test_the_sanitizers_find_no_fault_in_the_init(make_box: Callable[..., Box]) -> None:
     built = subprocess.run(
-        [sys.executable, SOURCES / "build.py", "sanitize"], check=True, capture_output=True, text=True
+        [sys.executable, SOURCES / "build.py", "sanitize"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     init = Path(built.stdout.split(":")[0])
     box = make_box(init=init)

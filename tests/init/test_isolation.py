@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.init.client import CONTROL, DEFAULT_ENV, IN_BACKGROUND, SHELL, Box, Connection, Run
+from tests.init.client import (
+    CONTROL,
+    DEFAULT_ENV,
+    IN_BACKGROUND,
+    SHELL,
+    Box,
+    Connection,
+    Run,
+)
 
 MakeBox = Callable[..., Box]
 
@@ -41,33 +49,45 @@ def test_a_command_reaches_no_other_process(link: Connection, victim: Run) -> No
 
 
 def test_a_background_command_reaches_no_later_command(link: Connection) -> None:
-    spy = link.shell(f"while sleep 0.02; do {{ {PRY} }} ; done", IN_BACKGROUND, ring=1 << 16)
+    spy = link.shell(
+        f"while sleep 0.02; do {{ {PRY} }} ; done", IN_BACKGROUND, ring=1 << 16
+    )
     link.until(lambda: spy.pid)
     for _ in range(20):
         assert link.run("sleep 0.05; echo fine", env=(b"SECRET=1",)).out == b"fine\n"
     assert link.read(spy.id).out == b""
 
 
-@pytest.mark.parametrize("text", ["echo forged; exit 42\\0", "echo forged; sleep 0.5; exit 42\\0", "\\0"])
-def test_a_command_cannot_write_to_a_preforked_shell(link: Connection, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["echo forged; exit 42\\0", "echo forged; sleep 0.5; exit 42\\0", "\\0"]
+)
+def test_a_command_cannot_write_to_a_preforked_shell(
+    link: Connection, text: str
+) -> None:
     """Once a command could write its own text to a waiting shell, and so live on after its end."""
     link.run("true")
     for _ in range(5):
-        fed = link.run(f"for each in /proc/[0-9]*/fd/9; do printf '{text}' >$each && echo fed; done 2>/dev/null; true")
+        fed = link.run(
+            f"for each in /proc/[0-9]*/fd/9; do printf '{text}' >$each && echo fed; done 2>/dev/null; true"
+        )
         assert fed.out == b""
         after = link.run("echo innocent")
         assert after.end is not None
         assert (after.out, after.end.exit_code) == (b"innocent\n", 0)
 
 
-def test_signals_reach_only_a_command_s_own_children(link: Connection, victim: Run) -> None:
+def test_signals_reach_only_a_command_s_own_children(
+    link: Connection, victim: Run
+) -> None:
     assert link.run("sleep 600 & kill $! && wait $!; echo $?").out == b"143\n"
     assert link.run(f"kill -KILL {victim.pid}; echo $?").out == b"1\n"
     link.run("kill -KILL -1")
     assert link.read(victim.id).ended is None
 
 
-def test_files_can_still_be_moved_and_linked_between_directories(link: Connection) -> None:
+def test_files_can_still_be_moved_and_linked_between_directories(
+    link: Connection,
+) -> None:
     made = link.run(
         "mkdir -p /tmp/a /tmp/b && echo x >/tmp/a/f && mv /tmp/a/f /tmp/b/g && ln /tmp/b/g /tmp/a/h && cat /tmp/a/h"
     )
@@ -76,7 +96,10 @@ def test_files_can_still_be_moved_and_linked_between_directories(link: Connectio
 
 def test_a_control_stream_comes_with_an_unnamed_memory_file(link: Connection) -> None:
     run = link.spawn(
-        "bash", "-c", "echo kept >|/dev/fd/6; read -r x </dev/fd/6; echo $x; ls /dev/shm", flags=CONTROL | DEFAULT_ENV
+        "bash",
+        "-c",
+        "echo kept >|/dev/fd/6; read -r x </dev/fd/6; echo $x; ls /dev/shm",
+        flags=CONTROL | DEFAULT_ENV,
     )
     assert link.finish(run).out == b"kept\n"
 

@@ -66,7 +66,9 @@ def gone(box: Box) -> None:
 # Who may connect.
 
 
-def test_a_greeting_has_the_version_and_one_boot_id_for_all_connections(shared_box: Box) -> None:
+def test_a_greeting_has_the_version_and_one_boot_id_for_all_connections(
+    shared_box: Box,
+) -> None:
     first, second = shared_box.knock().hello(), shared_box.knock().hello()
     assert first[:2] == second[:2] == (VERSION, 1)
     assert first.boot == second.boot != 0
@@ -93,13 +95,31 @@ def test_nothing_is_done_before_a_proper_hello(shared_box: Box) -> None:
         frame(READ, 1, bytes(23)),
         frame(INPUT, 1, b"x", stream=1),
         frame(SPAWN, 1, bytes(40)),
-        frame(SPAWN, 1, struct.pack("<IIIIQHHIII", 64, 0, 0, 0, 0, 0, 0, 0xFFFFFFFF, 0xFFFFFFFF, 0) + b"\0a\0"),
-        frame(SPAWN, 1, struct.pack("<IIIIQHHIII", 64, 0, 0, 0, 0, 0, 0, 1, 0, 0xFFFFFFFF) + b"\0a\0"),
-        frame(SPAWN, 1, struct.pack("<IIIIQHHIII", 64, 0, 0, 0, 0, 0, 0, 1, 0, 0) + b"\0a"),
-        frame(SPAWN, 1, struct.pack("<IIIIQHHIII", 64, 0, 0, 0, 0, 0, 0, 1, 0, 0) + b"\0a\0more\0"),
+        frame(
+            SPAWN,
+            1,
+            struct.pack("<IIIIQHHIII", 64, 0, 0, 0, 0, 0, 0, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+            + b"\0a\0",
+        ),
+        frame(
+            SPAWN,
+            1,
+            struct.pack("<IIIIQHHIII", 64, 0, 0, 0, 0, 0, 0, 1, 0, 0xFFFFFFFF)
+            + b"\0a\0",
+        ),
+        frame(
+            SPAWN, 1, struct.pack("<IIIIQHHIII", 64, 0, 0, 0, 0, 0, 0, 1, 0, 0) + b"\0a"
+        ),
+        frame(
+            SPAWN,
+            1,
+            struct.pack("<IIIIQHHIII", 64, 0, 0, 0, 0, 0, 0, 1, 0, 0) + b"\0a\0more\0",
+        ),
     ],
 )
-def test_garbage_costs_only_the_connection_that_sent_it(shared_box: Box, link: Connection, garbage: bytes) -> None:
+def test_garbage_costs_only_the_connection_that_sent_it(
+    shared_box: Box, link: Connection, garbage: bytes
+) -> None:
     running = link.shell("sleep 0.05; echo unharmed")
     other = shared_box.connect()
     other.send(garbage)
@@ -111,10 +131,30 @@ def test_random_bytes_never_crash_the_init(shared_box: Box, link: Connection) ->
     chance = random.Random(1)
     for _ in range(100):
         other = shared_box.connect()
-        kind = chance.choice([INPUT, 4, SIGNAL, RESIZE, 7, KILL, READ, 10, FORGET, PING, BACKGROUND, SPAWN])
+        kind = chance.choice(
+            [
+                INPUT,
+                4,
+                SIGNAL,
+                RESIZE,
+                7,
+                KILL,
+                READ,
+                10,
+                FORGET,
+                PING,
+                BACKGROUND,
+                SPAWN,
+            ]
+        )
         try:
             other.send(
-                frame(kind, chance.getrandbits(64), chance.randbytes(chance.randrange(60)), chance.randrange(4))
+                frame(
+                    kind,
+                    chance.getrandbits(64),
+                    chance.randbytes(chance.randrange(60)),
+                    chance.randrange(4),
+                )
                 + chance.randbytes(40)
             )
         finally:
@@ -131,7 +171,12 @@ def test_frames_may_arrive_in_pieces(link: Connection) -> None:
 
 
 def test_unknown_commands_are_named_in_the_answer(link: Connection) -> None:
-    for kind, payload in ((SIGNAL, bytes(4)), (KILL, bytes(4)), (READ, bytes(24)), (RESIZE, bytes(4))):
+    for kind, payload in (
+        (SIGNAL, bytes(4)),
+        (KILL, bytes(4)),
+        (READ, bytes(24)),
+        (RESIZE, bytes(4)),
+    ):
         link.send(frame(kind, 12345, payload))
         got = link.wait_for(ERROR)
         assert got[2] == 12345
@@ -141,14 +186,18 @@ def test_unknown_commands_are_named_in_the_answer(link: Connection) -> None:
 # How bytes flow.
 
 
-def test_a_gibibyte_goes_through_with_flat_memory(shared_box: Box, link: Connection) -> None:
+def test_a_gibibyte_goes_through_with_flat_memory(
+    shared_box: Box, link: Connection
+) -> None:
     link.keep = False
     run = link.run("head -c 1073741824 /dev/zero")
     assert run.counted[1] == 1 << 30
     assert shared_box.memory() < 2 << 20
 
 
-def test_256_mebibytes_over_the_frames_alone_need_little_memory(make_box: MakeBox) -> None:
+def test_256_mebibytes_over_the_frames_alone_need_little_memory(
+    make_box: MakeBox,
+) -> None:
     box = make_box(bridged=True)
     link = box.bridge()
     link.hello(box.token.encode())
@@ -160,7 +209,9 @@ def test_256_mebibytes_over_the_frames_alone_need_little_memory(make_box: MakeBo
     assert box.memory() < 8 << 20
 
 
-def test_output_that_is_never_read_stalls_only_its_own_command(link: Connection) -> None:
+def test_output_that_is_never_read_stalls_only_its_own_command(
+    link: Connection,
+) -> None:
     flood = link.shell("yes", credit=1000)
     link.until(lambda: len(flood.out) == 1000)
     for i in range(20):
@@ -181,7 +232,9 @@ def test_stdout_without_credit_does_not_hold_back_stderr(link: Connection) -> No
     assert len(link.finish(run).out) == 10_000
 
 
-def test_a_host_that_stops_reading_does_not_stop_another(shared_box: Box, link: Connection) -> None:
+def test_a_host_that_stops_reading_does_not_stop_another(
+    shared_box: Box, link: Connection
+) -> None:
     deaf = shared_box.connect()
     deaf.shell("yes | head -c 400000000", COMBINED_AND_CONTROL)
     for i in range(20):
@@ -189,10 +242,14 @@ def test_a_host_that_stops_reading_does_not_stop_another(shared_box: Box, link: 
     deaf.close()
 
 
-COMBINED_AND_CONTROL = 4 | CONTROL  # with a control channel the init does not pass the pipe to the host
+COMBINED_AND_CONTROL = (
+    4 | CONTROL
+)  # with a control channel the init does not pass the pipe to the host
 
 
-def test_control_messages_come_after_the_output_written_before_them(link: Connection) -> None:
+def test_control_messages_come_after_the_output_written_before_them(
+    link: Connection,
+) -> None:
     text = "for i in $(seq 100); do head -c $((i * 100)) /dev/zero; echo >&2; echo $i >&8; done"
     run = link.run(text, CONTROL)
     seen, words = 0, b""
@@ -207,10 +264,17 @@ def test_control_messages_come_after_the_output_written_before_them(link: Connec
 
 
 def test_a_command_is_driven_over_its_control_channel(link: Connection) -> None:
-    run = link.shell('while read -r -u9 line; do echo "got $line"; echo "status of $line" >&8; done', CONTROL)
+    run = link.shell(
+        'while read -r -u9 line; do echo "got $line"; echo "status of $line" >&8; done',
+        CONTROL,
+    )
     for word in (b"one", b"two"):
         link.input(run, word + b"\n", 3)
-        link.until(lambda word=word: bytes(run.streams[3]).endswith(b"status of " + word + b"\n"))
+        link.until(
+            lambda word=word: bytes(run.streams[3]).endswith(
+                b"status of " + word + b"\n"
+            )
+        )
         assert run.out.endswith(b"got " + word + b"\n")
     link.input(run, b"", 3)
     end = link.finish(run).end
@@ -218,7 +282,9 @@ def test_a_command_is_driven_over_its_control_channel(link: Connection) -> None:
     assert end.exit_code == 0 or end.cause == EXITED
 
 
-def test_a_shell_is_driven_past_pid_1_by_a_host_that_asks_for_its_pipes(link: Connection) -> None:
+def test_a_shell_is_driven_past_pid_1_by_a_host_that_asks_for_its_pipes(
+    link: Connection,
+) -> None:
     text = 'while read -r -u9 line; do echo "got $line"; echo "status of $line" >&8; done; exit 3'
     run = link.shell(text, CONTROL | DIRECT)
     link.input(run, b"one\n", 3)
@@ -230,10 +296,15 @@ def test_a_shell_is_driven_past_pid_1_by_a_host_that_asks_for_its_pipes(link: Co
     end = link.finish(run).end
     assert end is not None
     assert end.exit_code == 3
-    assert (run.out, bytes(run.streams[3])) == (b"got one\ngot two\n", b"status of one\nstatus of two\n")
+    assert (run.out, bytes(run.streams[3])) == (
+        b"got one\ngot two\n",
+        b"status of one\nstatus of two\n",
+    )
 
 
-def test_a_terminal_command_has_a_terminal_that_can_be_resized(link: Connection) -> None:
+def test_a_terminal_command_has_a_terminal_that_can_be_resized(
+    link: Connection,
+) -> None:
     run = link.shell(
         "tty >/dev/null && echo yes; stty size; trap 'stty size; exit' WINCH; echo $TERM; while :; do sleep 0.05; done",
         PTY,
@@ -262,10 +333,15 @@ def test_a_terminal_takes_input_interrupts_and_an_end(link: Connection) -> None:
 # What is kept.
 
 
-def test_a_background_command_is_read_by_offsets_after_a_reconnect(shared_box: Box) -> None:
+def test_a_background_command_is_read_by_offsets_after_a_reconnect(
+    shared_box: Box,
+) -> None:
     first = shared_box.connect()
     run = first.shell(
-        "echo one; echo oops >&2; read x; echo $x; exit 4", IN_BACKGROUND | STDIN, tag=b"my tag", credit=0
+        "echo one; echo oops >&2; read x; echo $x; exit 4",
+        IN_BACKGROUND | STDIN,
+        tag=b"my tag",
+        credit=0,
     )
     first.until(lambda: run.pid)
     reading = first.read(run.id, wait=5000)
@@ -315,7 +391,9 @@ def test_a_read_waits_no_longer_than_its_timeout(link: Connection) -> None:
 
 def test_a_foreground_command_can_be_sent_to_the_background(shared_box: Box) -> None:
     first = shared_box.connect()
-    run = first.shell("echo one; while [ ! -e /workspace/go ]; do sleep 0.01; done; echo two")
+    run = first.shell(
+        "echo one; while [ ! -e /workspace/go ]; do sleep 0.01; done; echo two"
+    )
     first.until(lambda: run.out == b"one\n")
     first.send(frame(BACKGROUND, run.id, struct.pack("<IQQ", 0, 4, 0)))
     first.ping()
@@ -333,7 +411,9 @@ def test_a_foreground_command_can_be_sent_to_the_background(shared_box: Box) -> 
 # How it ends.
 
 
-def test_foreground_commands_die_with_their_connection(shared_box: Box, link: Connection) -> None:
+def test_foreground_commands_die_with_their_connection(
+    shared_box: Box, link: Connection
+) -> None:
     host = shared_box.connect()
     run = host.shell("setsid -f sleep 71; sleep 72")
     host.until(lambda: run.pid)
@@ -355,7 +435,9 @@ def test_while_its_clock_is_stopped_no_deadline_runs_out(link: Connection) -> No
     assert end.cause == TIMEOUT
 
 
-def test_a_host_that_dies_while_the_clock_is_stopped_lets_it_go_on(make_box: MakeBox) -> None:
+def test_a_host_that_dies_while_the_clock_is_stopped_lets_it_go_on(
+    make_box: MakeBox,
+) -> None:
     box = make_box(lease=300)
     connection = box.connect()
     connection.send(frame(CLOCK, 0, struct.pack("<I", 0)))
@@ -419,13 +501,29 @@ listener.accept()[0].sendall(b"late")
 """
 
 
-def test_a_bridge_waits_for_a_pid_1_that_does_not_listen_yet(image: str, init: Path) -> None:
+def test_a_bridge_waits_for_a_pid_1_that_does_not_listen_yet(
+    image: str, init: Path
+) -> None:
     name = docker(
-        "run", "-d", "--network", "none", "-v", f"{init}:/.belljar/init:ro", image, "python3", "-c", LATE_PID_1
+        "run",
+        "-d",
+        "--network",
+        "none",
+        "-v",
+        f"{init}:/.belljar/init:ro",
+        image,
+        "python3",
+        "-c",
+        LATE_PID_1,
     )
     try:
         command = ["docker", "exec", "-i", name, "/.belljar/init", "--bridge"]
-        assert subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120).stdout == b"late"
+        assert (
+            subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
+            ).stdout
+            == b"late"
+        )
     finally:
         docker("rm", "-f", name)
 
@@ -464,10 +562,14 @@ def test_no_command_can_speak_to_its_own_init(make_box: MakeBox) -> None:
     assert second.run("echo in").out == b"in\n"
 
 
-def test_a_command_cannot_put_a_socket_into_the_link_directory(make_box: MakeBox) -> None:
+def test_a_command_cannot_put_a_socket_into_the_link_directory(
+    make_box: MakeBox,
+) -> None:
     box = make_box()
     link = box.connect()
-    assert link.run("touch /.belljar/link/x.sock 2>&1").out.endswith(b"Read-only file system\n")
+    assert link.run("touch /.belljar/link/x.sock 2>&1").out.endswith(
+        b"Read-only file system\n"
+    )
     link.ping()
 
 
@@ -495,7 +597,9 @@ def test_unrelated_files_in_the_link_directory_are_ignored(make_box: MakeBox) ->
     assert box.connect().run("echo hi").out == b"hi\n"
 
 
-def test_a_host_of_another_protocol_version_gets_only_our_version(make_box: MakeBox) -> None:
+def test_a_host_of_another_protocol_version_gets_only_our_version(
+    make_box: MakeBox,
+) -> None:
     connection = make_box().knock()
     assert connection.hello(version=VERSION + 1).version == VERSION
     with contextlib.suppress(OSError):

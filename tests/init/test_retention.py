@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.init.client import IN_BACKGROUND, LIST, LIST_REPLY, WIRE, Box, Connection, Run, frame
+from tests.init.client import (
+    IN_BACKGROUND,
+    LIST,
+    LIST_REPLY,
+    WIRE,
+    Box,
+    Connection,
+    Run,
+    frame,
+)
 
 MakeBox = Callable[..., Box]
 
@@ -22,7 +31,9 @@ def ended(link: Connection, text: str, **options: object) -> Run:
 def test_the_oldest_output_is_dropped_first_and_counted(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
-    runs = [ended(link, f"head -c {2 * MIB} /dev/zero", ring=2 * MIB) for _ in range(20)]
+    runs = [
+        ended(link, f"head -c {2 * MIB} /dev/zero", ring=2 * MIB) for _ in range(20)
+    ]
     assert box.memory() < 40 * MIB
     first, last = link.read(runs[0].id), link.read(runs[-1].id, most=1)
     assert (first.out_start, first.out_total, first.out) == (2 * MIB, 2 * MIB, b"")
@@ -36,7 +47,9 @@ def test_a_ring_may_be_as_large_as_the_limits_allow(make_box: MakeBox) -> None:
     assert link.read(run.id, most=0).out_start == 0
 
 
-def test_ended_commands_beyond_the_limit_block_no_new_command(make_box: MakeBox) -> None:
+def test_ended_commands_beyond_the_limit_block_no_new_command(
+    make_box: MakeBox,
+) -> None:
     link = make_box().connect()
     runs = [link.shell(":", IN_BACKGROUND) for _ in range(4)]
     for _ in range(WIRE["sizes"]["retained_max"] // 4 + 8):

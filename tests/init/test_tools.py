@@ -19,9 +19,22 @@ class Tools:
     def __init__(self, program: Path, root: Path) -> None:
         self.program, self.root = program, root
 
-    def __call__(self, name: str, path: str, *more: str, stdin: bytes = b"", root: Path | None = None) -> bytes:
+    def __call__(
+        self,
+        name: str,
+        path: str,
+        *more: str,
+        stdin: bytes = b"",
+        root: Path | None = None,
+    ) -> bytes:
         command = [str(self.program), name, path, *more]
-        ended = subprocess.run(command, cwd=root or self.root, input=stdin, capture_output=True, check=False)
+        ended = subprocess.run(
+            command,
+            cwd=root or self.root,
+            input=stdin,
+            capture_output=True,
+            check=False,
+        )
         if ended.returncode:
             raise OSError(int(ended.stderr.split(b" ")[0]), ended.stderr.decode())
         return ended.stdout
@@ -73,9 +86,15 @@ def test_a_listing_has_kinds_sizes_and_link_targets(tools: Tools) -> None:
     os.mkfifo(tools.root / "p")
     fields = tools("list", ".", "5").split(b"\0")
     found = {
-        fields[n].split(b" ", 4)[4]: (fields[n].split(b" ")[0], fields[n + 1]) for n in range(0, len(fields) - 1, 2)
+        fields[n].split(b" ", 4)[4]: (fields[n].split(b" ")[0], fields[n + 1])
+        for n in range(0, len(fields) - 1, 2)
     }
-    assert found == {b"d": (b"d", b""), b"d/odd\nname": (b"f", b""), b"l": (b"l", b"nowhere"), b"p": (b"p", b"")}
+    assert found == {
+        b"d": (b"d", b""),
+        b"d/odd\nname": (b"f", b""),
+        b"l": (b"l", b"nowhere"),
+        b"p": (b"p", b""),
+    }
     assert tools("stat", "d/odd\nname").startswith(b"f 644 5 ")
 
 
@@ -135,7 +154,9 @@ def entry(kind: bytes, path: bytes, data: bytes = b"") -> bytes:
         b"",
     ],
 )
-def test_a_malformed_archive_writes_nothing_elsewhere(tools: Tools, archive: bytes) -> None:
+def test_a_malformed_archive_writes_nothing_elsewhere(
+    tools: Tools, archive: bytes
+) -> None:
     with pytest.raises(OSError, match=r"^\[Errno"):
         tools("unpack", ".", stdin=archive)
     assert [each.name for each in tools.root.parent.iterdir()] == ["root"]
@@ -146,7 +167,10 @@ def test_a_search_finds_lines_in_text_files(tools: Tools) -> None:
     (tools.root / "bin").write_bytes(b"\0needle")
     (tools.root / ".git").mkdir()
     (tools.root / ".git" / "x").write_text("needle")
-    assert tools("search", ".", "ne+dle", "10") == b"a.txt\x002\x00needle here\x00a.txt\x003\x00last needle\x00"
+    assert (
+        tools("search", ".", "ne+dle", "10")
+        == b"a.txt\x002\x00needle here\x00a.txt\x003\x00last needle\x00"
+    )
     assert tools("search", ".", "ne+dle", "1").count(b"\0") == 3
     with pytest.raises(OSError, match="Invalid"):
         tools("search", ".", "(", "1")

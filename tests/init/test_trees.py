@@ -30,7 +30,11 @@ ESCAPE = "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._e
 
 def commands_left(box: Box) -> list[str]:
     """Processes other than the init, its keepers and the waiting shells."""
-    return [line for line in box.processes() if "/.belljar/init" not in line and "BASH_EXECUTION_STRING" not in line]
+    return [
+        line
+        for line in box.processes()
+        if "/.belljar/init" not in line and "BASH_EXECUTION_STRING" not in line
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,15 +57,21 @@ def test_what_a_finished_command_left_running_is_killed_and_counted(
     assert commands_left(shared_box) == []
 
 
-def test_a_timed_out_command_leaves_no_process_behind(shared_box: Box, link: Connection) -> None:
-    end = link.run("setsid -f sleep 60; trap '' TERM; sleep 60; sleep 60", deadline=200, grace=100).end
+def test_a_timed_out_command_leaves_no_process_behind(
+    shared_box: Box, link: Connection
+) -> None:
+    end = link.run(
+        "setsid -f sleep 60; trap '' TERM; sleep 60; sleep 60", deadline=200, grace=100
+    ).end
     assert end is not None
     assert (end.cause, end.signal) == (TIMEOUT, signal.SIGKILL)
     assert commands_left(shared_box) == []
 
 
 def test_a_timed_out_command_may_clean_up_within_its_grace(link: Connection) -> None:
-    run = link.run("trap 'echo cleaning; exit 9' TERM; sleep 60 & wait", deadline=200, grace=10_000)
+    run = link.run(
+        "trap 'echo cleaning; exit 9' TERM; sleep 60 & wait", deadline=200, grace=10_000
+    )
     assert run.out == b"cleaning\n"
     assert run.end is not None
     assert (run.end.cause, run.end.exit_code) == (TIMEOUT, 9)
@@ -88,7 +98,9 @@ def test_a_deadline_can_be_moved_and_disarmed(link: Connection) -> None:
 
 def test_a_fork_bomb_ends_at_its_deadline(shared_box: Box, link: Connection) -> None:
     for bomb in (":(){ :|:& };:", "while :; do (while :; do sleep 60 & done) & done"):
-        end = link.run(f"{{ {bomb} ; }} 2>/dev/null; sleep 60", COMBINED, deadline=500, grace=0).end
+        end = link.run(
+            f"{{ {bomb} ; }} 2>/dev/null; sleep 60", COMBINED, deadline=500, grace=0
+        ).end
         assert end is not None
         assert end.cause == TIMEOUT
         assert commands_left(shared_box) == []
@@ -108,7 +120,9 @@ def test_kill_minus_one_from_inside_reaches_no_other_command(make_box: MakeBox) 
     bystander = link.shell("read -r x; echo $x", STDIN)
     link.until(lambda: bystander.pid)
     for signo in (signal.SIGSTOP, signal.SIGTERM, signal.SIGKILL):
-        link.finish(link.shell(f"kill -{int(signo)} -1; kill -{int(signo)} 1", deadline=5000))
+        link.finish(
+            link.shell(f"kill -{int(signo)} -1; kill -{int(signo)} 1", deadline=5000)
+        )
     link.input(bystander, b"unharmed\n")
     assert link.finish(bystander).out == b"unharmed\n"
 
@@ -125,7 +139,11 @@ def test_without_landlock_kill_minus_one_hurts_only_the_commands(
     background = link.shell("sleep 60", IN_BACKGROUND)
     link.until(lambda: bystander.pid and background.pid)
     for signo in (signal.SIGSTOP, signal.SIGTERM, signal.SIGKILL):
-        link.finish(link.shell(f"kill -{int(signo)} -1; kill -{int(signo)} 1; sleep 0.3", deadline=5000))
+        link.finish(
+            link.shell(
+                f"kill -{int(signo)} -1; kill -{int(signo)} 1; sleep 0.3", deadline=5000
+            )
+        )
     end = link.finish(bystander).end
     assert end is not None
     assert end.cause in (KILLED, SIGNALLED)
@@ -134,7 +152,9 @@ def test_without_landlock_kill_minus_one_hurts_only_the_commands(
     assert link.run("echo alive").out == b"alive\n"
 
 
-def test_a_killed_keeper_takes_its_command_with_it(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
+def test_a_killed_keeper_takes_its_command_with_it(
+    make_box: MakeBox, no_landlock: tuple[str, ...]
+) -> None:
     shared_box = make_box(options=no_landlock)
     link = shared_box.connect()
     end = link.run("setsid -f sleep 60; kill -9 $PPID; sleep 60", deadline=10_000).end
@@ -143,7 +163,9 @@ def test_a_killed_keeper_takes_its_command_with_it(make_box: MakeBox, no_landloc
     assert commands_left(shared_box) == []
 
 
-def test_a_stopped_keeper_is_continued(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
+def test_a_stopped_keeper_is_continued(
+    make_box: MakeBox, no_landlock: tuple[str, ...]
+) -> None:
     link = make_box(options=no_landlock).connect()
     run = link.run("kill -STOP $PPID; kill -STOP $PPID; echo x", deadline=10_000)
     assert run.out == b"x\n"
@@ -151,7 +173,9 @@ def test_a_stopped_keeper_is_continued(make_box: MakeBox, no_landlock: tuple[str
     assert run.end.cause == EXITED
 
 
-def test_a_keeper_that_is_stopped_again_and_again_is_replaced(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
+def test_a_keeper_that_is_stopped_again_and_again_is_replaced(
+    make_box: MakeBox, no_landlock: tuple[str, ...]
+) -> None:
     shared_box = make_box(options=no_landlock)
     link = shared_box.connect()
     stopper = "import os,time\nk=os.getppid()\nwhile os.getppid()==k: os.kill(k,19)\ntime.sleep(60)"
@@ -180,7 +204,9 @@ def test_pid_1_cannot_be_inspected_or_deceived_from_inside(link: Connection) -> 
 
 def test_out_of_memory_is_distinguished_from_a_kill(make_box: MakeBox) -> None:
     link = make_box(options=("--memory", "64m", "--memory-swap", "64m")).connect()
-    run = link.run("head -c 500000000 /dev/zero | tail -c 400000000 >/dev/null; exit ${PIPESTATUS[1]}")
+    run = link.run(
+        "head -c 500000000 /dev/zero | tail -c 400000000 >/dev/null; exit ${PIPESTATUS[1]}"
+    )
     assert run.end is not None
     assert (run.end.cause, run.end.exit_code) == (OUT_OF_MEMORY, 137)
     assert run.end.ooms >= 1
@@ -192,12 +218,14 @@ def test_out_of_memory_is_distinguished_from_a_kill(make_box: MakeBox) -> None:
 def test_commands_die_before_pid_1_does_when_memory_is_short(make_box: MakeBox) -> None:
     link = make_box().connect()
     assert link.run("cat /proc/self/oom_score_adj").out == b"1000\n"
-    assert link.run("umask; ulimit -c; grep -E '^Sig(Blk|Ign)' /proc/self/status").out == (
-        b"0022\n0\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
-    )
+    assert link.run(
+        "umask; ulimit -c; grep -E '^Sig(Blk|Ign)' /proc/self/status"
+    ).out == (b"0022\n0\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n")
 
 
-def test_a_preforked_shell_is_as_clean_as_one_spawned_on_demand(make_box: MakeBox) -> None:
+def test_a_preforked_shell_is_as_clean_as_one_spawned_on_demand(
+    make_box: MakeBox,
+) -> None:
     box = make_box()
     link = box.connect()
     look = "ls -l /proc/self/fd | sed 's/.* \\([0-9]* -> [a-z/]*\\).*/\\1/'; env | sort; ulimit -a; pwd -P; umask; cat /proc/self/oom_score_adj; trap; jobs"
@@ -208,10 +236,14 @@ def test_a_preforked_shell_is_as_clean_as_one_spawned_on_demand(make_box: MakeBo
         demand = link.finish(link.shell(look, cwd=b"/workspace"))
         assert ahead.out == demand.out
         assert ahead.err == demand.err == b""
-        link.run("export X=1; cd /tmp; umask 0; ulimit -n 10; exec 5</dev/null; trap 'echo x' EXIT")
+        link.run(
+            "export X=1; cd /tmp; umask 0; ulimit -n 10; exec 5</dev/null; trap 'echo x' EXIT"
+        )
 
 
-def test_preforked_shells_that_were_tampered_with_are_not_used(make_box: MakeBox) -> None:
+def test_preforked_shells_that_were_tampered_with_are_not_used(
+    make_box: MakeBox,
+) -> None:
     box = make_box()
     link = box.connect()
     tamper = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != $$ ] && [ $p != 1 ] && kill -%s $p; done 2>/dev/null; sleep 0.2"  # a signal takes a moment to arrive
@@ -223,7 +255,9 @@ def test_preforked_shells_that_were_tampered_with_are_not_used(make_box: MakeBox
     assert link.run("ls").out == b"inner\n"
 
 
-def test_a_stop_signal_to_a_preforked_shell_does_not_stop_its_later_command(make_box: MakeBox) -> None:
+def test_a_stop_signal_to_a_preforked_shell_does_not_stop_its_later_command(
+    make_box: MakeBox,
+) -> None:
     """No pause: when the next command comes, some signals are still on their way and some shells still start."""
     link = make_box().connect()
     stop = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != $$ ] && [ $p != 1 ] && kill -STOP $p; done 2>/dev/null"
@@ -235,5 +269,7 @@ def test_a_stop_signal_to_a_preforked_shell_does_not_stop_its_later_command(make
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_the_init_still_works_after_the_tests_above(link: Connection, number: int) -> None:
+def test_the_init_still_works_after_the_tests_above(
+    link: Connection, number: int
+) -> None:
     assert link.run(f"echo {number}").out == b"%d\n" % number

@@ -51,7 +51,9 @@ PARTS = {
 
 def main(words: list[str]) -> int:
     if unknown := set(words) - set(PARTS):
-        sys.exit(f"kubernetes: no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        sys.exit(
+            f"kubernetes: no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}"
+        )
     if os.geteuid() != 0:
         sys.exit("kubernetes: this needs root, for namespaces")
     build = Build(Path(os.environ.get("KUBERNETES") or Path(sys.prefix, ".kubernetes")))
@@ -62,9 +64,15 @@ def main(words: list[str]) -> int:
     with _timed("all"), _cluster(build) as cluster:
         for part in words or PARTS:
             with _timed(part):
-                done = subprocess.run(cluster.enter(PARTS[part]), env=_environment(cluster), stdin=subprocess.DEVNULL)
+                done = subprocess.run(
+                    cluster.enter(PARTS[part]),
+                    env=_environment(cluster),
+                    stdin=subprocess.DEVNULL,
+                )
             failed += [part] if done.returncode else []
-    print(f"kubernetes: {'FAILED: ' + ', '.join(failed) if failed else 'ok'}", flush=True)
+    print(
+        f"kubernetes: {'FAILED: ' + ', '.join(failed) if failed else 'ok'}", flush=True
+    )
     return len(failed)
 
 
@@ -109,7 +117,9 @@ def _timed(step: str) -> Iterator[None]:
     try:
         yield
     finally:
-        print(f"kubernetes: {step}: {(time.monotonic() - begun) / 60:.1f} min", flush=True)
+        print(
+            f"kubernetes: {step}: {(time.monotonic() - begun) / 60:.1f} min", flush=True
+        )
 
 
 if __name__ == "__main__":

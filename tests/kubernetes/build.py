@@ -25,7 +25,10 @@ PACKAGES = (
     "golang-1.19-go", "golang-1.19-src", "golang-github-modern-go-reflect2-dev", "etcd-server", "kubernetes-client",
     "containerd", "runc", "containernetworking-plugins",
 )  # fmt: skip
-COMMANDS = (("kube-scheduler", "kubelet"), ("kube-apiserver", "kube-controller-manager"))
+COMMANDS = (
+    ("kube-scheduler", "kubelet"),
+    ("kube-apiserver", "kube-controller-manager"),
+)
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 HERE = Path(__file__).parent
 
@@ -60,7 +63,12 @@ class Build:
 
     def program(self, name: str) -> Path:
         """Where a program is: compiled here, or from one of the packages."""
-        places = (self.bin, self.root / "usr/bin", self.root / "usr/sbin", self.root / "usr/lib/cni")
+        places = (
+            self.bin,
+            self.root / "usr/bin",
+            self.root / "usr/sbin",
+            self.root / "usr/lib/cni",
+        )
         return next(place / name for place in places if (place / name).exists())
 
     def _fetch(self) -> None:
@@ -68,7 +76,12 @@ class Build:
         downloads.mkdir(exist_ok=True)
         sources = self.directory / "sources.list"
         signed = f"[signed-by={KEYRING}]" if Path(KEYRING).exists() else ""
-        sources.write_text("".join(f"{kind} {signed} {mirror()} {SUITE} main\n" for kind in ("deb", "deb-src")))
+        sources.write_text(
+            "".join(
+                f"{kind} {signed} {mirror()} {SUITE} main\n"
+                for kind in ("deb", "deb-src")
+            )
+        )
         state = self.directory / "apt"
         (state / "lists/partial").mkdir(parents=True, exist_ok=True)
         apt = [
@@ -87,13 +100,17 @@ class Build:
         shutil.rmtree(self._go, ignore_errors=True)
         self._go.mkdir(parents=True)
         _unpack_tar(next(downloads.glob("kubernetes_*.orig.tar.*")), self._go, strip=1)
-        _unpack_tar(next(downloads.glob("kubernetes_*.debian.tar.*")), self._go, strip=0)
+        _unpack_tar(
+            next(downloads.glob("kubernetes_*.debian.tar.*")), self._go, strip=0
+        )
         for patch in (self._go / "debian/patches/series").read_text().split():
             self._run(["patch", "-s", "-p1", "-i", f"debian/patches/{patch}"], self._go)
         # The copy in the source does not compile with Go 1.18 and newer.
         vendored = self._go / "vendor/github.com/modern-go/reflect2"
         shutil.rmtree(vendored)
-        shutil.copytree(self.root / "usr/share/gocode/src/github.com/modern-go/reflect2", vendored)
+        shutil.copytree(
+            self.root / "usr/share/gocode/src/github.com/modern-go/reflect2", vendored
+        )
 
     def _generate_openapi(self) -> None:
         """Write the one generated file that the source package does not hold."""
@@ -114,7 +131,10 @@ class Build:
 
     def _compile_go(self, output: Path | str, *packages: str) -> None:
         flags = ["-trimpath", "-ldflags", _linker_flags()]
-        self._run(["nice", "-n", "19", "go", "build", "-o", str(output), *flags, *packages], self._go)
+        self._run(
+            ["nice", "-n", "19", "go", "build", "-o", str(output), *flags, *packages],
+            self._go,
+        )
 
     def _run(self, command: list[str], directory: Path) -> None:
         go = self.root / "usr/lib/go-1.19"
@@ -125,15 +145,24 @@ class Build:
         }  # fmt: skip
         with (self.directory / "build.log").open("ab") as log:
             done = subprocess.run(
-                command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         if done.returncode:
-            sys.exit(f"kubernetes: `{' '.join(command[:6])} …` failed; see {self.directory / 'build.log'}")
+            sys.exit(
+                f"kubernetes: `{' '.join(command[:6])} …` failed; see {self.directory / 'build.log'}"
+            )
 
     def _forget_sources(self) -> None:
         """Keep the programs: sources and compiler cache are 2.5 GB."""
         for name in ("cache", "go", "apt", "root/usr/lib/go-1.19", "root/usr/share"):
-            self._run(["chmod", "-R", "u+w", str(self.directory / name)], self.directory)
+            self._run(
+                ["chmod", "-R", "u+w", str(self.directory / name)], self.directory
+            )
             shutil.rmtree(self.directory / name)
 
 
@@ -145,7 +174,9 @@ def _linker_flags() -> str:
         f"{component}.gitTreeState": "clean", f"{client}.gitVersion": f"v{VERSION}", f"{client}.gitMajor": "1",
         f"{client}.gitMinor": "20",
     }  # fmt: skip
-    return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in values.items())])
+    return " ".join(
+        ["-s", "-w", *(f"-X {name}={value}" for name, value in values.items())]
+    )
 
 
 def _unpack_tar(archive: Path, target: Path, strip: int) -> None:
@@ -153,7 +184,9 @@ def _unpack_tar(archive: Path, target: Path, strip: int) -> None:
         for member in tar:
             parts = Path(member.name).parts[strip:]
             if parts:
-                tar.extract(member.replace(name=str(Path(*parts))), target, filter="tar")
+                tar.extract(
+                    member.replace(name=str(Path(*parts))), target, filter="tar"
+                )
 
 
 @contextmanager

@@ -44,7 +44,12 @@ START_SECONDS, END_SECONDS = 180, 60
 class Cluster:
     def __init__(self, build: Build, images: Sequence[str] = ()) -> None:
         """`images`: of this machine's Docker, which the nodes shall have."""
-        directory = Path(tempfile.mkdtemp(prefix="bjk-", dir=os.environ.get("BELLJAR_KUBERNETES_DIR") or "/var/tmp"))
+        directory = Path(
+            tempfile.mkdtemp(
+                prefix="bjk-",
+                dir=os.environ.get("BELLJAR_KUBERNETES_DIR") or "/var/tmp",
+            )
+        )
         self.layout, self.build = Layout(directory, build.directory), build
         self._images = images
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -65,7 +70,10 @@ class Cluster:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._supervisor is not None:
             self._supervisor.kill()  # `unshare --kill-child`: the kernel ends all that is in its PID namespace
@@ -98,16 +106,37 @@ class Cluster:
         return int(Path(f"/proc/{outer}/task/{outer}/children").read_text().split()[0])
 
     def _start(self) -> None:
-        separate = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
-        inside = [sys.executable, "-m", "tests.kubernetes.inside", str(self.layout.root), str(self.layout.programs)]
+        separate = [
+            "unshare",
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+        ]
+        inside = [
+            sys.executable,
+            "-m",
+            "tests.kubernetes.inside",
+            str(self.layout.root),
+            str(self.layout.programs),
+        ]
         with (self.layout.log / "supervisor.log").open("ab") as log:
             self._supervisor = subprocess.Popen(
-                [*separate, *inside], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                [*separate, *inside],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         deadline = time.monotonic() + START_SECONDS
         while not self.layout.control.exists():
             if self._supervisor.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the cluster did not start:\n{(self.layout.log / 'supervisor.log').read_text()}")
+                raise RuntimeError(
+                    f"the cluster did not start:\n{(self.layout.log / 'supervisor.log').read_text()}"
+                )
             time.sleep(0.1)
 
     def _make_images(self) -> None:
@@ -116,7 +145,12 @@ class Cluster:
         source.write_text(PAUSE_SOURCE)
         subprocess.run([sys.executable, "-m", "ziglang", "cc", "-static", "-Os", "-target", "x86_64-linux-musl",
                         "-o", program, source], check=True, capture_output=True)  # fmt: skip
-        archive(self.layout.images / "pause.tar", PAUSE, {"pause": program.read_bytes()}, ["/pause"])
+        archive(
+            self.layout.images / "pause.tar",
+            PAUSE,
+            {"pause": program.read_bytes()},
+            ["/pause"],
+        )
         from belljar.engines.kubernetes.init_image import reference, write
 
         write(self.layout.images / "init.tar", reference(REGISTRY))
@@ -134,7 +168,9 @@ class Cluster:
             top = Path("/sys/fs/cgroup", hierarchy, self.layout.group)
             deadline = time.monotonic() + END_SECONDS
             while top.exists() and time.monotonic() < deadline:
-                for directory in sorted(top.rglob("*/"), key=lambda path: -len(path.parts)):
+                for directory in sorted(
+                    top.rglob("*/"), key=lambda path: -len(path.parts)
+                ):
                     with contextlib.suppress(OSError):
                         directory.rmdir()
                 with contextlib.suppress(OSError):
@@ -148,7 +184,9 @@ def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def archive(target: Path, reference: str, files: dict[str, bytes], entrypoint: list[str]) -> None:
+def archive(
+    target: Path, reference: str, files: dict[str, bytes], entrypoint: list[str]
+) -> None:
     from belljar.engines.kubernetes.init_image import docker_archive
 
     target.write_bytes(docker_archive(reference, files, entrypoint, "65535:65535"))

@@ -23,7 +23,10 @@ OPTIONS: dict[str, Any] = {"changes": "staged", "limits": LIMITS}
 
 @pytest.fixture(scope="session")
 def layout() -> Layout:
-    return Layout(Path(os.environ["BELLJAR_TEST_CLUSTER"]), Path(os.environ["BELLJAR_TEST_PROGRAMS"]))
+    return Layout(
+        Path(os.environ["BELLJAR_TEST_CLUSTER"]),
+        Path(os.environ["BELLJAR_TEST_PROGRAMS"]),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +52,10 @@ def kubectl(layout: Layout) -> Callable[..., str]:
 
     def run(*words: str, given: str | None = None) -> str:
         done = subprocess.run(
-            [program, f"--kubeconfig={layout.kubeconfig()}", *words], input=given, capture_output=True, text=True
+            [program, f"--kubeconfig={layout.kubeconfig()}", *words],
+            input=given,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -22,7 +22,9 @@ DEAD_SECONDS, SILENT_SECONDS = 5.0, 30.0
 TALKING = "echo before; while sleep 0.2; do echo more; done"
 
 
-async def lost_after(host: Host, workspace: Path, fault: Callable[[], Any]) -> tuple[float, str]:
+async def lost_after(
+    host: Host, workspace: Path, fault: Callable[[], Any]
+) -> tuple[float, str]:
     """How long after the fault the command was told lost, and what it had printed."""
     async with Session(workspace, host=host, **OPTIONS) as box:
         begun, seen, result = 0.0, anyio.Event(), None
@@ -84,8 +86,14 @@ async def test_an_evicted_pod_is_a_lost_sandbox_and_a_new_one_starts(
                     "metadata": {"name": box.sandbox.launched.id, "namespace": "belljar-test"}}  # fmt: skip
         import json
 
-        path = f"/api/v1/namespaces/belljar-test/pods/{box.sandbox.launched.id}/eviction"
-        await to_thread.run_sync(lambda: kubectl("create", "--raw", path, "-f", "-", given=json.dumps(eviction)))
+        path = (
+            f"/api/v1/namespaces/belljar-test/pods/{box.sandbox.launched.id}/eviction"
+        )
+        await to_thread.run_sync(
+            lambda: kubectl(
+                "create", "--raw", path, "-f", "-", given=json.dumps(eviction)
+            )
+        )
         with anyio.fail_after(60):
             while (await _cause(box)) != "lost":
                 await anyio.sleep(0.2)
@@ -105,7 +113,9 @@ async def test_a_restarted_api_server_loses_streams_but_no_sandbox_that_is_kept(
 ) -> None:
     """The stream goes through the API server. The Pod, its shells and their output outlive it."""
     async with Session(workspace, host=host, keep=True, lease=600, **OPTIONS) as box:
-        shell = await box.start("for i in $(seq 1 600); do echo line $i; sleep 0.1; done")
+        shell = await box.start(
+            "for i in $(seq 1 600); do echo line $i; sleep 0.1; done"
+        )
         id, shell_id = box.id, shell.id
         with anyio.fail_after(60):
             while "line 3\n" not in (await shell.read(offset=0)).stdout:
@@ -123,9 +133,13 @@ async def test_a_restarted_api_server_loses_streams_but_no_sandbox_that_is_kept(
     await again.stop()
 
 
-async def test_cut_streams_cost_a_kept_session_nothing_that_it_printed(host: Host, workspace: Path) -> None:
+async def test_cut_streams_cost_a_kept_session_nothing_that_it_printed(
+    host: Host, workspace: Path
+) -> None:
     async with Session(workspace, host=host, keep=True, lease=600, **OPTIONS) as box:
-        shell = await box.start("for i in $(seq 1 100000); do echo line $i; done; sleep 600", ring=16 << 20)
+        shell = await box.start(
+            "for i in $(seq 1 100000); do echo line $i; done; sleep 600", ring=16 << 20
+        )
         id, shell_id = box.id, shell.id
         await box.run("true")
         box.sandbox.link.close("cut by the test")

@@ -31,7 +31,9 @@ async def main() -> None:
         }
         rows = {name: await _figures(host, workspace) for name, host in hosts.items()}
         for name in rows["kubernetes"]:
-            print(f"figures: {name:42} kubernetes {rows['kubernetes'][name]:>10} docker {rows['docker'][name]:>10}")
+            print(
+                f"figures: {name:42} kubernetes {rows['kubernetes'][name]:>10} docker {rows['docker'][name]:>10}"
+            )
         await _requests(hosts["kubernetes"], workspace)
         for host in hosts.values():
             await to_thread.run_sync(host.close)
@@ -42,7 +44,11 @@ async def _figures(host: Host, workspace: Path) -> dict[str, str]:
     async with Session(workspace, host=host, **OPTIONS) as box:
         warm = [await _timed(lambda: box.run(["true"])) for _ in range(WARM)]
         begun = time.perf_counter()
-        await box.run(["head", "-c", f"{MEGABYTES}M", "/dev/zero"], output_limit=256 << 20, timeout=300)
+        await box.run(
+            ["head", "-c", f"{MEGABYTES}M", "/dev/zero"],
+            output_limit=256 << 20,
+            timeout=300,
+        )
         speed = MEGABYTES / (time.perf_counter() - begun)
         execs = [await to_thread.run_sync(_native, box) for _ in range(COLD)]
     claims = await _claims(host, workspace)

@@ -24,7 +24,17 @@ from tests.kubernetes.build import Build
 from tests.kubernetes.layout import BRIDGE, CONTROL, NODES, SERVICES, Layout, address
 from tests.kubernetes.node import configure, script
 
-GROUPS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
+GROUPS = (
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "memory",
+    "devices",
+    "freezer",
+    "blkio",
+    "pids",
+    "systemd",
+)
 READY_SECONDS = 90
 ETCD = "http://127.0.0.1:12379"
 PEERS = "http://127.0.0.1:12380"
@@ -119,14 +129,19 @@ class Supervisor:
 
         context = ssl.create_default_context(cafile=str(self.layout.pki / "ca.crt"))
         headers = {"Authorization": f"Bearer {self.layout.token('admin')}"}
-        request = urllib.request.Request(f"https://{CONTROL}:6443/readyz", headers=headers)
+        request = urllib.request.Request(
+            f"https://{CONTROL}:6443/readyz", headers=headers
+        )
         deadline = time.monotonic() + READY_SECONDS
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=5, context=context):
                     return
             except OSError:
-                if time.monotonic() > deadline or self.running["apiserver"].poll() is not None:
+                if (
+                    time.monotonic() > deadline
+                    or self.running["apiserver"].poll() is not None
+                ):
                     raise
                 time.sleep(0.2)
 
@@ -136,17 +151,47 @@ class Supervisor:
         for group in _group_directories(self.layout.group, node):
             _make_group(group)
         # The script waits until its end of the cable is there.
-        separate = ["unshare", "--net", "--mount", "--pid", "--fork", "--uts", "--ipc", "--mount-proc", "--kill-child"]
-        self._run(node, [*separate, "bash", "-eu", "-c", script(self.layout, self.build, node)])
-        subprocess.run(["ip", "link", "del", f"bj-{node}"], capture_output=True, check=False)
+        separate = [
+            "unshare",
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--uts",
+            "--ipc",
+            "--mount-proc",
+            "--kill-child",
+        ]
+        self._run(
+            node,
+            [*separate, "bash", "-eu", "-c", script(self.layout, self.build, node)],
+        )
+        subprocess.run(
+            ["ip", "link", "del", f"bj-{node}"], capture_output=True, check=False
+        )
         self._plug_in(node)
 
     def _plug_in(self, node: str) -> None:
         pid = _only_child(self.running[node].pid)
-        _ip("link", "add", f"bj-{node}", "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        _ip(
+            "link",
+            "add",
+            f"bj-{node}",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            str(pid),
+        )
         _ip("link", "set", f"bj-{node}", "master", BRIDGE, "up")
         enter = ["nsenter", f"--net=/proc/{pid}/ns/net", "ip"]
-        for words in (f"addr add {address(node)}/24 dev eth0", "link set lo up", "link set eth0 up"):
+        for words in (
+            f"addr add {address(node)}/24 dev eth0",
+            "link set lo up",
+            "link set eth0 up",
+        ):
             subprocess.run([*enter, *words.split()], check=True)
 
 
@@ -160,13 +205,19 @@ def _only_child(pid: int) -> int:
 
 
 def _group_directories(group: str, node: str) -> list[Path]:
-    return [Path("/sys/fs/cgroup", each, group, node) for each in GROUPS if Path("/sys/fs/cgroup", each).is_dir()]
+    return [
+        Path("/sys/fs/cgroup", each, group, node)
+        for each in GROUPS
+        if Path("/sys/fs/cgroup", each).is_dir()
+    ]
 
 
 def _make_group(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for made in (directory.parent, directory):
-        for name in ("cpuset.cpus", "cpuset.mems") if "cpuset" in directory.parts else ():
+        for name in (
+            ("cpuset.cpus", "cpuset.mems") if "cpuset" in directory.parts else ()
+        ):
             (made / name).write_text((made.parent / name).read_text())
 
 
@@ -183,7 +234,9 @@ def serve(supervisor: Supervisor) -> None:
         with caller, caller.makefile("rw") as lines:
             asked = json.loads(lines.readline())
             try:
-                answer: dict[str, Any] = {"ok": getattr(supervisor, asked["do"])(asked["what"])}
+                answer: dict[str, Any] = {
+                    "ok": getattr(supervisor, asked["do"])(asked["what"])
+                }
             except (OSError, KeyError, subprocess.SubprocessError) as error:
                 answer = {"error": repr(error)}
             lines.write(json.dumps(answer) + "\n")

@@ -32,8 +32,18 @@ def configure(layout: Layout, build: Build, node: str) -> None:
     none = place / "plugins" / "none"
     none.write_text(NO_NETWORK)
     none.chmod(0o755)
-    ipam = {"type": "host-local", "subnet": pods(node), "routes": [{"dst": "0.0.0.0/0"}]}
-    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "ipam": ipam}
+    ipam = {
+        "type": "host-local",
+        "subnet": pods(node),
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "ipMasq": False,
+        "ipam": ipam,
+    }
     _network(place / "cni", "pods", bridge)
     _network(place / "cni-none", "none", {"type": "none"})
     (place / "containerd.toml").write_text(_containerd(place))
@@ -41,7 +51,9 @@ def configure(layout: Layout, build: Build, node: str) -> None:
 
 
 def _network(directory: Path, name: str, plugin: dict[str, object]) -> None:
-    (directory / "10.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": name, "plugins": [plugin]}))
+    (directory / "10.conflist").write_text(
+        json.dumps({"cniVersion": "0.4.0", "name": name, "plugins": [plugin]})
+    )
 
 
 def _containerd(place: Path) -> str:

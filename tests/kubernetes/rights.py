@@ -31,9 +31,17 @@ FORBIDDEN = (
 @pytest.fixture(scope="module")
 def applied(kubectl: Callable[..., str]) -> Iterator[str]:
     """The service is only tried: its image is not here. This old server knows the budget by another version."""
-    wanted = Wanted(namespace=NAMESPACE, images="registry.invalid/", sandboxes=2, memory="2Gi", cpus=4)
+    wanted = Wanted(
+        namespace=NAMESPACE,
+        images="registry.invalid/",
+        sandboxes=2,
+        memory="2Gi",
+        cpus=4,
+    )
     kubectl("apply", "-f", "-", given=as_text(manifests(wanted, service=False)))
-    service = [each for each in manifests(wanted) if each["kind"] in ("Deployment", "Service")]
+    service = [
+        each for each in manifests(wanted) if each["kind"] in ("Deployment", "Service")
+    ]
     assert len(service) == 2
     kubectl("apply", "--dry-run=server", "-f", "-", given=as_text(service))
     yield wanted.namespace
@@ -42,19 +50,31 @@ def applied(kubectl: Callable[..., str]) -> Iterator[str]:
 
 @pytest.fixture
 def host(
-    applied: str, layout: Layout, kubectl: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    applied: str,
+    layout: Layout,
+    kubectl: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Host:
     """As a Pod of the service account `belljar` would work."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    given = json.loads(kubectl("create", "--raw", path, "-f", "-", given=json.dumps(asked)))
+    asked = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {},
+    }
+    given = json.loads(
+        kubectl("create", "--raw", path, "-f", "-", given=json.dumps(asked))
+    )
     config = pki.kubeconfig(layout, "account", given["status"]["token"], NAMESPACE)
     monkeypatch.setenv("KUBECONFIG", config)
     monkeypatch.setenv("BELLJAR_KUBERNETES_NAMESPACE", NAMESPACE)
     return Host(engine="kubernetes", state=tmp_path / "state")
 
 
-async def test_the_account_s_rights_are_enough_for_a_session(host: Host, workspace: Path) -> None:
+async def test_the_account_s_rights_are_enough_for_a_session(
+    host: Host, workspace: Path
+) -> None:
     async with Session(workspace, host=host, **OPTIONS) as box:
         assert (await box.run("echo enough")).stdout == "enough\n"
     assert (await to_thread.run_sync(host.connect().describe)).findings[0].ok
@@ -67,20 +87,36 @@ def test_the_account_may_do_nothing_else(
 ) -> None:
     group, _, name = resource.partition(".")
     base, _, subresource = group.partition("/")
-    attributes = {"verb": verb, "resource": base, "subresource": subresource, "group": name, "namespace": namespace}
+    attributes = {
+        "verb": verb,
+        "resource": base,
+        "subresource": subresource,
+        "group": name,
+        "namespace": namespace,
+    }
     review = {
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {"user": f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", "resourceAttributes": attributes},
     }  # fmt: skip
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    answer = json.loads(kubectl("create", "--raw", path, "-f", "-", given=json.dumps(review)))
+    answer = json.loads(
+        kubectl("create", "--raw", path, "-f", "-", given=json.dumps(review))
+    )
     assert answer["status"]["allowed"] is False
 
 
 def test_an_exhausted_quota_is_told_and_the_others_go_on(
     host: Host, workspace: Path, kubectl: Callable[..., str]
 ) -> None:
-    kubectl("-n", NAMESPACE, "patch", "resourcequota", "belljar", "-p", '{"spec": {"hard": {"pods": "1"}}}')
+    kubectl(
+        "-n",
+        NAMESPACE,
+        "patch",
+        "resourcequota",
+        "belljar",
+        "-p",
+        '{"spec": {"hard": {"pods": "1"}}}',
+    )
 
     async def story() -> str:
         async with Session(workspace, host=host, **OPTIONS) as box:

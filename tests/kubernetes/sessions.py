@@ -29,9 +29,15 @@ ls /proc | grep -c '^[0-9]*$'
 """
 
 
-async def test_what_the_engine_lacks_is_named_as_a_capability(host: Host, workspace: Path) -> None:
+async def test_what_the_engine_lacks_is_named_as_a_capability(
+    host: Host, workspace: Path
+) -> None:
     can = (await to_thread.run_sync(host.connect)).capabilities
-    lacking = {name for name, value in vars(Capabilities()).items() if value is True and getattr(can, name) is False}
+    lacking = {
+        name
+        for name, value in vars(Capabilities()).items()
+        if value is True and getattr(can, name) is False
+    }
     assert lacking == {"workspace", "binds", "overlays", "sees_processes", "sees_groups", "removes_itself",
                        "limits_processes", "gives_user"}  # fmt: skip
     with pytest.raises(UsageError, match="--staged"):
@@ -42,12 +48,16 @@ async def test_what_the_engine_lacks_is_named_as_a_capability(host: Host, worksp
             pass
 
 
-async def test_a_staged_workspace_comes_in_and_its_changes_come_back(host: Host, workspace: Path) -> None:
+async def test_a_staged_workspace_comes_in_and_its_changes_come_back(
+    host: Host, workspace: Path
+) -> None:
     (workspace / "kept").write_text("as it was\n")
     (workspace / "d").mkdir()
     (workspace / "d" / "old").write_text("old")
     async with Session(workspace, host=host, **OPTIONS) as box:
-        assert (await box.run("cat kept; echo new > made; rm d/old; echo more >> kept")).output == "as it was\n"
+        assert (
+            await box.run("cat kept; echo new > made; rm d/old; echo more >> kept")
+        ).output == "as it was\n"
         assert {(change.path, change.kind) for change in await box.changes()} == {
             ("made", "added"), ("d/old", "deleted"), ("kept", "modified"),
         }  # fmt: skip
@@ -60,7 +70,9 @@ async def test_a_staged_workspace_comes_in_and_its_changes_come_back(host: Host,
     assert not (workspace / "d" / "old").exists()
 
 
-async def test_shells_files_and_ports_work_over_the_bridge(host: Host, workspace: Path) -> None:
+async def test_shells_files_and_ports_work_over_the_bridge(
+    host: Host, workspace: Path
+) -> None:
     async with Session(workspace, host=host, **OPTIONS) as box:
         shell = await box.start("python3 -u -c 'print(input())'; sleep 600")
         await shell.write(b"heard\n")
@@ -91,11 +103,15 @@ def _fetch(url: str) -> bytes:
     raise TimeoutError(url)
 
 
-async def test_output_arrives_whole_and_many_commands_run_at_once(host: Host, workspace: Path) -> None:
+async def test_output_arrives_whole_and_many_commands_run_at_once(
+    host: Host, workspace: Path
+) -> None:
     async with Session(workspace, host=host, **OPTIONS) as box:
         script = "import hashlib,os,sys\nd=os.urandom(1<<20)\nh=hashlib.sha256()\nfor _ in range(32):\n h.update(d); "
         script += "sys.stdout.buffer.write(d)\nsys.stderr.write(h.hexdigest())"
-        whole = await box.run(["python3", "-c", script], output_limit=64 << 20, timeout=300)
+        whole = await box.run(
+            ["python3", "-c", script], output_limit=64 << 20, timeout=300
+        )
         assert hashlib.sha256(whole.stdout_bytes).hexdigest() == whole.stderr
         results = []
 
@@ -108,13 +124,21 @@ async def test_output_arrives_whole_and_many_commands_run_at_once(host: Host, wo
         assert sorted(results) == [(number, f"{number}\n") for number in range(20)]
 
 
-async def test_inside_there_is_no_token_no_route_and_no_way_to_the_init(host: Host, workspace: Path) -> None:
+async def test_inside_there_is_no_token_no_route_and_no_way_to_the_init(
+    host: Host, workspace: Path
+) -> None:
     async with Session(workspace, host=host, policy="none", **OPTIONS) as box:
         token, routes, unreadable, readonly, variables, still, processes = (
             await box.run(LOOK_AROUND)
         ).stdout.splitlines()
         assert "No such file" in token
-        assert (routes, unreadable, readonly, variables, still) == ("1", "1", "Read-only file system", "0", "still")
+        assert (routes, unreadable, readonly, variables, still) == (
+            "1",
+            "1",
+            "Read-only file system",
+            "0",
+            "still",
+        )
         assert int(processes) < 20
         assert box.sandbox.witnesses["network"] == "init, engine"
         assert box.sandbox.witnesses["pids"] == "init"
@@ -133,14 +157,18 @@ async def test_pods_that_have_a_network_are_refused_and_it_is_named(
     await to_thread.run_sync(host.close)
 
 
-async def test_a_pool_keeps_pods_ready_and_a_claim_is_used_once(host: Host, workspace: Path) -> None:
+async def test_a_pool_keeps_pods_ready_and_a_claim_is_used_once(
+    host: Host, workspace: Path
+) -> None:
     async with Pool(workspace, size=2, host=host, **OPTIONS) as pool:
         with anyio.fail_after(180):
             await pool.ready()
         seen = set()
         for _ in range(3):
             async with pool.session() as box:
-                assert (await box.run("cat /tmp/mark 2>/dev/null; touch /tmp/mark; echo ok")).stdout == "ok\n"
+                assert (
+                    await box.run("cat /tmp/mark 2>/dev/null; touch /tmp/mark; echo ok")
+                ).stdout == "ok\n"
                 seen.add(box.sandbox.launched.id)
         assert len(seen) == 3
     assert await to_thread.run_sync(host.connect().list) == []
@@ -160,9 +188,13 @@ async def test_two_hosts_on_one_namespace_leave_each_other_s_pods_alone(
     await to_thread.run_sync(other.close)
 
 
-async def test_an_image_that_no_node_has_is_one_clear_error(host: Host, workspace: Path) -> None:
+async def test_an_image_that_no_node_has_is_one_clear_error(
+    host: Host, workspace: Path
+) -> None:
     with pytest.raises(EngineError, match="cannot get the image"):
-        async with Session(workspace, host=host, image="registry.invalid/nobody/has:this", **OPTIONS):
+        async with Session(
+            workspace, host=host, image="registry.invalid/nobody/has:this", **OPTIONS
+        ):
             pass
     assert await to_thread.run_sync(host.connect().list) == []
 

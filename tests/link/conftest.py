@@ -45,7 +45,9 @@ class Pair:
         self.say(From.PONG, 0, bytes(8))
 
     def say(self, kind: int, id: int, payload: bytes = b"", stream: int = 0) -> None:
-        self.init.sendall(frames.HEADER.pack(len(payload), kind, stream, 0, id) + payload)
+        self.init.sendall(
+            frames.HEADER.pack(len(payload), kind, stream, 0, id) + payload
+        )
 
     def output(self, id: int, data: bytes, offset: int = 0) -> None:
         self.say(From.OUTPUT, id, struct.pack("<Q", offset) + data, frames.STDOUT)
@@ -63,7 +65,11 @@ DIRECT = Flag.CONTROL | Flag.DIRECT
 
 
 def pass_pipe(pair: Pair, id: int, stream: int, *descriptors: int) -> None:
-    socket.send_fds(pair.init, [frames.HEADER.pack(8, From.PIPE, stream, 0, id) + bytes(8)], descriptors)
+    socket.send_fds(
+        pair.init,
+        [frames.HEADER.pack(8, From.PIPE, stream, 0, id) + bytes(8)],
+        descriptors,
+    )
 
 
 async def started_command(pair: Pair, flags: int) -> RemoteProcess:

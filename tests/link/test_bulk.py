@@ -11,7 +11,9 @@ from belljar.link.frames import Flag, From
 
 
 @pytest.mark.parametrize("mode", ["wb", "ab"], ids=["pages", "copied"])
-async def test_output_goes_to_a_file_until_the_command_ends(pair: Pair, tmp_path: Path, mode: str) -> None:
+async def test_output_goes_to_a_file_until_the_command_ends(
+    pair: Pair, tmp_path: Path, mode: str
+) -> None:
     """Even if another process still holds the pipe open."""
     process, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     with open(tmp_path / "file", mode) as file:
@@ -25,7 +27,9 @@ async def test_output_goes_to_a_file_until_the_command_ends(pair: Pair, tmp_path
         os.close(each)
 
 
-async def test_a_file_that_cannot_be_written_ends_the_command_and_nothing_else(pair: Pair) -> None:
+async def test_a_file_that_cannot_be_written_ends_the_command_and_nothing_else(
+    pair: Pair,
+) -> None:
     process, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     with open("/dev/full", "wb") as file:
         process.spill(file.fileno())

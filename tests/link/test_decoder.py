@@ -14,7 +14,9 @@ from belljar.link.decoder import Decoder, Frame
 from belljar.link.frames import FrameError, From, To
 
 
-def sent(kind: int, payload: bytes = b"", *, stream: int = 0, id: int = 7, zero: int = 0) -> bytes:
+def sent(
+    kind: int, payload: bytes = b"", *, stream: int = 0, id: int = 7, zero: int = 0
+) -> bytes:
     return frames.HEADER.pack(len(payload), kind, stream, zero, id) + payload
 
 
@@ -24,16 +26,25 @@ def output(data: bytes, offset: int = 0) -> bytes:
 
 def in_steps(raw: bytes, step: int) -> list[Frame]:
     decoder = Decoder()
-    return [frame for at in range(0, len(raw), step) for frame in decoder.feed(raw[at : at + step])]
+    return [
+        frame
+        for at in range(0, len(raw), step)
+        for frame in decoder.feed(raw[at : at + step])
+    ]
 
 
 @pytest.mark.parametrize("step", [1, 3, 16, 17, 4096, 1 << 20])
 def test_frames_are_found_however_the_bytes_are_cut(step: int) -> None:
     data = bytes(range(256)) * 300
-    got = in_steps(sent(From.STARTED, frames.u32(42)) + output(data) + sent(From.ENDED, ENDED), step)
+    got = in_steps(
+        sent(From.STARTED, frames.u32(42)) + output(data) + sent(From.ENDED, ENDED),
+        step,
+    )
     assert got[0] == (From.STARTED, 0, 7, frames.u32(42))
     assert got[-1] == (From.ENDED, 0, 7, ENDED)
-    assert b"".join(payload for kind, _, _, payload in got if kind == From.OUTPUT) == data
+    assert (
+        b"".join(payload for kind, _, _, payload in got if kind == From.OUTPUT) == data
+    )
 
 
 def test_a_long_output_is_handed_on_before_it_is_complete() -> None:
@@ -89,6 +100,10 @@ def test_random_bytes_raise_nothing_but_frame_errors(raw: bytes, step: int) -> N
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=8), st.integers(1, 999))
-def test_output_is_the_same_however_the_bytes_are_cut(parts: list[bytes], step: int) -> None:
+def test_output_is_the_same_however_the_bytes_are_cut(
+    parts: list[bytes], step: int
+) -> None:
     raw = b"".join(output(part) for part in parts)
-    assert b"".join(payload for _, _, _, payload in in_steps(raw, step)) == b"".join(parts)
+    assert b"".join(payload for _, _, _, payload in in_steps(raw, step)) == b"".join(
+        parts
+    )

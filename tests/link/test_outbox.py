@@ -7,7 +7,9 @@ from tests.link.conftest import Pair, spawned
 from belljar.link import frames
 
 
-async def test_bytes_that_the_socket_does_not_take_are_sent_later_in_order(pair: Pair) -> None:
+async def test_bytes_that_the_socket_does_not_take_are_sent_later_in_order(
+    pair: Pair,
+) -> None:
     process = spawned(pair)
     big = b"y" * (8 << 20)
     pair.link.send(frames.frame(frames.To.INPUT, process.id, big[: frames.MAX_TO_INIT]))

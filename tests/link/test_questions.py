@@ -47,7 +47,9 @@ async def test_a_command_that_is_gone_fails_its_own_questions_only() -> None:
     assert not ping.done()
 
 
-async def test_a_question_is_overdue_after_its_own_wait_and_the_time_that_an_answer_may_take() -> None:
+async def test_a_question_is_overdue_after_its_own_wait_and_the_time_that_an_answer_may_take() -> (
+    None
+):
     questions = Questions()
     questions.ask(From.READ_REPLY, 7, wait=30.0)
     assert not questions.overdue(80, 60)

@@ -37,7 +37,10 @@ async def test_an_on_output_that_raises_ends_only_its_own_command(pair: Pair) ->
     def on_output(stream: int, data: bytes) -> None:
         raise OSError("disk full")
 
-    failing, other = await started_command(pair, Flag.SHELL), await started_command(pair, Flag.SHELL)
+    failing, other = (
+        await started_command(pair, Flag.SHELL),
+        await started_command(pair, Flag.SHELL),
+    )
     failing.on_output = on_output
     heard: list[bytes] = []
     other.on_output = lambda stream, data: heard.append(data)
@@ -68,7 +71,9 @@ async def test_late_frames_of_an_abandoned_command_are_ignored(pair: Pair) -> No
     assert pair.link.lost is None
 
 
-async def test_a_late_start_frame_of_an_abandoned_shell_is_accepted_once(pair: Pair) -> None:
+async def test_a_late_start_frame_of_an_abandoned_shell_is_accepted_once(
+    pair: Pair,
+) -> None:
     process = pair.link.spawn([b"true"], flags=Flag.SHELL | Flag.BACKGROUND)
     process.abandon()
     pair.link.forget(process)
@@ -102,4 +107,6 @@ async def test_input_to_a_command_that_ended_is_dropped(pair: Pair) -> None:
 
 
 async def test_milliseconds_on_the_wire_are_never_zero_by_rounding() -> None:
-    assert [frames.milliseconds(value) for value in (None, 0, -1, 0.0001, 1.5, 1e12)] == [0, 0, 0, 1, 1500, 0xFFFFFFFF]
+    assert [
+        frames.milliseconds(value) for value in (None, 0, -1, 0.0001, 1.5, 1e12)
+    ] == [0, 0, 0, 1, 1500, 0xFFFFFFFF]

@@ -23,7 +23,9 @@ from belljar.link.frames import From
         (12, frames.Stage.RESOURCES, CommandError),
     ],
 )
-async def test_a_failed_start_has_a_typed_error(pair: Pair, code: int, stage: int, kind: type[CommandError]) -> None:
+async def test_a_failed_start_has_a_typed_error(
+    pair: Pair, code: int, stage: int, kind: type[CommandError]
+) -> None:
     process = spawned(pair)
     pair.say(From.SPAWN_ERROR, process.id, frames.u32(code, stage) + b"why")
     with pytest.raises(CommandError) as failed:

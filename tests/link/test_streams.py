@@ -21,7 +21,9 @@ from belljar.link.streams import READ, READS_PER_WAKE
 from belljar.link.transport import DRAIN
 
 
-async def test_a_pipe_that_the_init_sets_to_blocking_does_not_block_the_loop(pair: Pair) -> None:
+async def test_a_pipe_that_the_init_sets_to_blocking_does_not_block_the_loop(
+    pair: Pair,
+) -> None:
     """All processes that hold a pipe share its flags, unless the host opens it again."""
     process, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     heard: list[bytes] = []
@@ -53,7 +55,9 @@ def lingering() -> tuple[socket.socket, socket.socket]:
     return client, server
 
 
-@pytest.mark.parametrize("how", ["as a pipe", "without a frame", "never read", "more than is looked at"])
+@pytest.mark.parametrize(
+    "how", ["as a pipe", "without a frame", "never read", "more than is looked at"]
+)
 async def test_closing_passed_descriptors_never_blocks(pair: Pair, how: str) -> None:
     process = await started_command(pair, Flag.SHELL)
     client, server = lingering()
@@ -109,7 +113,9 @@ async def test_closing_receives_only_a_bounded_number_of_waiting_descriptors(
     pair.link.loop.remove_reader(pair.link._transport.fileno())
     taken: list[int] = []
     close = transport.close_passed
-    monkeypatch.setattr(transport, "close_passed", lambda them: (taken.append(len(them)), close(them)))
+    monkeypatch.setattr(
+        transport, "close_passed", lambda them: (taken.append(len(them)), close(them))
+    )
     for _ in range(8):
         socket.send_fds(pair.init, [b"x"], [pair.init.fileno()] * 253)
     pair.link.close()
@@ -119,7 +125,9 @@ async def test_closing_receives_only_a_bounded_number_of_waiting_descriptors(
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/proc/self/stat", "/"])
-async def test_a_readable_descriptor_that_is_not_a_pipe_closes_the_connection(pair: Pair, path: str) -> None:
+async def test_a_readable_descriptor_that_is_not_a_pipe_closes_the_connection(
+    pair: Pair, path: str
+) -> None:
     """A device yields endless bytes, at no cost to the sandbox."""
     process, other = await started_command(pair, Flag.SHELL), os.open(path, os.O_RDONLY)
     pass_pipe(pair, process.id, frames.STDOUT, other)
@@ -138,7 +146,9 @@ async def test_output_frames_beside_a_pipe_close_the_connection(pair: Pair) -> N
         os.close(each)
 
 
-async def test_later_input_does_not_overtake_input_still_in_the_init(pair: Pair) -> None:
+async def test_later_input_does_not_overtake_input_still_in_the_init(
+    pair: Pair,
+) -> None:
     process, (reading, writing) = await started_command(pair, DIRECT), os.pipe()
     await process.input(b"first", frames.CONTROL)
     pass_pipe(pair, process.id, frames.STDIN, writing)
@@ -155,7 +165,9 @@ async def test_later_input_does_not_overtake_input_still_in_the_init(pair: Pair)
 OWN_STDIN = Flag.STDIN | Flag.DIRECT
 
 
-async def test_input_waits_for_its_pipe_and_goes_past_the_init(pair: Pair, tmp_path: Path) -> None:
+async def test_input_waits_for_its_pipe_and_goes_past_the_init(
+    pair: Pair, tmp_path: Path
+) -> None:
     process, (reading, writing) = await started_command(pair, OWN_STDIN), os.pipe()
     (tmp_path / "file").write_bytes(b"poured")
     async with anyio.create_task_group() as tasks:
@@ -168,9 +180,9 @@ async def test_input_waits_for_its_pipe_and_goes_past_the_init(pair: Pair, tmp_p
     process.close_input()
     assert os.read(reading, 100) == b"first poured"
     assert os.read(reading, 100) == b"", "ours is closed"
-    assert pair.init.recv(1 << 16).endswith(frames.frame(To.INPUT, process.id, b"", frames.STDIN)), (
-        "so that the init's is"
-    )
+    assert pair.init.recv(1 << 16).endswith(
+        frames.frame(To.INPUT, process.id, b"", frames.STDIN)
+    ), "so that the init's is"
     os.close(reading)
 
 
@@ -184,7 +196,9 @@ async def test_a_proc_file_can_be_given_as_stdin(pair: Pair) -> None:
     os.close(reading)
 
 
-async def test_input_of_a_command_that_ended_without_a_pipe_is_dropped(pair: Pair) -> None:
+async def test_input_of_a_command_that_ended_without_a_pipe_is_dropped(
+    pair: Pair,
+) -> None:
     process = await started_command(pair, OWN_STDIN)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(process.input, b"never taken")
@@ -203,7 +217,9 @@ async def test_a_second_stdin_pipe_closes_the_connection(pair: Pair) -> None:
         os.close(each)
 
 
-async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair: Pair) -> None:
+async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(
+    pair: Pair,
+) -> None:
     """Another process in the sandbox keeps writing to the pipe. Only what was in it when the command ended is read."""
     process, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     heard: list[bytes] = []
@@ -223,7 +239,9 @@ async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair:
         os.close(each)
 
 
-async def test_a_pipe_drained_exactly_at_the_end_of_a_turn_ends_with_its_command(pair: Pair) -> None:
+async def test_a_pipe_drained_exactly_at_the_end_of_a_turn_ends_with_its_command(
+    pair: Pair,
+) -> None:
     """Nothing wakes the loop for this pipe any more."""
     process, (reading, writing) = await started_command(pair, Flag.SHELL), os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
@@ -234,7 +252,9 @@ async def test_a_pipe_drained_exactly_at_the_end_of_a_turn_ends_with_its_command
         while process._outputs[0].pipe is None:
             await anyio.lowlevel.checkpoint()
         os.write(writing, bytes(READ * READS_PER_WAKE))
-        process.end(frames.parse_ended(ENDED))  # at once, before the loop sees the bytes in the pipe
+        process.end(
+            frames.parse_ended(ENDED)
+        )  # at once, before the loop sees the bytes in the pipe
         await process.ended()
     assert sum(map(len, heard)) == READ * READS_PER_WAKE
     for each in (reading, writing):

@@ -8,7 +8,9 @@ import pytest
 from belljar.link.transport import SocketTransport
 
 
-def test_bytes_and_descriptors_arrive_and_a_silent_peer_is_not_taken_for_closed() -> None:
+def test_bytes_and_descriptors_arrive_and_a_silent_peer_is_not_taken_for_closed() -> (
+    None
+):
     near, far = socket.socketpair()
     near.setblocking(False)
     transport = SocketTransport(near)

@@ -13,8 +13,12 @@ GENERATOR = ROOT / "sandbox-images" / "init" / "wire.py"
 def test_what_was_generated_is_up_to_date() -> None:
     made = runpy.run_path(str(GENERATOR))
     table = tomllib.loads(made["TABLE"].read_text())
-    assert made["HEADER"].read_text() == made["c_header"](table), "run `python sandbox-images/init/wire.py`"
-    assert made["MODULE"].read_text() == made["python_module"](table), "run `python sandbox-images/init/wire.py`"
+    assert made["HEADER"].read_text() == made["c_header"](table), (
+        "run `python sandbox-images/init/wire.py`"
+    )
+    assert made["MODULE"].read_text() == made["python_module"](table), (
+        "run `python sandbox-images/init/wire.py`"
+    )
 
 
 def test_no_code_is_used_twice() -> None:

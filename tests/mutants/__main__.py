@@ -34,14 +34,31 @@ from typing import Any
 from coverage import CoverageData
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("audit", "link", "network", "runs_later", "sandbox", "session", "staged", "tools", "workspace")
+FOLDERS = (
+    "audit",
+    "link",
+    "network",
+    "runs_later",
+    "sandbox",
+    "session",
+    "staged",
+    "tools",
+    "workspace",
+)
 COUNT = 12
 NOTICED = 90
 """Percent, for each folder."""
 NEEDED = ("attrs", "parso", "stevedore")
 COSMIC_RAY = "cosmic-ray>=8.7,<9"
 LEFT_OUT = shutil.ignore_patterns(
-    ".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", ".coverage*", "dist", "build"
+    ".venv",
+    ".git",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    ".coverage*",
+    "dist",
+    "build",
 )
 SLACK = 60
 """Seconds that a run may take beyond three times what it took without a change: then it hangs."""
@@ -81,11 +98,16 @@ class Checkout:
         for name in ("tmp", "home"):
             (self.place / name).mkdir()
         state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("BELLJAR", "DOCKER"))}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("BELLJAR", "DOCKER"))
+        }
         self.environment = inherited | {
             "PLACE": str(self.place),
             "IMAGES": os.environ.get("BELLJAR_IMAGES") or str(state / "belljar/images"),
-            "BELLJAR_IMAGES": os.environ.get("BELLJAR_IMAGES") or str(state / "belljar/images"),
+            "BELLJAR_IMAGES": os.environ.get("BELLJAR_IMAGES")
+            or str(state / "belljar/images"),
             "BELLJAR_ENGINE": "oci",
             "HOME": str(self.place / "home"),
             "PYTHONPATH": str(self.root / "src"),
@@ -97,8 +119,27 @@ class Checkout:
 
     def test(self, *arguments: str, seconds: float | None = None) -> Run:
         """Run pytest, shut in. What takes longer than `seconds` has failed."""
-        shut_in = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
-        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not soak", *arguments]
+        shut_in = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--propagation",
+            "private",
+        ]
+        pytest = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "not soak",
+            *arguments,
+        ]
         began = time.monotonic()
         with tempfile.TemporaryFile("w+", errors="replace") as output:
             process = subprocess.Popen(
@@ -126,7 +167,9 @@ class Checkout:
 
     def _write(self, module: Path, text: str) -> None:
         module.write_text(text)
-        for compiled in module.parent.glob(f"__pycache__/{module.stem}.*.pyc"):  # same size, same second: it would stay
+        for compiled in module.parent.glob(
+            f"__pycache__/{module.stem}.*.pyc"
+        ):  # same size, same second: it would stay
             compiled.unlink()
 
 
@@ -146,7 +189,9 @@ class Folder:
         return f"tests/{self.name}"
 
     def learn(self) -> None:
-        run = self.checkout.test(self.tests, *BESIDE, "--cov", "--cov-context=test", "--cov-report=")
+        run = self.checkout.test(
+            self.tests, *BESIDE, "--cov", "--cov-context=test", "--cov-report="
+        )
         self.left_out = re.findall(r"^(?:FAILED|ERROR) (\S+)", run.output, re.MULTILINE)
         if run.failed and not self.left_out:
             sys.exit(f"{run.output[-5000:]}\n{self.tests} cannot be run")
@@ -158,8 +203,13 @@ class Folder:
 
     def tests_of(self, module: str, line: int) -> list[str]:
         """The tests that reach a line, by its own name; none if only the import does."""
-        contexts = self.reached.contexts_by_lineno(str(self.checkout.root / module)).get(line, [])
-        return sorted({context.rpartition("|")[0] for context in contexts if context} - {*self.left_out})
+        contexts = self.reached.contexts_by_lineno(
+            str(self.checkout.root / module)
+        ).get(line, [])
+        return sorted(
+            {context.rpartition("|")[0] for context in contexts if context}
+            - {*self.left_out}
+        )
 
     def notices(self, mutant: dict[str, Any]) -> bool:
         limit = 3 * self.seconds + SLACK
@@ -181,7 +231,16 @@ def operators() -> Path:
     python = place / "bin/python"
     if not (place / "complete").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
-        pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
+        pip = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            "--only-binary",
+            ":all:",
+        ]
         subprocess.run([*pip, "-q", *NEEDED], check=True)
         subprocess.run([*pip, "-q", "--no-deps", COSMIC_RAY], check=True)
         (place / "complete").touch()
@@ -189,8 +248,16 @@ def operators() -> Path:
 
 
 def make(count: int, seed: str, modules: list[str]) -> list[dict[str, Any]]:
-    command = [operators(), ROOT / "tests/mutants/operators.py", str(count), seed, *modules]
-    return json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+    command = [
+        operators(),
+        ROOT / "tests/mutants/operators.py",
+        str(count),
+        seed,
+        *modules,
+    ]
+    return json.loads(
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    )
 
 
 def modules_of(chosen: str) -> list[str]:
@@ -200,13 +267,19 @@ def modules_of(chosen: str) -> list[str]:
 
 
 def try_all(checkout: Checkout, chosen: str, count: int, seed: str) -> Counter[bool]:
-    folder = Folder(chosen.rpartition("/")[0] if chosen.endswith(".py") else chosen, checkout)
+    folder = Folder(
+        chosen.rpartition("/")[0] if chosen.endswith(".py") else chosen, checkout
+    )
     folder.learn()
     noticed: Counter[bool] = Counter()
     for mutant in make(count, seed, modules_of(chosen)):
         seen = folder.notices(mutant)
         noticed[seen] += 1
-        print("+" if seen else f"\nnot noticed: {mutant['module']}:{mutant['line']}", end="", flush=True)
+        print(
+            "+" if seen else f"\nnot noticed: {mutant['module']}:{mutant['line']}",
+            end="",
+            flush=True,
+        )
         if not seen:
             print("", *mutant["diff"], sep="\n  ", flush=True)
     print()
@@ -218,19 +291,30 @@ def main() -> None:
     parser.add_argument("--seed", default=f"{random.SystemRandom().getrandbits(32):x}")
     parser.add_argument("chosen", nargs="*")
     options = parser.parse_args()
-    count = int(options.chosen.pop(0)) if options.chosen and options.chosen[0].isdigit() else COUNT
+    count = (
+        int(options.chosen.pop(0))
+        if options.chosen and options.chosen[0].isdigit()
+        else COUNT
+    )
     if os.geteuid() != 0:
         sys.exit("make mutants: only root can shut changed code in")
     print(f"--seed {options.seed}", flush=True)
     results = {}
-    with tempfile.TemporaryDirectory(prefix="belljar-mutants-", dir="/var/tmp") as place:
+    with tempfile.TemporaryDirectory(
+        prefix="belljar-mutants-", dir="/var/tmp"
+    ) as place:
         checkout = Checkout(Path(place))
         for chosen in options.chosen or FOLDERS:
             print(chosen, flush=True)
             results[chosen] = try_all(checkout, chosen, count, options.seed)
-    shares = {chosen: 100 * noticed[True] // max(noticed.total(), 1) for chosen, noticed in results.items()}
+    shares = {
+        chosen: 100 * noticed[True] // max(noticed.total(), 1)
+        for chosen, noticed in results.items()
+    }
     for chosen, noticed in results.items():
-        print(f"{chosen:32}{noticed[True]:4} of {noticed.total():4}{shares[chosen]:6} %")
+        print(
+            f"{chosen:32}{noticed[True]:4} of {noticed.total():4}{shares[chosen]:6} %"
+        )
     sys.exit(min(shares.values()) < NOTICED)
 
 

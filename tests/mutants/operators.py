@@ -60,7 +60,11 @@ class TakeStatementOut(Operator):  # type: ignore[misc, unused-ignore]
     """`check(path)` → `None`: a call whose answer nobody uses, or a `raise`."""
 
     def mutation_positions(self, node: Node) -> Iterator[Span]:
-        if node.parent is None or node.parent.type != "simple_stmt" or isinstance(node, ExprStmt):
+        if (
+            node.parent is None
+            or node.parent.type != "simple_stmt"
+            or isinstance(node, ExprStmt)
+        ):
             return
         code = node.get_code(include_prefix=False)
         awaited = code.removeprefix("await ").lstrip()
@@ -73,7 +77,10 @@ class TakeStatementOut(Operator):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:
-        return (Example("check(path)\n", "None\n"), Example("def f():\n    raise X\n", "def f():\n    None\n"))
+        return (
+            Example("check(path)\n", "None\n"),
+            Example("def f():\n    raise X\n", "def f():\n    None\n"),
+        )
 
 
 class SwapArguments(Operator):  # type: ignore[misc, unused-ignore]
@@ -84,7 +91,10 @@ class SwapArguments(Operator):  # type: ignore[misc, unused-ignore]
             yield node.start_pos, node.end_pos
 
     def _swappable(self, node: Node) -> bool:
-        first, second = node.children[0], node.children[2] if len(node.children) > 2 else None
+        first, second = (
+            node.children[0],
+            node.children[2] if len(node.children) > 2 else None,
+        )
         plain = second is not None and "argument" not in (first.type, second.type)
         return plain and first.get_code(False) != second.get_code(False)
 
@@ -106,11 +116,16 @@ class TurnMembership(Operator):  # type: ignore[misc, unused-ignore]
     TURNED: ClassVar[dict[str, str]] = {"in": "not in", "not in": "in"}
 
     def mutation_positions(self, node: Node) -> Iterator[Span]:
-        if node.type == "comparison" and node.children[1].get_code(False) in self.TURNED:
+        if (
+            node.type == "comparison"
+            and node.children[1].get_code(False) in self.TURNED
+        ):
             yield node.start_pos, node.end_pos
 
     def mutate(self, node: Node, index: int) -> Node:
-        node.children[1] = parso.parse(f" {self.TURNED[node.children[1].get_code(False)]}")
+        node.children[1] = parso.parse(
+            f" {self.TURNED[node.children[1].get_code(False)]}"
+        )
         return node
 
     @classmethod
@@ -121,17 +136,25 @@ class TurnMembership(Operator):  # type: ignore[misc, unused-ignore]
 OWN = (TakeStatementOut, SwapArguments, TurnMembership)
 
 
-def mutants(modules: Sequence[Path], count: int, random: Random) -> Iterator[dict[str, Any]]:
+def mutants(
+    modules: Sequence[Path], count: int, random: Random
+) -> Iterator[dict[str, Any]]:
     """`count` of them, or all if that is 0. A line that has many is no likelier than one with a single one."""
     kinds = [kind() for kind in (*OWN, *map(OperatorProvider().__getitem__, CHOSEN))]
     lines: dict[tuple[Path, int], list[tuple[Operator, int]]] = {}
     for module in modules:
         nodes = list(ast_nodes(get_ast(module.read_text())))
         for kind in kinds:
-            spots = [start for node in nodes for start, _ in kind.mutation_positions(node)]
+            spots = [
+                start for node in nodes for start, _ in kind.mutation_positions(node)
+            ]
             for occurrence, (line, _) in enumerate(spots):
                 lines.setdefault((module, line), []).append((kind, occurrence))
-    chosen = [(place, choice) for place, choices in lines.items() for choice in random.sample(choices, len(choices))]
+    chosen = [
+        (place, choice)
+        for place, choices in lines.items()
+        for choice in random.sample(choices, len(choices))
+    ]
     random.shuffle(chosen)
     chosen.sort(key=_turns())
     made = (_mutant(module, line, *choice) for (module, line), choice in chosen)
@@ -149,12 +172,18 @@ def _turns() -> Callable[[tuple[Any, Any]], int]:
     return turn
 
 
-def _mutant(module: Path, line: int, kind: Operator, occurrence: int) -> dict[str, Any] | None:
+def _mutant(
+    module: Path, line: int, kind: Operator, occurrence: int
+) -> dict[str, Any] | None:
     source = module.read_text()
     changed = mutate_code(source, kind, occurrence)
     if not changed or changed == source or not _compiles(changed):
         return None
-    diff = list(difflib.unified_diff(source.splitlines(), changed.splitlines(), lineterm="", n=1))[3:]
+    diff = list(
+        difflib.unified_diff(
+            source.splitlines(), changed.splitlines(), lineterm="", n=1
+        )
+    )[3:]
     return {"module": str(module), "line": line, "text": changed, "diff": diff}
 
 
@@ -169,10 +198,19 @@ def _compiles(text: str) -> bool:
 def check_own() -> None:
     for kind in OWN:
         for example in kind.examples():
-            assert mutate_code(example.pre_mutation_code, kind(), 0) == example.post_mutation_code, kind.__name__
+            assert (
+                mutate_code(example.pre_mutation_code, kind(), 0)
+                == example.post_mutation_code
+            ), kind.__name__
 
 
 if __name__ == "__main__":
     check_own()
     count, seed, *modules = sys.argv[1:]
-    print(json.dumps(list(mutants([Path(module) for module in modules], int(count), Random(seed)))))
+    print(
+        json.dumps(
+            list(
+                mutants([Path(module) for module in modules], int(count), Random(seed))
+            )
+        )
+    )

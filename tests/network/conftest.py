@@ -72,7 +72,10 @@ class RunningDoor:
         async with await self.dial() as stream:
             for part in parts:
                 await stream.send(part)
-            with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.fail_after(120):
+            with (
+                suppress(anyio.EndOfStream, anyio.BrokenResourceError),
+                anyio.fail_after(120),
+            ):
                 while len(received) < until:
                     received += await stream.receive()
         return received
@@ -86,10 +89,14 @@ def open_door(relay_program: Path) -> OpenDoor:
     """`async with open_door(Allow(...), names) as opened`: a door, reached through a real relay."""
 
     @asynccontextmanager
-    async def opening(allow: Allow, names: Names | None = None, **options: Any) -> AsyncIterator[RunningDoor]:
+    async def opening(
+        allow: Allow, names: Names | None = None, **options: Any
+    ) -> AsyncIterator[RunningDoor]:
         port, records = free_port(), list[dict[str, Any]]()
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(str(relay_program), str(port), stdin=pipe, stdout=pipe)
+        process = await asyncio.create_subprocess_exec(
+            str(relay_program), str(port), stdin=pipe, stdout=pipe
+        )
         assert process.stdin
         assert process.stdout
         door = Door(allow, record=records.append, resolve=names or Names(), **options)
@@ -119,7 +126,9 @@ def open_door(relay_program: Path) -> OpenDoor:
                     process.kill()
                 with anyio.CancelScope(shield=True):
                     await process.wait()
-                    with suppress(OSError):  # else Python 3.11.2 warns about an unclosed pipe
+                    with suppress(
+                        OSError
+                    ):  # else Python 3.11.2 warns about an unclosed pipe
                         await process.stdin.wait_closed()
 
     return opening
@@ -127,13 +136,17 @@ def open_door(relay_program: Path) -> OpenDoor:
 
 @asynccontextmanager
 async def server(
-    handle: Callable[[SocketStream], Awaitable[None]], port: int = 0, host: str = "127.0.0.1"
+    handle: Callable[[SocketStream], Awaitable[None]],
+    port: int = 0,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[int]:
     """Run a TCP server on loopback, and yield its port."""
 
     async def one(stream: SocketStream) -> None:
         async with stream:
-            with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            with suppress(
+                anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError
+            ):
                 await handle(stream)
 
     listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
@@ -162,7 +175,9 @@ async def web(stream: SocketStream) -> None:
             data += await stream.receive()
         head, _, data = data.partition(b"\r\n\r\n")
         body = head.replace(b"\r\n", b"|")
-        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await stream.send(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
 
 
 class Index(BaseHTTPRequestHandler):
@@ -171,9 +186,13 @@ class Index(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         pages = {
-            "/simple/pip/": json.dumps({"files": [{"url": "https://files.example/a.whl"}, {"url": "../b.whl"}]}),
+            "/simple/pip/": json.dumps(
+                {"files": [{"url": "https://files.example/a.whl"}, {"url": "../b.whl"}]}
+            ),
             "/old/pip/": '<a href="https://old-files.example/x.whl#sha256=1">x</a>',
-            "/npm/npm/latest": json.dumps({"dist": {"tarball": "https://tarballs.example/npm.tgz"}}),
+            "/npm/npm/latest": json.dumps(
+                {"dist": {"tarball": "https://tarballs.example/npm.tgz"}}
+            ),
         }
         self.asked.append(self.path)
         if self.path == "/leads":
@@ -241,7 +260,10 @@ async def secure(
     async def handle(stream: SocketStream) -> None:
         with contextlib.suppress(ssl.SSLError):
             wrapped = await TLSStream.wrap(
-                stream, server_side=True, ssl_context=world.server_context(host), standard_compatible=False
+                stream,
+                server_side=True,
+                ssl_context=world.server_context(host),
+                standard_compatible=False,
             )
             await serve(wrapped)  # type: ignore[arg-type]
             await wrapped.aclose()
@@ -250,14 +272,26 @@ async def secure(
         yield port
 
 
-async def ask(door: Door, stream: SocketStream, name: str, context: ssl.SSLContext, sni: str | None) -> bytes:
+async def ask(
+    door: Door,
+    stream: SocketStream,
+    name: str,
+    context: ssl.SSLContext,
+    sni: str | None,
+) -> bytes:
     await stream.send(f"CONNECT {name}:443 HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
     assert (await stream.receive()).startswith(b"HTTP/1.1 200")
     context.check_hostname = False
     inner = await TLSStream.wrap(
-        stream, server_side=False, hostname=sni, ssl_context=context, standard_compatible=False
+        stream,
+        server_side=False,
+        hostname=sni,
+        ssl_context=context,
+        standard_compatible=False,
     )
-    await inner.send(f"GET /x HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
+    await inner.send(
+        f"GET /x HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode()
+    )
     received = b""
     with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         while b"|" not in received:
@@ -269,7 +303,9 @@ async def ask(door: Door, stream: SocketStream, name: str, context: ssl.SSLConte
 
 def pip_says(*urls: str) -> Callable[[list[str]], str]:
     names = ("index-url", "extra-index-url")
-    settings = "".join(f"global.{name}='{url}'\n" for name, url in zip(names, urls, strict=False))
+    settings = "".join(
+        f"global.{name}='{url}'\n" for name, url in zip(names, urls, strict=False)
+    )
     return lambda command: settings if "config" in command else ""
 
 

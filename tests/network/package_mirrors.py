@@ -21,12 +21,17 @@ def lay_out(root: Path, url: str) -> None:
     for make in (_pypi, _npm, _crates, _goproxy, _debian):
         for path, content in make(url).items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_bytes(content.encode() if isinstance(content, str) else content)
+            (root / path).write_bytes(
+                content.encode() if isinstance(content, str) else content
+            )
 
 
 def unpack_pip(target: Path) -> None:
     """Unpack the pip that comes with Python, for an image without pip: `PYTHONPATH=… python3 -m pip`."""
-    places = (Path(sysconfig.get_path("stdlib"), "ensurepip", "_bundled"), Path("/usr/share/python-wheels"))  # Debian's
+    places = (
+        Path(sysconfig.get_path("stdlib"), "ensurepip", "_bundled"),
+        Path("/usr/share/python-wheels"),
+    )  # Debian's
     wheels = [path for place in places for path in place.glob("pip-*.whl")]
     if not wheels:
         pytest.skip("this machine's Python comes without pip")
@@ -42,25 +47,44 @@ def _pypi(url: str) -> dict[str, str | bytes]:
         f"{info}/RECORD": f"{NAME}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
     }
     wheel = f"{NAME}-1.0-py3-none-any.whl"
-    return {f"simple/{NAME}/index.html": f'<a href="{url}/wheels/{wheel}">{wheel}</a>', f"wheels/{wheel}": _zip(files)}
+    return {
+        f"simple/{NAME}/index.html": f'<a href="{url}/wheels/{wheel}">{wheel}</a>',
+        f"wheels/{wheel}": _zip(files),
+    }
 
 
 def _npm(url: str) -> dict[str, str | bytes]:
     package = {"name": NAME, "version": "1.0.0", "main": "index.js", "bin": "index.js"}
     program = "#!/usr/bin/env node\nconsole.log('hello from outside')"
-    tarball = _tar({"package/package.json": json.dumps(package), "package/index.js": program})
-    dist = {"tarball": f"{url}/tarballs/{NAME}-1.0.0.tgz", "shasum": hashlib.sha1(tarball).hexdigest()}
-    about = {"name": NAME, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {**package, "dist": dist}}}
+    tarball = _tar(
+        {"package/package.json": json.dumps(package), "package/index.js": program}
+    )
+    dist = {
+        "tarball": f"{url}/tarballs/{NAME}-1.0.0.tgz",
+        "shasum": hashlib.sha1(tarball).hexdigest(),
+    }
+    about = {
+        "name": NAME,
+        "dist-tags": {"latest": "1.0.0"},
+        "versions": {"1.0.0": {**package, "dist": dist}},
+    }
     return {f"npm/{NAME}": json.dumps(about), f"tarballs/{NAME}-1.0.0.tgz": tarball}
 
 
 def _crates(url: str) -> dict[str, str | bytes]:
     manifest = f'[package]\nname = "{NAME}"\nversion = "1.0.0"\nedition = "2021"\n'
-    crate = _tar({f"{NAME}-1.0.0/Cargo.toml": manifest, f"{NAME}-1.0.0/src/lib.rs": "// hello from outside\n"})
+    crate = _tar(
+        {
+            f"{NAME}-1.0.0/Cargo.toml": manifest,
+            f"{NAME}-1.0.0/src/lib.rs": "// hello from outside\n",
+        }
+    )
     entry = {"name": NAME, "vers": "1.0.0", "deps": [], "features": {}, "yanked": False,
              "cksum": hashlib.sha256(crate).hexdigest()}  # fmt: skip
     return {
-        "crates/config.json": json.dumps({"dl": f"{url}/crates/{{crate}}-{{version}}.crate"}),
+        "crates/config.json": json.dumps(
+            {"dl": f"{url}/crates/{{crate}}-{{version}}.crate"}
+        ),
         f"crates/{NAME[:2]}/{NAME[2:4]}/{NAME}": json.dumps(entry) + "\n",
         f"crates/{NAME}-1.0.0.crate": crate,
     }
@@ -70,7 +94,10 @@ def _goproxy(url: str) -> dict[str, str | bytes]:
     module, version = f"example.com/{NAME}", "v1.0.0"
     manifest = f"module {module}\n"
     top = f"{module}@{version}"
-    files = {f"{top}/go.mod": manifest, f"{top}/a.go": f"package {NAME}\n\n// hello from outside\n"}
+    files = {
+        f"{top}/go.mod": manifest,
+        f"{top}/a.go": f"package {NAME}\n\n// hello from outside\n",
+    }
     return {
         f"go/{module}/@v/list": f"{version}\n",
         f"go/{module}/@v/{version}.info": json.dumps({"Version": version}),
@@ -86,10 +113,15 @@ def _debian(url: str) -> dict[str, str | bytes]:
              "data.tar.gz": _tar(program, 0o755)}  # fmt: skip
     package = b"!<arch>\n"
     for name, content in parts.items():
-        package += f"{name:16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode()
+        package += (
+            f"{name:16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode()
+        )
         package += content + b"\n" * (len(content) % 2)
     sums = f"Filename: ./{NAME}.deb\nSize: {len(package)}\nSHA256: {hashlib.sha256(package).hexdigest()}\n"
-    return {f"deb/{NAME}.deb": package, "deb/Packages": f"{about}{sums}Description: hello\n"}
+    return {
+        f"deb/{NAME}.deb": package,
+        "deb/Packages": f"{about}{sums}Description: hello\n",
+    }
 
 
 def _zip(files: dict[str, str]) -> bytes:

@@ -28,7 +28,9 @@ def test_an_address_that_is_not_public_is_refused_with_a_reason(text: str) -> No
     assert addresses.refusal(ipaddress.ip_address(text))
 
 
-@pytest.mark.parametrize("text", ["1.1.1.1", "193.0.0.1", "2606:4700:4700::1111", "2a00:1450::1"])
+@pytest.mark.parametrize(
+    "text", ["1.1.1.1", "193.0.0.1", "2606:4700:4700::1111", "2a00:1450::1"]
+)
 def test_a_public_address_may_be_dialled(text: str) -> None:
     assert addresses.refusal(ipaddress.ip_address(text)) is None
 
@@ -39,5 +41,18 @@ def test_a_public_address_of_this_machine_is_refused() -> None:
     address = "ipaddress.ip_address('9.9.9.9')"
     looking = f"import ipaddress; from belljar.network.addresses import refusal; print(refusal({address}))"
     own = 'ip link set lo up && ip addr add 9.9.9.9/32 dev lo && exec "$@"'
-    command = ["unshare", "--net", "bash", "-c", own, "own", sys.executable, "-c", looking]
-    assert "of this machine" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    command = [
+        "unshare",
+        "--net",
+        "bash",
+        "-c",
+        own,
+        "own",
+        sys.executable,
+        "-c",
+        looking,
+    ]
+    assert (
+        "of this machine"
+        in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )

@@ -45,7 +45,9 @@ def test_a_pattern_matches_its_hosts_and_ports(text: str, host: str, port: int) 
         ("bücher.example", "xn--bcher-kvb.example", 443),
     ],
 )
-def test_a_pattern_does_not_match_other_hosts_or_ports(text: str, host: str, port: int) -> None:
+def test_a_pattern_does_not_match_other_hosts_or_ports(
+    text: str, host: str, port: int
+) -> None:
     assert not pattern(text).fits(host_of(host), port)
 
 
@@ -63,7 +65,18 @@ def test_an_invalid_pattern_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["127.1", "0x7f000001", "2130706433", "017700000001", "1.2.3.4.5", "fe80::1%eth0", "a b", "a\r\nb", ""]
+    "text",
+    [
+        "127.1",
+        "0x7f000001",
+        "2130706433",
+        "017700000001",
+        "1.2.3.4.5",
+        "fe80::1%eth0",
+        "a b",
+        "a\r\nb",
+        "",
+    ],
 )
 def test_an_ambiguous_host_is_refused(text: str) -> None:
     with pytest.raises(BadHost):
@@ -72,7 +85,12 @@ def test_an_ambiguous_host_is_refused(text: str) -> None:
 
 def test_a_less_trusted_layer_stays_below_the_ceiling() -> None:
     check_ceiling(["a.example.net", "*.b.example.net:443"], ["*.example.net"])
-    for wider in ("example.net", "*.example.org", "a.example.net:22", "tcp://a.example.net"):
+    for wider in (
+        "example.net",
+        "*.example.org",
+        "a.example.net:22",
+        "tcp://a.example.net",
+    ):
         with pytest.raises(UsageError, match="ceiling"):
             check_ceiling([wider], ["*.example.net"])
 
@@ -83,7 +101,10 @@ def test_a_ceiling_admits_exactly_the_private_addresses_that_it_names() -> None:
     for ceiling in ("pkg.example", "*.example.net", "pkg.example=10.0.0.6"):
         with pytest.raises(UsageError, match="ceiling"):
             check_ceiling(["pkg.example=10.0.0.5"], [ceiling])
-    with pytest.raises(UsageError, match=r"public addresses only; a ceiling of 'pkg\.example=10\.0\.0\.5'"):
+    with pytest.raises(
+        UsageError,
+        match=r"public addresses only; a ceiling of 'pkg\.example=10\.0\.0\.5'",
+    ):
         check_ceiling(["pkg.example=10.0.0.5"], ["pkg.example"])
 
 
@@ -100,6 +121,10 @@ def test_a_name_may_be_allowed_at_a_private_address() -> None:
     assert not isinstance(inside, str)
     assert allow.allows_address("registry.example", inside, 443)
     assert not allow.allows_address("other.example", inside, 443)
-    for text in ("registry.example=", "registry.example=name", "registry.example=10.0.0.0/8"):
+    for text in (
+        "registry.example=",
+        "registry.example=name",
+        "registry.example=10.0.0.0/8",
+    ):
         with pytest.raises(UsageError):
             Allow(text)

@@ -59,9 +59,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(root))) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(root))
+    ) as server:
         context = world.server_context("site.test")
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
         threading.Thread(target=server.serve_forever, daemon=True).start()
         found.port = server.server_port
         lay_out(root, found.url)
@@ -72,7 +76,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def opened(site: Site, workspace: Path, headers: bool, **options: object) -> Session:
     """A session that trusts what this machine trusts now."""
     allow = Allow(
-        f"site.test:{site.port}=127.0.0.1", headers={"site.test": {"Authorization": KEY}} if headers else None
+        f"site.test:{site.port}=127.0.0.1",
+        headers={"site.test": {"Authorization": KEY}} if headers else None,
     )
     return Session(workspace, network=allow, policy="permissive", **options)  # type: ignore[arg-type]
 
@@ -84,13 +89,18 @@ def led_home(box: Session) -> None:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["tunnel", "header"])
 async def box(
-    request: pytest.FixtureRequest, site: Site, base_image: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    site: Site,
+    base_image: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Session]:
     libraries = Path(requests.__file__).parents[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", site.trusted)
         workspace = tmp_path_factory.mktemp("workspace")
-        async with opened(site, workspace, request.param, mounts={"/opt/libraries": str(libraries)}) as session:
+        async with opened(
+            site, workspace, request.param, mounts={"/opt/libraries": str(libraries)}
+        ) as session:
             led_home(session)
             session.__dict__["key"] = KEY if request.param else None
             yield session
@@ -108,7 +118,9 @@ async def box(
     ],
     ids=["curl", "curl-socks", "urllib", "requests", "httpx2", "git"],
 )
-async def test_a_client_goes_through_unconfigured(box: Session, site: Site, command: str) -> None:
+async def test_a_client_goes_through_unconfigured(
+    box: Session, site: Site, command: str
+) -> None:
     site.keys.clear()
     result = await box.run(command.format(url=site.url))
     assert "hello from outside" in result.stdout, result.stderr
@@ -117,8 +129,12 @@ async def test_a_client_goes_through_unconfigured(box: Session, site: Site, comm
 
 
 @pytest.mark.parametrize("box", [True], ids=["header"], indirect=True)
-async def test_a_key_that_is_kept_outside_is_nowhere_inside(box: Session, site: Site) -> None:
-    assert (await box.run(f"curl -sSf -H 'Authorization: mine' {site.url}/hello.txt")).ok
+async def test_a_key_that_is_kept_outside_is_nowhere_inside(
+    box: Session, site: Site
+) -> None:
+    assert (
+        await box.run(f"curl -sSf -H 'Authorization: mine' {site.url}/hello.txt")
+    ).ok
     assert site.keys[-1] == KEY
     looked = await box.run("env; grep -rs s3cret /home /tmp /workspace")
     assert "s3cret" not in looked.stdout
@@ -128,7 +144,11 @@ async def test_a_key_that_is_kept_outside_is_nowhere_inside(box: Session, site: 
 @pytest.mark.docker
 @pytest.mark.parametrize("headers", [False, True], ids=["tunnel", "header"])
 async def test_https_goes_over_a_bridge_too(
-    site: Site, base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch, headers: bool
+    site: Site,
+    base_image: str,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    headers: bool,
 ) -> None:
     """No files are shared here. Tunnels, our certificate authority and the secret header work all the same."""
     monkeypatch.setenv("SSL_CERT_FILE", site.trusted)
@@ -163,23 +183,40 @@ SYSTEM = ("/usr/bin/", "/usr/local/")
     ids=["apt", "pip", "npm"],
 )  # fmt: skip
 async def test_packages_go_into_the_system_with_root_inside(
-    site: Site, root_workspace: Path, monkeypatch: pytest.MonkeyPatch, image: str, command: str
+    site: Site,
+    root_workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    image: str,
+    command: str,
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", site.trusted)
     host = Host(engine="oci")
     store = await to_thread.run_sync(host.connect)
-    if image != "base" and await to_thread.run_sync(store.image, catalog.reference(image)) is None:
-        pytest.skip(f"the image {image} is not built here for oci: BELLJAR_ENGINE=oci belljar images build {image}")
+    if (
+        image != "base"
+        and await to_thread.run_sync(store.image, catalog.reference(image)) is None
+    ):
+        pytest.skip(
+            f"the image {image} is not built here for oci: BELLJAR_ENGINE=oci belljar images build {image}"
+        )
     await to_thread.run_sync(catalog.ensure, store, image)
     await to_thread.run_sync(unpack_pip, root_workspace / "pip")
-    async with opened(site, root_workspace, False, host=host, root=True, image=image) as box:
+    async with opened(
+        site, root_workspace, False, host=host, root=True, image=image
+    ) as box:
         led_home(box)
-        await box.files.write("/tmp/sources.list", f"deb [trusted=yes] {site.url}/deb ./\n")
+        await box.files.write(
+            "/tmp/sources.list", f"deb [trusted=yes] {site.url}/deb ./\n"
+        )
         result = await box.run(command.format(url=site.url), timeout=120)
     assert result.ok, result.output
     assert "hello from outside" in result.stdout, result.output
-    assert any(line.startswith(SYSTEM) for line in result.stdout.splitlines()), result.output
-    assert {(visit["host"], visit["verdict"]) for visit in result.network} == {("site.test", "allowed")}
+    assert any(line.startswith(SYSTEM) for line in result.stdout.splitlines()), (
+        result.output
+    )
+    assert {(visit["host"], visit["verdict"]) for visit in result.network} == {
+        ("site.test", "allowed")
+    }
     host.close()
 
 
@@ -195,24 +232,41 @@ public class Get {
 
 def toolchains(place: Path) -> dict[str, str]:
     """Clients of this machine that none of our images has, and where each is mounted in the sandbox."""
-    found = {name: Path(path).resolve() for name in ("wget", "java", "yarn", "go") if (path := shutil.which(name))}
-    if "java" in found and (found["java"].parents[1] / "conf" / "net.properties").is_symlink():
+    found = {
+        name: Path(path).resolve()
+        for name in ("wget", "java", "yarn", "go")
+        if (path := shutil.which(name))
+    }
+    if (
+        "java" in found
+        and (found["java"].parents[1] / "conf" / "net.properties").is_symlink()
+    ):
         del found["java"]  # Debian's java keeps its settings in /etc
-    mounts = {f"/opt/{name}": str(path.parents[1]) for name, path in found.items() if path.parents[1] != Path("/usr")}
+    mounts = {
+        f"/opt/{name}": str(path.parents[1])
+        for name, path in found.items()
+        if path.parents[1] != Path("/usr")
+    }
     if "wget" in found:
         (place / "bin").mkdir()
         shutil.copy(found["wget"], place / "bin")
         mounts["/opt/wget"] = str(place)
     if shutil.which("rustc"):
         # rustup's rustc looks for its toolchain in the home directory, and fails with another home
-        asked = subprocess.run(["rustc", "--print", "sysroot"], check=False, capture_output=True, text=True)
+        asked = subprocess.run(
+            ["rustc", "--print", "sysroot"], check=False, capture_output=True, text=True
+        )
         rust = asked.stdout.strip()
-        mounts |= {"/opt/cargo": rust} if asked.returncode == 0 and rust != "/usr" else {}
+        mounts |= (
+            {"/opt/cargo": rust} if asked.returncode == 0 and rust != "/usr" else {}
+        )
     return mounts
 
 
 @pytest.fixture(scope="module")
-async def workshop(site: Site, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+async def workshop(
+    site: Site, base_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Session]:
     """A sandbox with every available client. The image `dev` takes minutes to build and is used only if it is there."""
     mounts = toolchains(tmp_path_factory.mktemp("tools"))
     store, wanted = Host().connect(), catalog.reference("dev")
@@ -221,7 +275,9 @@ async def workshop(site: Site, base_image: str, tmp_path_factory: pytest.TempPat
         patch.setenv("SSL_CERT_FILE", site.trusted)
         workspace = tmp_path_factory.mktemp("workspace")
         limits = Limits(memory="1g")
-        async with opened(site, workspace, False, mounts=mounts, image=image, limits=limits) as session:
+        async with opened(
+            site, workspace, False, mounts=mounts, image=image, limits=limits
+        ) as session:
             led_home(session)
             await session.files.write("/tmp/Get.java", JAVA)
             yield session
@@ -244,7 +300,9 @@ async def workshop(site: Site, base_image: str, tmp_path_factory: pytest.TempPat
     ],
     ids=lambda text: text if " " not in text else "",
 )  # fmt: skip
-async def test_a_package_client_gets_its_package(workshop: Session, site: Site, client: str, command: str) -> None:
+async def test_a_package_client_gets_its_package(
+    workshop: Session, site: Site, client: str, command: str
+) -> None:
     """The client is given its registry, as in a project, but no setting for the proxy or its certificates."""
     env = {
         "PATH": "/opt/go/bin:/opt/cargo/bin:/opt/java/bin:/opt/yarn/bin:/opt/wget/bin:/usr/local/bin:/usr/bin:/bin",
@@ -252,9 +310,15 @@ async def test_a_package_client_gets_its_package(workshop: Session, site: Site, 
         "CARGO_REGISTRIES_OWN_INDEX": f"sparse+{site.url}/crates/",
     }  # fmt: skip
     if not (await workshop.run(f"command -v {client}", env=env)).ok:
-        pytest.skip(f"{client} is neither in an image that is built here nor on this machine")
+        pytest.skip(
+            f"{client} is neither in an image that is built here nor on this machine"
+        )
     result = await workshop.run(
-        f"mkdir -p /tmp/{client} && cd /tmp/{client} && {command.format(url=site.url)}", env=env, timeout=120
+        f"mkdir -p /tmp/{client} && cd /tmp/{client} && {command.format(url=site.url)}",
+        env=env,
+        timeout=120,
     )
     assert "hello from outside" in result.stdout, result.stderr
-    assert {(visit["host"], visit["verdict"]) for visit in result.network} == {("site.test", "allowed")}
+    assert {(visit["host"], visit["verdict"]) for visit in result.network} == {
+        ("site.test", "allowed")
+    }

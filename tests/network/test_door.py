@@ -14,13 +14,17 @@ from belljar.network.allow import Allow, DoorLimits
 
 
 async def test_a_plain_request_is_passed_on_and_recorded(open_door: OpenDoor) -> None:
-    async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), Names(LOCAL)) as door:
-        request = (
-            f"GET http://api.test:{port}/a?b=1 HTTP/1.1\r\nHost: api.test:{port}\r\nX-A: 1\r\nConnection: close\r\n\r\n"
-        )
+    async with (
+        server(web) as port,
+        open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), Names(LOCAL)) as door,
+    ):
+        request = f"GET http://api.test:{port}/a?b=1 HTTP/1.1\r\nHost: api.test:{port}\r\nX-A: 1\r\nConnection: close\r\n\r\n"
         answer = await door.exchange(request.encode())
     assert answer.startswith(b"HTTP/1.1 200")
-    assert f"GET /a?b=1 HTTP/1.1|Host: api.test:{port}|X-A: 1".lower().encode() in answer.lower()
+    assert (
+        f"GET /a?b=1 HTTP/1.1|Host: api.test:{port}|X-A: 1".lower().encode()
+        in answer.lower()
+    )
     (record,) = door.records
     assert (record["host"], record["verdict"], record["path"], record["address"]) == (
         "api.test",
@@ -31,8 +35,13 @@ async def test_a_plain_request_is_passed_on_and_recorded(open_door: OpenDoor) ->
     assert record["received"] > 0 < record["sent"]
 
 
-async def test_one_connection_carries_many_requests_each_judged(open_door: OpenDoor) -> None:
-    async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), Names(LOCAL)) as door:
+async def test_one_connection_carries_many_requests_each_judged(
+    open_door: OpenDoor,
+) -> None:
+    async with (
+        server(web) as port,
+        open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), Names(LOCAL)) as door,
+    ):
         good = f"GET http://api.test:{port}/1 HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode()
         bad = f"GET http://evil.test:{port}/2 HTTP/1.1\r\nHost: evil.test:{port}\r\n\r\n".encode()
         answer = await door.exchange(good, good, bad)
@@ -42,8 +51,14 @@ async def test_one_connection_carries_many_requests_each_judged(open_door: OpenD
 
 
 async def test_connect_carries_bytes_both_ways(open_door: OpenDoor) -> None:
-    async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as door, await door.dial() as stream:
-        await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    async with (
+        server(echo) as port,
+        open_door(Allow(f"127.0.0.1:{port}")) as door,
+        await door.dial() as stream,
+    ):
+        await stream.send(
+            f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+        )
         assert (await stream.receive()).startswith(b"HTTP/1.1 200")
         blob = bytes(range(256)) * 40_000
         received = bytearray()
@@ -74,28 +89,42 @@ async def test_connect_carries_bytes_both_ways(open_door: OpenDoor) -> None:
         ("CONNECT xn--api-test:443 HTTP/1.1", 403),
     ],
 )
-async def test_what_was_not_allowed_is_refused_with_a_reason(open_door: OpenDoor, line: str, status: int) -> None:
-    async with open_door(Allow("api.test", "*.wild.test"), Names({"api.test": ["192.0.2.1"]})) as door:
-        host = line.split()[1].removeprefix("http://").split("/")[0].rpartition("@")[2] or "x"
+async def test_what_was_not_allowed_is_refused_with_a_reason(
+    open_door: OpenDoor, line: str, status: int
+) -> None:
+    async with open_door(
+        Allow("api.test", "*.wild.test"), Names({"api.test": ["192.0.2.1"]})
+    ) as door:
+        host = (
+            line.split()[1].removeprefix("http://").split("/")[0].rpartition("@")[2]
+            or "x"
+        )
         answer = await door.exchange(f"{line}\r\nHost: {host}\r\n\r\n".encode())
     assert answer.startswith(f"HTTP/1.1 {status}".encode())
     assert b"belljar:" in answer
 
 
-async def test_a_name_that_resolves_to_a_private_address_is_refused(open_door: OpenDoor) -> None:
+async def test_a_name_that_resolves_to_a_private_address_is_refused(
+    open_door: OpenDoor,
+) -> None:
     places = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "::ffff:10.0.0.1", "64:ff9b::a00:1",
               "224.0.0.1", "fd00::1", "168.63.129.16", "0.0.0.0"]  # fmt: skip
     names = Names({f"n{i}.wild.test": [place] for i, place in enumerate(places)})
     async with open_door(Allow("*.wild.test"), names) as door:
         for name in names.known:
-            answer = await door.exchange(f"CONNECT {name}:443 HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+            answer = await door.exchange(
+                f"CONNECT {name}:443 HTTP/1.1\r\nHost: {name}\r\n\r\n".encode()
+            )
             assert answer.startswith(b"HTTP/1.1 403"), (name, answer)
 
 
 async def test_a_name_is_resolved_once_per_connection(open_door: OpenDoor) -> None:
     """Against DNS rebinding: the proxy dials the address that it checked."""
     names = Names({"api.test": ["127.0.0.1"]})
-    async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
+    async with (
+        server(web) as port,
+        open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door,
+    ):
         request = f"GET http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: close\r\n\r\n".encode()
         assert (await door.exchange(request)).startswith(b"HTTP/1.1 200")
         assert names.asked == ["api.test"]
@@ -115,10 +144,14 @@ async def test_a_name_is_resolved_once_per_connection(open_door: OpenDoor) -> No
         "POST http://api.test/ HTTP/1.1\r\nHost: api.test\r\nContent-Length: 5, 6\r\n\r\n",
         "GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
         "GET http://api.test/ HTTP/1.1\r\nHost : api.test\r\n\r\n",
-        "GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nX: " + "a" * 40_000 + "\r\n\r\n",
+        "GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nX: "
+        + "a" * 40_000
+        + "\r\n\r\n",
     ],
 )
-async def test_requests_that_can_be_read_in_two_ways_are_refused(open_door: OpenDoor, request_text: str) -> None:
+async def test_requests_that_can_be_read_in_two_ways_are_refused(
+    open_door: OpenDoor, request_text: str
+) -> None:
     async with open_door(Allow("api.test"), Names({"api.test": ["192.0.2.1"]})) as door:
         answer = await door.exchange(request_text.encode())
     assert answer[:10] in (b"HTTP/1.1 4", b"HTTP/1.1 5"), answer
@@ -134,13 +167,13 @@ async def test_a_person_is_asked_once_per_host(open_door: OpenDoor) -> None:
         return host == "127.0.0.1"
 
     async with server(web) as port, open_door(Allow(ask_hosts=True), ask=ask) as door:
-        request = (
-            f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode()
-        )
+        request = f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode()
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(door.exchange, request)
-        refused = await door.exchange(b"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+        refused = await door.exchange(
+            b"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n"
+        )
     assert asked == ["127.0.0.1", "evil.test"]
     assert b"403" in refused
     assert [r["verdict"] for r in door.records] == ["allowed"] * 5 + ["refused"]
@@ -160,28 +193,44 @@ async def test_the_number_of_questions_is_bounded_and_one_is_open_at_a_time(
         open_now -= 1
         return False
 
-    async with open_door(Allow(ask_hosts=True), ask=ask) as door, anyio.create_task_group() as tasks:
+    async with (
+        open_door(Allow(ask_hosts=True), ask=ask) as door,
+        anyio.create_task_group() as tasks,
+    ):
         for i in range(6):
-            tasks.start_soon(door.exchange, f"CONNECT n{i}.test:443 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            tasks.start_soon(
+                door.exchange,
+                f"CONNECT n{i}.test:443 HTTP/1.1\r\nHost: x\r\n\r\n".encode(),
+            )
     assert (asked, most) == (3, 1)
     assert [record["verdict"] for record in door.records] == ["refused"] * 6
 
 
-async def test_an_unanswered_question_denies_the_connection(open_door: OpenDoor) -> None:
+async def test_an_unanswered_question_denies_the_connection(
+    open_door: OpenDoor,
+) -> None:
     async def ask(host: str, port: int) -> bool:
         await anyio.sleep_forever()
         return True
 
-    async with open_door(Allow(ask_hosts=True, limits=DoorLimits(ask=0.05)), ask=ask) as door:
+    async with open_door(
+        Allow(ask_hosts=True, limits=DoorLimits(ask=0.05)), ask=ask
+    ) as door:
         answer = await door.exchange(b"CONNECT a.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 403")
 
 
 async def test_the_rate_of_new_connections_is_bounded(open_door: OpenDoor) -> None:
     async with open_door(Allow("api.test", limits=DoorLimits(per_minute=2))) as door:
-        answers = [await door.exchange(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+        answers = [
+            await door.exchange(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)
+        ]
     assert [bool(answer) for answer in answers] == [True, True, False]
-    assert [record["reason"] == "too many connections" for record in door.records] == [False, False, True]
+    assert [record["reason"] == "too many connections" for record in door.records] == [
+        False,
+        False,
+        True,
+    ]
 
 
 async def test_connections_beyond_the_limit_are_closed(open_door: OpenDoor) -> None:
@@ -196,7 +245,10 @@ async def test_connections_beyond_the_limit_are_closed(open_door: OpenDoor) -> N
 
 
 async def test_the_transferred_bytes_are_bounded(open_door: OpenDoor) -> None:
-    async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}", limits=DoorLimits(bytes=100_000))) as door:
+    async with (
+        server(echo) as port,
+        open_door(Allow(f"127.0.0.1:{port}", limits=DoorLimits(bytes=100_000))) as door,
+    ):
         head = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         received = await door.exchange(head, b"x" * 1_000_000)
     assert len(received) < 200_000
@@ -205,9 +257,14 @@ async def test_the_transferred_bytes_are_bounded(open_door: OpenDoor) -> None:
 async def test_a_redirect_is_judged_as_a_new_request(open_door: OpenDoor) -> None:
     async def redirect(stream: SocketStream) -> None:
         await stream.receive()
-        await stream.send(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
+        await stream.send(
+            b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
+        )
 
-    async with server(redirect) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door:
+    async with (
+        server(redirect) as port,
+        open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door,
+    ):
         first = f"GET http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode()
         then = b"GET http://169.254.169.254/ HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n"
         answer = await door.exchange(first, then)
@@ -216,12 +273,19 @@ async def test_a_redirect_is_judged_as_a_new_request(open_door: OpenDoor) -> Non
 
 
 @pytest.mark.parametrize("parts", [1, 40])
-async def test_plain_http_in_a_tunnel_must_name_the_allowed_host(open_door: OpenDoor, parts: int) -> None:
+async def test_plain_http_in_a_tunnel_must_name_the_allowed_host(
+    open_door: OpenDoor, parts: int
+) -> None:
     """Against domain fronting: a server with many names would also serve a host that is not allowed."""
-    async with server(web) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door:
+    async with (
+        server(web) as port,
+        open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door,
+    ):
         for host, good in ((f"api.test:{port}", True), ("other.test", False)):
             async with await door.dial() as stream:
-                await stream.send(f"CONNECT api.test:{port} HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode())
+                await stream.send(
+                    f"CONNECT api.test:{port} HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode()
+                )
                 assert (await stream.receive()).startswith(b"HTTP/1.1 200 Connection")
                 request = f"GET /secret HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
                 size = max(1, len(request) // parts)
@@ -231,18 +295,27 @@ async def test_plain_http_in_a_tunnel_must_name_the_allowed_host(open_door: Open
                 with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                     while True:
                         answer += await stream.receive()
-            assert answer.startswith(b"HTTP/1.1 200" if good else b"HTTP/1.1 400"), answer
+            assert answer.startswith(b"HTTP/1.1 200" if good else b"HTTP/1.1 400"), (
+                answer
+            )
 
 
-async def test_a_server_that_speaks_first_works_through_a_tunnel(open_door: OpenDoor) -> None:
+async def test_a_server_that_speaks_first_works_through_a_tunnel(
+    open_door: OpenDoor,
+) -> None:
     async def greeting(stream: SocketStream) -> None:
         await stream.send(b"220 ready\r\n")
         await echo(stream)
 
-    async with server(greeting) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door:
+    async with (
+        server(greeting) as port,
+        open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door,
+    ):
         stream = await door.dial()
         async with stream:
-            await stream.send(f"CONNECT api.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            await stream.send(
+                f"CONNECT api.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+            )
             received = b""
             while b"ready" not in received:
                 received += await stream.receive()

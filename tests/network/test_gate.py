@@ -18,7 +18,11 @@ def _is_a_gate(door: Door) -> Gate:
 
 
 def test_a_door_has_all_that_its_gate_promises() -> None:
-    promised = {name for name, member in vars(Gate).items() if inspect.isfunction(member) and name[0] != "_"}
+    promised = {
+        name
+        for name, member in vars(Gate).items()
+        if inspect.isfunction(member) and name[0] != "_"
+    }
     assert promised <= set(dir(Door))
 
 

@@ -31,12 +31,20 @@ def allowed(port: int) -> Allow:
     return Allow(f"api.test:{port}", f"127.0.0.1:{port}")
 
 
-def request(port: int, method: str = "GET", *headers: str, version: str = "1.1") -> bytes:
-    lines = [f"{method} http://api.test:{port}/p HTTP/{version}", f"Host: api.test:{port}", *headers]
+def request(
+    port: int, method: str = "GET", *headers: str, version: str = "1.1"
+) -> bytes:
+    lines = [
+        f"{method} http://api.test:{port}/p HTTP/{version}",
+        f"Host: api.test:{port}",
+        *headers,
+    ]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def test_a_chunked_body_and_a_chunked_answer_are_passed_on(open_door: OpenDoor) -> None:
+async def test_a_chunked_body_and_a_chunked_answer_are_passed_on(
+    open_door: OpenDoor,
+) -> None:
     got = bytearray()
 
     async def handle(stream: SocketStream) -> None:
@@ -45,11 +53,14 @@ async def test_a_chunked_body_and_a_chunked_answer_are_passed_on(open_door: Open
         while not rest.endswith(b"0\r\n\r\n"):
             rest += await stream.receive()
         got.extend(rest)
-        await stream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+        await stream.send(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+        )
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
         answer = await door.exchange(
-            request(port, "POST", "Transfer-Encoding: chunked", "Connection: close"), b"5\r\nhello\r\n0\r\n\r\n"
+            request(port, "POST", "Transfer-Encoding: chunked", "Connection: close"),
+            b"5\r\nhello\r\n0\r\n\r\n",
         )
     assert b"hello" in got
     assert b"abc" in answer
@@ -64,14 +75,22 @@ async def test_expect_100_continue_is_passed_on(open_door: OpenDoor) -> None:
             rest += await stream.receive()
         await stream.send(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
 
-    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
-        await stream.send(request(port, "PUT", "Content-Length: 4", "Expect: 100-continue"))
+    async with (
+        server(handle) as port,
+        open_door(allowed(port), Names(NAMES)) as door,
+        await door.dial() as stream,
+    ):
+        await stream.send(
+            request(port, "PUT", "Content-Length: 4", "Expect: 100-continue")
+        )
         assert b"100" in await stream.receive()
         await stream.send(b"data")
         assert b"201" in await stream.receive()
 
 
-async def test_an_http_1_0_answer_without_a_length_is_passed_on(open_door: OpenDoor) -> None:
+async def test_an_http_1_0_answer_without_a_length_is_passed_on(
+    open_door: OpenDoor,
+) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.0 200 OK\r\n\r\nall there is")
@@ -85,12 +104,20 @@ async def test_an_upgrade_becomes_raw_bytes(open_door: OpenDoor) -> None:
     async def handle(stream: SocketStream) -> None:
         head, _ = await read_head(stream)
         assert b"upgrade: websocket" in head.lower()
-        await stream.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst")
+        await stream.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst"
+        )
         while True:
             await stream.send((await stream.receive()).upper())
 
-    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
-        await stream.send(request(port, "GET", "Connection: Upgrade", "Upgrade: websocket"))
+    async with (
+        server(handle) as port,
+        open_door(allowed(port), Names(NAMES)) as door,
+        await door.dial() as stream,
+    ):
+        await stream.send(
+            request(port, "GET", "Connection: Upgrade", "Upgrade: websocket")
+        )
         received = b""
         while b"first" not in received:
             received += await stream.receive()
@@ -107,19 +134,25 @@ async def test_head_has_no_body_and_the_connection_goes_on(open_door: OpenDoor) 
             await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n" + body)
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.exchange(request(port, "HEAD"), request(port, "GET", "Connection: close"))
+        answer = await door.exchange(
+            request(port, "HEAD"), request(port, "GET", "Connection: close")
+        )
     assert answer.count(b"200") == 2
     assert answer.endswith(b"body")
 
 
-async def test_a_server_that_hangs_up_without_an_answer_gives_502(open_door: OpenDoor) -> None:
+async def test_a_server_that_hangs_up_without_an_answer_gives_502(
+    open_door: OpenDoor,
+) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
         answer = await door.exchange(request(port))
     assert answer.startswith(b"HTTP/1.1 502")
-    assert door.records[0]["verdict"] == "failed" or "broke" in door.records[0]["reason"]
+    assert (
+        door.records[0]["verdict"] == "failed" or "broke" in door.records[0]["reason"]
+    )
 
 
 async def test_a_big_body_is_streamed(open_door: OpenDoor) -> None:
@@ -132,11 +165,15 @@ async def test_a_big_body_is_streamed(open_door: OpenDoor) -> None:
             await stream.send(b"x" * 100_000)
 
     async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
-        answer = await door.exchange(request(port, "GET", "Connection: close"), until=1 << 30)
+        answer = await door.exchange(
+            request(port, "GET", "Connection: close"), until=1 << 30
+        )
     assert len(answer) > size
 
 
-async def test_half_sent_requests_do_not_block_other_clients(open_door: OpenDoor) -> None:
+async def test_half_sent_requests_do_not_block_other_clients(
+    open_door: OpenDoor,
+) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.1 204 No Content\r\n\r\n")
@@ -163,7 +200,9 @@ async def test_a_request_may_come_in_any_pieces(open_door: OpenDoor) -> None:
             assert answer.startswith(b"HTTP/1.1 204"), (cut, answer)
 
 
-async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open_door: OpenDoor) -> None:
+async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(
+    open_door: OpenDoor,
+) -> None:
     """Servers hang up after a few idle seconds. The client's own connection goes on."""
     hung_up = anyio.Event()
 
@@ -173,7 +212,11 @@ async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open
         await stream.aclose()
         hung_up.set()
 
-    async with server(once) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
+    async with (
+        server(once) as port,
+        open_door(allowed(port), Names(NAMES)) as door,
+        await door.dial() as stream,
+    ):
         for _ in range(2):
             await stream.send(request(port))
             answer = b""
@@ -184,7 +227,9 @@ async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open
     assert [record["verdict"] for record in door.records] == ["allowed", "allowed"]
 
 
-async def test_a_head_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_head_that_comes_byte_by_byte_is_scanned_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A byte costs a program inside almost nothing. Scanning all again for each one delayed every other session."""
     real, looked_at = http_proxy._BARE_OR_FOLDED, 0
 
@@ -203,9 +248,13 @@ async def test_a_head_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytes
     assert looked_at < 5 * len(head)
 
 
-@pytest.mark.parametrize("odd", [b"A: 1\n", b"A: 1\r\n 2\r\n", b"A: 1\r\n\t2\r\n", b"A: 1\rB: 2\r\n"])
+@pytest.mark.parametrize(
+    "odd", [b"A: 1\n", b"A: 1\r\n 2\r\n", b"A: 1\r\n\t2\r\n", b"A: 1\rB: 2\r\n"]
+)
 @pytest.mark.parametrize("how", ["at once", "by bytes", "behind another"])
-async def test_line_ends_that_can_be_read_in_two_ways_are_refused(open_door: OpenDoor, odd: bytes, how: str) -> None:
+async def test_line_ends_that_can_be_read_in_two_ways_are_refused(
+    open_door: OpenDoor, odd: bytes, how: str
+) -> None:
     async def answer(stream: SocketStream) -> None:
         while True:
             await read_head(stream)
@@ -223,7 +272,9 @@ async def test_line_ends_that_can_be_read_in_two_ways_are_refused(open_door: Ope
     assert received.count(b"HTTP/1.1 200") == (how == "behind another")
 
 
-@pytest.mark.parametrize("early", [False, True], ids=["chunks of a byte", "a flood of 103s"])
+@pytest.mark.parametrize(
+    "early", [False, True], ids=["chunks of a byte", "a flood of 103s"]
+)
 async def test_a_server_s_tiny_pieces_are_passed_on_together(
     open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch, early: bool
 ) -> None:
@@ -234,7 +285,11 @@ async def test_a_server_s_tiny_pieces_are_passed_on_together(
 
     async def served(stream: SocketStream) -> None:
         await read_head(stream)
-        await stream.send(pieces * 500 + head + b"0\r\n\r\n" if early else head + pieces * 500 + b"0\r\n\r\n")
+        await stream.send(
+            pieces * 500 + head + b"0\r\n\r\n"
+            if early
+            else head + pieces * 500 + b"0\r\n\r\n"
+        )
         await anyio.sleep_forever()
 
     sends, real = list[int](), MuxStream.send
@@ -244,25 +299,41 @@ async def test_a_server_s_tiny_pieces_are_passed_on_together(
         await real(stream, item)
 
     monkeypatch.setattr(MuxStream, "send", counted)
-    async with server(served) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
+    async with (
+        server(served) as port,
+        open_door(allowed(port), Names(NAMES)) as door,
+        await door.dial() as stream,
+    ):
         await stream.send(request(port))
         received = b""
         while not received.endswith(b"0\r\n\r\n"):
             received += await stream.receive()
-    assert received.count(b"103") == 500 if early else received.count(b"1\r\nx\r\n") == 500
+    assert (
+        received.count(b"103") == 500 if early else received.count(b"1\r\nx\r\n") == 500
+    )
     assert len(sends) < 20
 
 
-async def test_between_tiny_pieces_the_loop_turns(open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_between_tiny_pieces_the_loop_turns(
+    open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many pieces one read brings: each may use a turn up."""
     monkeypatch.setattr(turns, "SLICE", 0.0)
 
     async def served(stream: SocketStream) -> None:
         await read_head(stream)
-        await stream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 500 + b"0\r\n\r\n")
+        await stream.send(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"1\r\nx\r\n" * 500
+            + b"0\r\n\r\n"
+        )
         await anyio.sleep_forever()
 
-    async with server(served) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
+    async with (
+        server(served) as port,
+        open_door(allowed(port), Names(NAMES)) as door,
+        await door.dial() as stream,
+    ):
         proxy, taken, most = door.door, 0, 0
 
         async def watch() -> None:

@@ -33,16 +33,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
                     ["clone", "-q", "--bare", str(work), str(root / "repo.git")],
                     ["-C", str(root / "repo.git"), "update-server-info"]):  # fmt: skip
         subprocess.run(["git", *command], check=True)
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(root))) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(root))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()
 
 
 @pytest.fixture(scope="module")
-async def box(site: int, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+async def box(
+    site: int, base_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Session]:
     async with Session(
-        tmp_path_factory.mktemp("workspace"), network=Allow(f"site.test:{site}=127.0.0.1"), policy="permissive"
+        tmp_path_factory.mktemp("workspace"),
+        network=Allow(f"site.test:{site}=127.0.0.1"),
+        policy="permissive",
     ) as session:
         assert session.door.proxy
         session.door.proxy._resolve = Names({"site.test": ["127.0.0.1"]})
@@ -58,19 +64,28 @@ async def box(site: int, base_image: str, tmp_path_factory: pytest.TempPathFacto
         "git clone -q http://site.test:{port}/repo.git /tmp/clone && echo hello from outside",
     ],
 )
-async def test_curl_python_and_git_use_the_proxy_without_configuration(box: Session, site: int, command: str) -> None:
+async def test_curl_python_and_git_use_the_proxy_without_configuration(
+    box: Session, site: int, command: str
+) -> None:
     tool = command.split()[0]
     if not (await box.run(f"command -v {tool}")).ok:
         pytest.skip(f"the base image has no {tool}")
     result = await box.run(command.format(port=site))
     assert "hello from outside" in result.stdout, result.stderr
-    assert any(visit["host"] == "site.test" and visit["verdict"] == "allowed" for visit in result.network)
+    assert any(
+        visit["host"] == "site.test" and visit["verdict"] == "allowed"
+        for visit in result.network
+    )
 
 
 async def test_a_refused_host_is_named_in_the_result(box: Session) -> None:
-    result = await box.run("python3 -c 'import urllib.request as u; u.urlopen(\"http://evil.test/\")'")
+    result = await box.run(
+        "python3 -c 'import urllib.request as u; u.urlopen(\"http://evil.test/\")'"
+    )
     assert not result.ok
-    assert [(visit["host"], visit["verdict"]) for visit in result.network] == [("evil.test", "refused")]
+    assert [(visit["host"], visit["verdict"]) for visit in result.network] == [
+        ("evil.test", "refused")
+    ]
     assert any("evil.test:80" in hint for hint in result.hints)
 
 
@@ -93,8 +108,12 @@ async def test_no_connection_gets_past_the_proxy(box: Session, program: str) -> 
     assert "rror" in result.stderr
 
 
-async def test_a_command_can_neither_take_the_proxy_port_nor_kill_the_relay(box: Session, site: int) -> None:
-    taken = await box.run(["python3", "-c", "import socket; socket.socket().bind(('127.0.0.1', 3128))"])
+async def test_a_command_can_neither_take_the_proxy_port_nor_kill_the_relay(
+    box: Session, site: int
+) -> None:
+    taken = await box.run(
+        ["python3", "-c", "import socket; socket.socket().bind(('127.0.0.1', 3128))"]
+    )
     assert "in use" in taken.stderr
     killing = """
 import os, signal
@@ -108,10 +127,14 @@ for name in os.listdir("/proc"):
     await box.files.write("attack.py", killing)
     await box.run("python3 attack.py")
     again = await box.run(f"curl -sS http://site.test:{site}/hello.txt || true")
-    assert "hello from outside" in again.stdout or "refused" in again.stderr.lower(), "through the door or not at all"
+    assert "hello from outside" in again.stdout or "refused" in again.stderr.lower(), (
+        "through the door or not at all"
+    )
 
 
-async def test_a_secret_header_never_enters_the_sandbox(base_image: str, workspace: Path) -> None:
+async def test_a_secret_header_never_enters_the_sandbox(
+    base_image: str, workspace: Path
+) -> None:
     seen: list[str | None] = []
 
     class Api(Quiet):
@@ -124,7 +147,9 @@ async def test_a_secret_header_never_enters_the_sandbox(base_image: str, workspa
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_port
         allow = Allow(
-            f"api.test:{port}=127.0.0.1", "api.test", headers={"api.test": {"Authorization": "Bearer s3cret"}}
+            f"api.test:{port}=127.0.0.1",
+            "api.test",
+            headers={"api.test": {"Authorization": "Bearer s3cret"}},
         )
         async with Session(workspace, network=allow, policy="permissive") as box:
             assert box.door.proxy
@@ -142,7 +167,9 @@ async def test_a_secret_header_never_enters_the_sandbox(base_image: str, workspa
 
 def test_a_policys_ceiling_holds(tmp_path: Path, workspace: Path) -> None:
     policy = tmp_path / "ops.toml"
-    policy.write_text('[policy]\nname = "ops"\nextends = "default"\n[network]\nceiling = ["*.example.net"]\n')
+    policy.write_text(
+        '[policy]\nname = "ops"\nextends = "default"\n[network]\nceiling = ["*.example.net"]\n'
+    )
     for beyond in (Allow("api.example.com"), Allow(ask_hosts=True), "full"):
         with pytest.raises(belljar.BelljarError, match="ceiling"):
             Session(workspace, policy=str(policy), network=beyond)
@@ -166,7 +193,9 @@ async def test_the_proxy_works_over_a_bridged_link(
     async with Session(workspace, network=allow, host=host, policy="permissive") as box:
         assert box.door.proxy
         box.door.proxy._resolve = Names({"site.test": ["127.0.0.1"]})
-        result = await box.run(f"curl -sSf http://site.test:{site}/hello.txt; curl -sS http://evil.test/")
+        result = await box.run(
+            f"curl -sSf http://site.test:{site}/hello.txt; curl -sS http://evil.test/"
+        )
         assert "hello from outside" in result.stdout
         assert {visit["verdict"] for visit in result.network} == {"allowed", "refused"}
         await box.files.write("a/../note", "over the bridge")
@@ -174,7 +203,9 @@ async def test_the_proxy_works_over_a_bridged_link(
     host.close()
 
 
-async def test_proxy_variables_are_set_for_every_command(base_image: str, workspace: Path) -> None:
+async def test_proxy_variables_are_set_for_every_command(
+    base_image: str, workspace: Path
+) -> None:
     """They are part of the sandbox: sent with each command they would make preforked shells useless."""
     async with Session(workspace, network=Allow("a.example")) as box:
         assert box.env == {}
@@ -182,7 +213,9 @@ async def test_proxy_variables_are_set_for_every_command(base_image: str, worksp
         assert await box.listening() == ()
 
 
-async def test_a_session_with_a_proxy_can_use_an_ordinary_pool_s_sandbox(base_image: str, workspace: Path) -> None:
+async def test_a_session_with_a_proxy_can_use_an_ordinary_pool_s_sandbox(
+    base_image: str, workspace: Path
+) -> None:
     async with belljar.Pool(workspace, size=1) as pool:
         await pool.ready()
         async with Session(workspace, network=Allow("a.example")) as box:

@@ -9,7 +9,17 @@ from tests.network.conftest import Names, OpenDoor, echo, free_port, server
 
 from belljar.network import mux as mux_module
 from belljar.network.allow import Allow, DoorLimits
-from belljar.network.mux import CLOSE, DATA, HEAD, MERGED_MAX, OPEN, READY, WINDOW, Mux, MuxStream
+from belljar.network.mux import (
+    CLOSE,
+    DATA,
+    HEAD,
+    MERGED_MAX,
+    OPEN,
+    READY,
+    WINDOW,
+    Mux,
+    MuxStream,
+)
 
 
 async def test_without_the_relay_there_is_no_network(open_door: OpenDoor) -> None:
@@ -28,7 +38,9 @@ async def test_a_thousand_connections_at_once(open_door: OpenDoor) -> None:
         async def one(number: int) -> None:
             nonlocal reached
             async with await door.dial() as stream:
-                await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                await stream.send(
+                    f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+                )
                 assert (await stream.receive()).startswith(b"HTTP/1.1 200")
                 reached += 1
                 if reached == 1000:
@@ -57,13 +69,19 @@ async def test_a_port_inside_is_reached_from_the_host(open_door: OpenDoor) -> No
         await nobody.aclose()
 
 
-async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_door: OpenDoor) -> None:
-    async with open_door(Allow("api.test", limits=DoorLimits(per_minute=100_000))) as door:
+async def test_ten_thousand_connections_one_after_the_other_leave_nothing(
+    open_door: OpenDoor,
+) -> None:
+    async with open_door(
+        Allow("api.test", limits=DoorLimits(per_minute=100_000))
+    ) as door:
         for _ in range(100):
             streams = [await door.dial() for _ in range(100)]
             for stream in streams:
                 await stream.aclose()
-        assert (await door.exchange(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 400")
+        assert (await door.exchange(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(
+            b"HTTP/1.1 400"
+        )
         assert len(door.mux._half_closed) < 2048
 
 
@@ -90,10 +108,16 @@ async def fed(mux: Mux, data: bytes) -> None:
 
 
 def ready(*ids: int) -> bytes:
-    return HEAD.pack(0, READY, 2) + bytes(2) + b"".join(HEAD.pack(id, OPEN, 2) + bytes(2) for id in ids)
+    return (
+        HEAD.pack(0, READY, 2)
+        + bytes(2)
+        + b"".join(HEAD.pack(id, OPEN, 2) + bytes(2) for id in ids)
+    )
 
 
-async def test_a_relay_that_does_not_take_its_credit_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_relay_that_does_not_take_its_credit_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Who reads a connection finds that out, and must not be the only one who knows."""
     monkeypatch.setattr(mux_module, "QUEUED_MAX", 1)
     opened, lost = list[MuxStream](), list[bool]()

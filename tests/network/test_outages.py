@@ -56,9 +56,13 @@ def port(greeting_port: int) -> int:
 
 
 @contextlib.contextmanager
-def process_with_a_door(script: str, *words: object, **env: str) -> Iterator[subprocess.Popen[str]]:
+def process_with_a_door(
+    script: str, *words: object, **env: str
+) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", script, *map(str, words)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
+    ) as process:
         try:
             yield process
         finally:
@@ -71,7 +75,9 @@ async def wait_for_report(status: Path, expected: bytes) -> None:
             await anyio.sleep(0.05)
 
 
-async def test_a_proxy_that_is_killed_takes_the_network_with_it(base_image: str, workspace: Path, port: int) -> None:
+async def test_a_proxy_that_is_killed_takes_the_network_with_it(
+    base_image: str, workspace: Path, port: int
+) -> None:
     """After `kill -9` its connections end and its port inside is closed. The next attach opens the door again."""
     (workspace / "visitor.py").write_text(VISITOR)
     with process_with_a_door(KEPT, workspace, port) as process:
@@ -82,7 +88,9 @@ async def test_a_proxy_that_is_killed_takes_the_network_with_it(base_image: str,
         await wait_for_report(workspace / "status", b"nobody listens")
     box = await Session.attach(id)
     try:
-        assert (await box.run(f"curl -s --noproxy '' http://127.0.0.1:{port}/")).stdout == "hello\n"
+        assert (
+            await box.run(f"curl -s --noproxy '' http://127.0.0.1:{port}/")
+        ).stdout == "hello\n"
     finally:
         await box.sandbox.destroy()
         await box.close()
@@ -110,9 +118,13 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_a_proxy_without_descriptors_says_so_and_goes_on(base_image: str, workspace: Path, port: int) -> None:
+def test_a_proxy_without_descriptors_says_so_and_goes_on(
+    base_image: str, workspace: Path, port: int
+) -> None:
     with process_with_a_door(USED_UP, workspace, port) as process:
-        before, by_number, by_name, later, usable = process.communicate(timeout=180)[0].splitlines()
+        before, by_number, by_name, later, usable = process.communicate(timeout=180)[
+            0
+        ].splitlines()
     assert by_number.startswith("belljar: 127.0.0.1")
     assert "Too many open files" in by_number
     assert by_name.startswith("belljar: localhost")
@@ -151,7 +163,9 @@ def test_a_hanging_resolver_refuses_names_and_does_not_block_addresses(
     settings = tmp_path / "resolv.conf"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
         mute.bind((f"127.66.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}", 53))
-        settings.write_text(f"nameserver {mute.getsockname()[0]}\noptions timeout:2 attempts:1\n")
+        settings.write_text(
+            f"nameserver {mute.getsockname()[0]}\noptions timeout:2 attempts:1\n"
+        )
         with process_with_a_door(HUNG, workspace, port, settings) as process:
             first, second, by_number = process.communicate(timeout=60)[0].splitlines()
         assert b"a\x04test" in mute.recv(1000, socket.MSG_DONTWAIT)

@@ -46,17 +46,23 @@ from belljar.network import door, http_proxy
         "169.254.169.254:443",
     ],
 )
-async def test_a_disguised_host_name_is_refused_and_never_resolved(open_door: OpenDoor, host: str) -> None:
+async def test_a_disguised_host_name_is_refused_and_never_resolved(
+    open_door: OpenDoor, host: str
+) -> None:
     """The proxy does not resolve a refused name: the name could carry a secret out."""
     names = Names(LOCAL)
     async with open_door(Allow("api.test", "*.wild.test"), names) as opened:
-        answer = await opened.exchange(f"CONNECT {host} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = await opened.exchange(
+            f"CONNECT {host} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        )
     assert answer.startswith(b"HTTP/1.1 4"), answer
     assert names.asked == []
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"GET http://api.test/ HT", b"\x05\x01"], ids=["nothing", "half a line", "socks"]
+    "sent",
+    [b"", b"GET http://api.test/ HT", b"\x05\x01"],
+    ids=["nothing", "half a line", "socks"],
 )
 async def test_a_client_that_never_finishes_its_request_is_dropped(
     open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch, sent: bytes
@@ -76,8 +82,14 @@ async def test_a_half_closed_client_still_gets_its_answer(open_door: OpenDoor) -
                 await stream.receive()
         await stream.send(b"the answer")
 
-    async with server(late) as port, open_door(Allow(f"127.0.0.1:{port}")) as opened, await opened.dial() as stream:
-        await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async with (
+        server(late) as port,
+        open_door(Allow(f"127.0.0.1:{port}")) as opened,
+        await opened.dial() as stream,
+    ):
+        await stream.send(
+            f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        )
         assert (await stream.receive()).startswith(b"HTTP/1.1 200")
         await stream.send(b"\x00question")
         await stream.send_eof()
@@ -94,11 +106,18 @@ async def test_a_refused_upload_gets_the_reason(open_door: OpenDoor) -> None:
 
 @pytest.mark.parametrize("extension", [b"\xfe\x0d\x00\x01\x00", b"\x00\x00\x00\x0b\x00\x09\x00\x00\x06b.test"],
                          ids=["hidden", "two names"])  # fmt: skip
-async def test_a_handshake_with_a_hidden_or_second_name_is_cut_off(open_door: OpenDoor, extension: bytes) -> None:
-    async with server(echo) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as opened:
+async def test_a_handshake_with_a_hidden_or_second_name_is_cut_off(
+    open_door: OpenDoor, extension: bytes
+) -> None:
+    async with (
+        server(echo) as port,
+        open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as opened,
+    ):
         asked = f"CONNECT api.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         await opened.exchange(asked, with_extension("api.test", extension))
-    assert [(record["verdict"], record["sent"]) for record in opened.records] == [("refused", 0)]
+    assert [(record["verdict"], record["sent"]) for record in opened.records] == [
+        ("refused", 0)
+    ]
 
 
 async def test_the_relay_ends_with_the_host_process(open_door: OpenDoor) -> None:
@@ -110,12 +129,18 @@ async def test_the_relay_ends_with_the_host_process(open_door: OpenDoor) -> None
             await opened.dial()
 
 
-async def test_a_refused_private_address_comes_with_the_option_that_allows_it(open_door: OpenDoor) -> None:
+async def test_a_refused_private_address_comes_with_the_option_that_allows_it(
+    open_door: OpenDoor,
+) -> None:
     names = Names({"mirror.test": ["10.1.2.3"], "here.test": ["127.0.0.1"]})
     async with open_door(Allow("mirror.test", "here.test"), names) as opened:
-        answer = await opened.exchange(b"CONNECT mirror.test:443 HTTP/1.1\r\nHost: mirror.test:443\r\n\r\n")
+        answer = await opened.exchange(
+            b"CONNECT mirror.test:443 HTTP/1.1\r\nHost: mirror.test:443\r\n\r\n"
+        )
         assert b" 403 " in answer
         assert b"`--allow mirror.test=ADDRESS`" in answer
-        answer = await opened.exchange(b"CONNECT here.test:443 HTTP/1.1\r\nHost: here.test:443\r\n\r\n")
+        answer = await opened.exchange(
+            b"CONNECT here.test:443 HTTP/1.1\r\nHost: here.test:443\r\n\r\n"
+        )
         assert b"loopback" in answer
         assert b"--allow" not in answer, "nobody is advised to open this machine"

@@ -19,15 +19,29 @@ def test_run_allows_a_host_and_a_preset(
     explained = belljar("network", "explain", "git", "--json", env=git).json
     assert {"preset": "git", "host": place, "why": "git's http settings"} in explained
     for option in (["--allow", place], ["--allow-preset", "git"]):
-        answer = belljar("run", "--workspace", workspace, *option, "--", "bash", "-c", fetch, env=git)
+        answer = belljar(
+            "run", "--workspace", workspace, *option, "--", "bash", "-c", fetch, env=git
+        )
         assert answer.stdout == "hello\n", answer.stderr
     assert (
         "--allow 127.0.0.1"
-        in belljar("run", "--workspace", workspace, "--allow", "a.example", "--", "bash", "-c", fetch).stdout
+        in belljar(
+            "run",
+            "--workspace",
+            workspace,
+            "--allow",
+            "a.example",
+            "--",
+            "bash",
+            "-c",
+            fetch,
+        ).stdout
     )
 
 
-def test_safe_mode_can_allow_a_host_later(base_image: str, workspace: Path, greeting_port: int, fetch: str) -> None:
+def test_safe_mode_can_allow_a_host_later(
+    base_image: str, workspace: Path, greeting_port: int, fetch: str
+) -> None:
     terminal = Terminal.belljar("shell", "--workspace", workspace)
     terminal.line(f":allow 127.0.0.1:{greeting_port}")
     terminal.until("can be reached from now on")
@@ -42,7 +56,11 @@ def test_safe_mode_can_allow_a_host_later(base_image: str, workspace: Path, gree
 async def test_an_mcp_server_allows_a_host_for_its_tools(
     base_image: str, workspace: Path, greeting_port: int, fetch: str
 ) -> None:
-    async with client(workspace, "--allow", f"127.0.0.1:{greeting_port}", era="auto") as mcp:
+    async with client(
+        workspace, "--allow", f"127.0.0.1:{greeting_port}", era="auto"
+    ) as mcp:
         assert "hello" in str((await mcp.call_tool("Bash", {"command": fetch})).content)
-        refused = await mcp.call_tool("Bash", {"command": fetch.replace("127.0.0.1", "evil.test")})
+        refused = await mcp.call_tool(
+            "Bash", {"command": fetch.replace("127.0.0.1", "evil.test")}
+        )
         assert "evil.test" in str(refused.content)

@@ -21,22 +21,46 @@ from belljar.network.tunnel import checked_hello
 async def test_tls_to_the_allowed_name_passes(
     open_door: OpenDoor, world: Authority, trust: str, to_443: dict[str, int]
 ) -> None:
-    async with secure(world, "api.test") as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
+    async with (
+        secure(world, "api.test") as port,
+        open_door(Allow(*ALLOW), Names(NAMES)) as door,
+    ):
         to_443["port"] = port
         async with await door.dial() as stream:
-            answer = await ask(door.door, stream, "api.test", ssl.create_default_context(cafile=trust), "api.test")
+            answer = await ask(
+                door.door,
+                stream,
+                "api.test",
+                ssl.create_default_context(cafile=trust),
+                "api.test",
+            )
     assert b"GET /x HTTP/1.1" in answer
 
 
 @pytest.mark.parametrize("sni", ["evil.test", None, "api.test.evil.test"])
 async def test_another_name_in_the_handshake_is_cut_off(
-    open_door: OpenDoor, world: Authority, trust: str, to_443: dict[str, int], sni: str | None
+    open_door: OpenDoor,
+    world: Authority,
+    trust: str,
+    to_443: dict[str, int],
+    sni: str | None,
 ) -> None:
-    async with secure(world, "api.test") as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
+    async with (
+        secure(world, "api.test") as port,
+        open_door(Allow(*ALLOW), Names(NAMES)) as door,
+    ):
         to_443["port"] = port
         async with await door.dial() as stream:
-            with pytest.raises((ssl.SSLError, anyio.EndOfStream, anyio.BrokenResourceError)):
-                await ask(door.door, stream, "api.test", ssl.create_default_context(cafile=trust), sni)
+            with pytest.raises(
+                (ssl.SSLError, anyio.EndOfStream, anyio.BrokenResourceError)
+            ):
+                await ask(
+                    door.door,
+                    stream,
+                    "api.test",
+                    ssl.create_default_context(cafile=trust),
+                    sni,
+                )
     assert [r["verdict"] for r in door.records] == ["refused"]
     assert door.records[0]["sent"] == 0
 
@@ -44,7 +68,9 @@ async def test_another_name_in_the_handshake_is_cut_off(
 def hello(sni: str) -> bytes:
     """The ClientHello of this Python's TLS."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    talk = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=sni)
+    talk = ssl.create_default_context().wrap_bio(
+        incoming, outgoing, server_hostname=sni
+    )
     with contextlib.suppress(ssl.SSLWantReadError):
         talk.do_handshake()
     return outgoing.read()
@@ -57,7 +83,10 @@ def test_a_client_hello_is_read_in_pieces_and_across_records() -> None:
     assert (found.name, found.hides_name) == ("a.test", False)
     assert all(HelloReader().feed(whole[:cut]) is None for cut in range(1, len(whole)))
     body = whole[5:]
-    split = b"".join(b"\x16\x03\x01" + len(part).to_bytes(2, "big") + part for part in (body[:7], body[7:]))
+    split = b"".join(
+        b"\x16\x03\x01" + len(part).to_bytes(2, "big") + part
+        for part in (body[:7], body[7:])
+    )
     again = HelloReader().feed(split)
     assert again
     assert again.name == "a.test"
@@ -71,9 +100,9 @@ def with_extension(sni: str, extension: bytes) -> bytes:
     at += 2 + int.from_bytes(whole[at : at + 2], "big")
     at += 1 + whole[at]
     for place, size in ((3, 2), (6, 3), (at, 2)):
-        whole[place : place + size] = (int.from_bytes(whole[place : place + size], "big") + len(extension)).to_bytes(
-            size, "big"
-        )
+        whole[place : place + size] = (
+            int.from_bytes(whole[place : place + size], "big") + len(extension)
+        ).to_bytes(size, "big")
     return bytes(whole) + extension
 
 
@@ -103,13 +132,22 @@ async def test_a_header_echoed_in_headers_is_masked(open_door: OpenDoor) -> None
         head = b""
         while b"\r\n\r\n" not in head:
             head += await stream.receive()
-        secret = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"x-key"))
+        secret = next(
+            line for line in head.split(b"\r\n") if line.lower().startswith(b"x-key")
+        )
         await stream.send(
-            b"HTTP/1.1 200 OK\r\nX-Echo: " + secret.partition(b": ")[2] + b"\r\nContent-Length: 0\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\nX-Echo: "
+            + secret.partition(b": ")[2]
+            + b"\r\nContent-Length: 0\r\n\r\n"
         )
 
     async with server(mirror) as port:
-        allow = Allow(f"api.test:{port}", f"127.0.0.1:{port}", "api.test", headers={"api.test": {"X-Key": "s3cret"}})
+        allow = Allow(
+            f"api.test:{port}",
+            f"127.0.0.1:{port}",
+            "api.test",
+            headers={"api.test": {"X-Key": "s3cret"}},
+        )
         async with open_door(allow, Names(NAMES)) as door:
             lines = [
                 f"GET http://api.test:{port}/ HTTP/1.1",
@@ -122,13 +160,22 @@ async def test_a_header_echoed_in_headers_is_masked(open_door: OpenDoor) -> None
     assert b"***" in answer
 
 
-async def test_a_request_that_brings_its_headers_back_is_refused(open_door: OpenDoor) -> None:
+async def test_a_request_that_brings_its_headers_back_is_refused(
+    open_door: OpenDoor,
+) -> None:
     async def mirror(stream: SocketStream) -> None:
         asked = await stream.receive()
-        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(asked) + asked)
+        await stream.send(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(asked) + asked
+        )
 
     async with server(mirror) as port:
-        allow = Allow(f"api.test:{port}", f"127.0.0.1:{port}", "api.test", headers={"api.test": {"X-Key": "s3cret"}})
+        allow = Allow(
+            f"api.test:{port}",
+            f"127.0.0.1:{port}",
+            "api.test",
+            headers={"api.test": {"X-Key": "s3cret"}},
+        )
         async with open_door(allow, Names({"api.test": ["127.0.0.1"]})) as door:
             asked = f"TRACE http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: close\r\n\r\n"
             answer = await door.exchange(asked.encode())
@@ -136,11 +183,15 @@ async def test_a_request_that_brings_its_headers_back_is_refused(open_door: Open
     assert b"s3cret" not in answer
 
 
-def test_a_client_hello_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_hello_that_comes_byte_by_byte_is_scanned_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each byte is in its own record. Scanning all of them again for each one delayed every other session."""
     looked = 0
 
-    def counting(data: bytes, real: Callable[[bytes], bool] = tls.starts_handshake) -> bool:
+    def counting(
+        data: bytes, real: Callable[[bytes], bool] = tls.starts_handshake
+    ) -> bool:
         nonlocal looked
         looked += 1
         return real(data)

@@ -26,12 +26,18 @@ async def test_without_free_descriptors_a_request_gets_502(
     def none_left(*_: object, **__: object) -> socket.socket:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    async with open_door(allowed(80), Names(LOCAL)) as opened, await opened.dial() as stream:
+    async with (
+        open_door(allowed(80), Names(LOCAL)) as opened,
+        await opened.dial() as stream,
+    ):
         monkeypatch.setattr("belljar.network.door.sockets.connected", used_up)
         await stream.send(request(80))
         assert (await stream.receive()).startswith(b"HTTP/1.1 502")
     monkeypatch.setattr(addresses.socket, "socket", none_left)
-    assert addresses.refusal(ipaddress.ip_address("1.1.1.1")) == "an address of this machine"
+    assert (
+        addresses.refusal(ipaddress.ip_address("1.1.1.1"))
+        == "an address of this machine"
+    )
 
 
 async def test_a_connection_is_closed_at_its_total_time(open_door: OpenDoor) -> None:

@@ -14,11 +14,17 @@ from belljar.network.visit import Refused
 
 async def test_a_record_of_a_refusal_is_short(open_door: OpenDoor) -> None:
     async with open_door(Allow("api.test")) as door:
-        await door.exchange(b"CONNECT " + b"a" * 30_000 + b":443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        await door.exchange(
+            b"CONNECT " + b"a" * 30_000 + b":443 HTTP/1.1\r\nHost: x\r\n\r\n"
+        )
         path = b"/?token=s3cretvalue&" + b"k=%41&" * 4000
-        await door.exchange(b"GET http://x.test" + path + b" HTTP/1.1\r\nHost: x.test\r\n\r\n")
+        await door.exchange(
+            b"GET http://x.test" + path + b" HTTP/1.1\r\nHost: x.test\r\n\r\n"
+        )
     assert len(str(door.records)) < 4000
-    assert all(len(str(visit)) < 2000 for visit in door.door.visits), "thousands are remembered"
+    assert all(len(str(visit)) < 2000 for visit in door.door.visits), (
+        "thousands are remembered"
+    )
     assert "s3cretvalue" not in f"{door.records} {door.door.visits}"
 
 
@@ -37,10 +43,16 @@ async def test_a_flood_of_refusals_is_counted_and_not_recorded_one_by_one() -> N
     assert len(records) == REFUSALS_RECORDED + 1
 
 
-async def test_a_recorded_host_name_holds_no_control_characters(open_door: OpenDoor) -> None:
+async def test_a_recorded_host_name_holds_no_control_characters(
+    open_door: OpenDoor,
+) -> None:
     async with open_door(Allow("api.test")) as door:
-        await door.exchange(b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09\x1b]0;x\x07\r\n\xff\x00\x50")
-    assert [(record["host"], record["verdict"]) for record in door.records] == [("?]0;x???\ufffd", "refused")]
+        await door.exchange(
+            b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09\x1b]0;x\x07\r\n\xff\x00\x50"
+        )
+    assert [(record["host"], record["verdict"]) for record in door.records] == [
+        ("?]0;x???\ufffd", "refused")
+    ]
     assert "\x1b" not in str([record["reason"] for record in door.records])
 
 
@@ -49,9 +61,13 @@ async def test_a_recorded_host_name_holds_no_control_characters(open_door: OpenD
     [b"GET /?token=s3cret HTTP/9\r\n\r\n", b"GET http://u:s3cret@api.test/ HTTP/1.1\r\nHost: x\r\n\r\n",
      b"CONNECT s3cret HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nX: a\n b\r\n\r\n"],
 )  # fmt: skip
-async def test_an_invalid_request_is_recorded_without_its_text(open_door: OpenDoor, sent: bytes) -> None:
+async def test_an_invalid_request_is_recorded_without_its_text(
+    open_door: OpenDoor, sent: bytes
+) -> None:
     async with open_door(Allow("api.test")) as door:
         assert (await door.exchange(sent)).startswith(b"HTTP/1.1 400")
-    assert [(record["host"], record["verdict"]) for record in door.records] == [("", "refused")]
+    assert [(record["host"], record["verdict"]) for record in door.records] == [
+        ("", "refused")
+    ]
     assert door.records[0]["reason"]
     assert "s3cret" not in str(door.records)

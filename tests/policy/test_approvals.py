@@ -20,7 +20,9 @@ def test_a_session_answer_holds_for_the_same_kind_of_effects() -> None:
     approvals = Approvals()
     approvals.remember(POLICY.judge("sudo apt-get install jq"), scope="session")
     assert approvals.covers(POLICY.judge("sudo apt-get install ripgrep"))
-    assert not approvals.covers(POLICY.judge("sudo apt-get install jq && sudo systemctl restart x"))
+    assert not approvals.covers(
+        POLICY.judge("sudo apt-get install jq && sudo systemctl restart x")
+    )
     assert not approvals.covers(POLICY.judge("sudo id"))
 
 
@@ -35,7 +37,9 @@ def test_a_session_answer_holds_for_the_same_kind_of_effects() -> None:
         ("acmectl server delete one", "acmectl server delete two"),
     ],
 )
-def test_a_session_answer_about_something_outside_holds_for_that_alone(approved: str, other: str) -> None:
+def test_a_session_answer_about_something_outside_holds_for_that_alone(
+    approved: str, other: str
+) -> None:
     approvals = Approvals()
     approvals.remember(POLICY.judge(approved), scope="session")
     assert approvals.covers(POLICY.judge(approved + " "))

@@ -46,7 +46,18 @@ def test_bad_input_is_denied_with_a_reason(command: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["exec(", "exec x;", '"a",', 'a="b";', '["a"].each{|x|', 'rm("/a");', "import{", "\n/*", " s#a"]
+    "unit",
+    [
+        "exec(",
+        "exec x;",
+        '"a",',
+        'a="b";',
+        '["a"].each{|x|',
+        'rm("/a");',
+        "import{",
+        "\n/*",
+        " s#a",
+    ],
 )
 def test_inline_code_that_repeats_itself_is_judged_in_bounded_time(unit: str) -> None:
     began = time.process_time()
@@ -68,33 +79,69 @@ BOMB = (
 MANY = "9" * 5000
 GROWS = {
     "powers of powers": "echo $(( (((9**63)**63)**63)**63 ))",
-    "an array in itself": "a=(a b c d); " + "a=(${a[@]} ${a[@]} ${a[@]} ${a[@]}); " * 20 + "echo ${a[@]}",
-    "arguments in themselves": "set -- a b; " + 'set -- "$@" "$@" "$@" "$@"; ' * 20 + "echo $@",
-    "a long replacement": "x=" + "a" * 2000 + "; y=" + "b" * 60_000 + "; echo ${x//a/$y}",
-    "a pattern that backtracks": "x=" + "a" * 1900 + "; echo ${x##*a*a*b} ${x//*a*a*b/c}",
-    "a sed pattern that backtracks": "echo " + "a" * 3900 + " | sed 's/a*a*a*b/x/' | sh",
-    "a grep pattern that backtracks": "echo " + "a" * 3900 + " | grep -E 'a+a+a+b' | sh",
+    "an array in itself": "a=(a b c d); "
+    + "a=(${a[@]} ${a[@]} ${a[@]} ${a[@]}); " * 20
+    + "echo ${a[@]}",
+    "arguments in themselves": "set -- a b; "
+    + 'set -- "$@" "$@" "$@" "$@"; ' * 20
+    + "echo $@",
+    "a long replacement": "x="
+    + "a" * 2000
+    + "; y="
+    + "b" * 60_000
+    + "; echo ${x//a/$y}",
+    "a pattern that backtracks": "x="
+    + "a" * 1900
+    + "; echo ${x##*a*a*b} ${x//*a*a*b/c}",
+    "a sed pattern that backtracks": "echo "
+    + "a" * 3900
+    + " | sed 's/a*a*a*b/x/' | sh",
+    "a grep pattern that backtracks": "echo "
+    + "a" * 3900
+    + " | grep -E 'a+a+a+b' | sh",
     "blanks in sed": "sed '" + " " * 15_000 + "'",
     "an archive of nothing": f"echo {BOMB} | base64 -d | bunzip2 | sh",
-    "awk names in awk names": "awk 'BEGIN{" + "".join(f'n{i}="' + f"n{i + 1} " * 60 + '";' for i in range(18)) + "}'",
-    "a long line in awk": "echo " + "a" * 60_000 + " | awk '{print " + "$0 " * 2500 + "}'",
-    "names in names": "node -e '" + "".join(f'n{i} = "' + f" n{i + 1} " * 60 + '";' for i in range(18)) + "'",
-    "a long variable in code": "X=" + "a" * 20_000 + " node -e '" + "process.env.X+" * 200 + "1'",
+    "awk names in awk names": "awk 'BEGIN{"
+    + "".join(f'n{i}="' + f"n{i + 1} " * 60 + '";' for i in range(18))
+    + "}'",
+    "a long line in awk": "echo "
+    + "a" * 60_000
+    + " | awk '{print "
+    + "$0 " * 2500
+    + "}'",
+    "names in names": "node -e '"
+    + "".join(f'n{i} = "' + f" n{i + 1} " * 60 + '";' for i in range(18))
+    + "'",
+    "a long variable in code": "X="
+    + "a" * 20_000
+    + " node -e '"
+    + "process.env.X+" * 200
+    + "1'",
     "open brackets": "ruby -e '" + "[[" * 7900 + "'",
     "a width": python("print('%999999999d' % 1)"),
     "a width that is given": python("print('{0:{1}}'.format('a', 999999999))"),
     "a range": python("for i in range(200000000): print(i)"),
-    "loops in an expression": python("x = [a for a in range(256) for b in range(256) for c in range(256)]"),
+    "loops in an expression": python(
+        "x = [a for a in range(256) for b in range(256) for c in range(256)]"
+    ),
     "a list in itself": python("x = [1]\nfor i in range(26): x = x + x\nprint(x)"),
-    "a list extended by itself": python("x = [1]\nfor i in range(26): x.extend(x)\nprint(x)"),
+    "a list extended by itself": python(
+        "x = [1]\nfor i in range(26): x.extend(x)\nprint(x)"
+    ),
     "lists of lists": python("x = []\nfor i in range(40): x = [x, x]\nprint(x)"),
-    "text in itself": python("x = 'a' * 10\nfor i in range(8): x = f'{x}{x}{x}{x}{x}{x}{x}{x}{x}{x}'\nprint(x)"),
-    "text between text": python("x = 'a' * 10000\nx = x.replace('a', x).join(x)\nprint(x)"),
+    "text in itself": python(
+        "x = 'a' * 10\nfor i in range(8): x = f'{x}{x}{x}{x}{x}{x}{x}{x}{x}{x}'\nprint(x)"
+    ),
+    "text between text": python(
+        "x = 'a' * 10000\nx = x.replace('a', x).join(x)\nprint(x)"
+    ),
 }
 
 
 @pytest.mark.parametrize("command", GROWS.values(), ids=GROWS.keys())
-def test_a_command_that_expands_without_end_is_judged_in_bounded_time_and_memory(command: str) -> None:
+def test_a_command_that_expands_without_end_is_judged_in_bounded_time_and_memory(
+    command: str,
+) -> None:
     tracemalloc.start()
     try:
         started = time.process_time()
@@ -112,7 +159,11 @@ STUMBLES = {
     "counts": f"shift {MANY}; echo a | head -n {MANY}; echo a | tail -c {MANY}; echo a | cut -c {MANY}-{MANY}",
     "a sequence": f"seq {MANY}; seq 1 99999999999999999999",
     "a precision": f"printf '%.{MANY}s' a; expr substr abc 1 {MANY}; xargs -n {MANY} echo",
-    "fields": "echo a | awk '{print $" + MANY + "}'; awk 'BEGIN{system(ARGV[" + MANY + "])}'",
+    "fields": "echo a | awk '{print $"
+    + MANY
+    + "}'; awk 'BEGIN{system(ARGV["
+    + MANY
+    + "])}'",
     "characters": "awk 'BEGIN{system(sprintf(\"%c\", 99999999999))}'; awk 'BEGIN{system(sprintf(\"%c\", ²))}'",
     "codes": "node -e 'String.fromCharCode(09,08)'; ruby -e 'system(" + MANY + ".chr)'",
     "a class that is none": "x=a; echo ${x//[z-a]/b} ${x#[a--z]} ${x#[&&||~~]} ${x#[[[]}",
@@ -123,8 +174,12 @@ STUMBLES = {
     "a loop over nothing": "for x in; do ls; done; select x in; do ls; done",
     "a range without a step": python("for i in range(1, 2, 0): print(i)"),
     "numbers": python("print('%c' % 99999999999, int('1', 1 << 70), 1 << 9)"),
-    "a number of many digits": python("x = int('9' * 4200)\n" + "for i in range(250): x = x + x\n" * 2 + "print(x)"),
-    "half a character": python("open('\\ud800', 'w'); import os; os.system(chr(0xdfff))"),
+    "a number of many digits": python(
+        "x = int('9' * 4200)\n" + "for i in range(250): x = x + x\n" * 2 + "print(x)"
+    ),
+    "half a character": python(
+        "open('\\ud800', 'w'); import os; os.system(chr(0xdfff))"
+    ),
 }
 
 
@@ -164,7 +219,9 @@ def test_a_killed_parser_denies_and_the_next_command_is_judged_again() -> None:
     assert POLICY.judge("ls | head # parser was killed").decision == "allow"
 
 
-def test_an_exception_in_a_reader_denies_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_a_reader_denies_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from belljar.policy.call import PROGRAMS
 
     def broken(_call: object) -> str:
@@ -179,4 +236,6 @@ def test_an_exception_in_a_reader_denies_the_command(monkeypatch: pytest.MonkeyP
 def test_invisible_and_direction_changing_characters_are_flagged() -> None:
     assert POLICY.judge("rm\u200b -rf build").decision == "ask"
     assert POLICY.judge("echo \u202egnp.exe").decision == "ask"
-    assert POLICY.judge("git commit -m '👩\u200d💻 works'").decision == "allow"  # contains a zero-width joiner
+    assert (
+        POLICY.judge("git commit -m '👩\u200d💻 works'").decision == "allow"
+    )  # contains a zero-width joiner

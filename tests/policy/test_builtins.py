@@ -14,7 +14,14 @@ RUNNING = [
     "wait -n -p 'a[$(rm -rf /workspace/*)]'",
     "hash -p /bin/rm ls; ls -rf /workspace",
 ]
-HARMLESS = ["fc -l", "compgen -c | head", "compgen -W 'start stop' -- s", "compgen -f /tmp/", "complete -p", "wait -n"]
+HARMLESS = [
+    "fc -l",
+    "compgen -c | head",
+    "compgen -W 'start stop' -- s",
+    "compgen -f /tmp/",
+    "complete -p",
+    "wait -n",
+]
 
 
 @pytest.mark.parametrize("command", RUNNING)

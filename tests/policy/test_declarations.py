@@ -35,7 +35,9 @@ def policy() -> Policy:
 
 
 @pytest.mark.parametrize("command", MISLEADING)
-def test_a_declaration_that_may_not_take_effect_is_not_trusted(policy: Policy, command: str) -> None:
+def test_a_declaration_that_may_not_take_effect_is_not_trusted(
+    policy: Policy, command: str
+) -> None:
     assert policy.judge(command).decision != "allow"
 
 

@@ -328,7 +328,9 @@ def test_a_command_once_rated_wrongly_has_its_risk(command: str, risk: str) -> N
         ["rm() { :; }", "env rm -rf /"],
     ],
 )
-def test_an_assignment_that_may_not_have_run_is_not_trusted_in_the_next_call(calls: list[str]) -> None:
+def test_an_assignment_that_may_not_have_run_is_not_trusted_in_the_next_call(
+    calls: list[str],
+) -> None:
     state = None
     for call in calls:
         verdict = POLICY.judge(call, shell_state=state)
@@ -341,7 +343,10 @@ def test_a_function_without_a_name_raises_no_exception() -> None:
 
 
 def test_the_lines_of_a_new_rc_file_are_judged_once() -> None:
-    assert POLICY.judge("echo 'eval \"$(direnv hook bash)\"' >> ~/.bashrc").decision == "allow"
+    assert (
+        POLICY.judge("echo 'eval \"$(direnv hook bash)\"' >> ~/.bashrc").decision
+        == "allow"
+    )
 
 
 def test_setting_the_hooks_path_is_asked_about() -> None:
@@ -353,7 +358,12 @@ def test_an_unset_root_of_find_is_not_called_a_system_directory() -> None:
 
 
 def test_ci_denies_remote_deletions_that_default_asks_about() -> None:
-    for command in ("git push --force", "kubectl delete ns x", "redis-cli FLUSHALL", "npm unpublish x -f"):
+    for command in (
+        "git push --force",
+        "kubectl delete ns x",
+        "redis-cli FLUSHALL",
+        "npm unpublish x -f",
+    ):
         assert Policy.load("ci").judge(command).decision == "deny"
 
 

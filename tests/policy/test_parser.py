@@ -17,8 +17,12 @@ def test_a_syntax_error_says_where() -> None:
         parser.parse("echo $(")
 
 
-@pytest.mark.parametrize("text", ['echo "((a b))', "((a b) | (c)", "(( 1 + ))) x", "echo ((a))"])
-def test_an_error_beside_a_double_parenthesis_is_told_at_its_own_place(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ['echo "((a b))', "((a b) | (c)", "(( 1 + ))) x", "echo ((a))"]
+)
+def test_an_error_beside_a_double_parenthesis_is_told_at_its_own_place(
+    text: str,
+) -> None:
     with pytest.raises(parser.ParseError) as told:
         parser.parse(text)
     with pytest.raises(parser.ParseError) as own:
@@ -26,7 +30,10 @@ def test_an_error_beside_a_double_parenthesis_is_told_at_its_own_place(text: str
     assert str(told.value) == str(own.value)
 
 
-@pytest.mark.parametrize("text", ["echo a # b \\\nid", "x=$(echo a # b \\\nid\n)", "echo é # ü \\\n# c \\\nid"])
+@pytest.mark.parametrize(
+    "text",
+    ["echo a # b \\\nid", "x=$(echo a # b \\\nid\n)", "echo é # ü \\\n# c \\\nid"],
+)
 def test_a_comment_that_ends_in_a_backslash_is_denied(text: str) -> None:
     verdict = POLICY.judge(text)
     assert verdict.decision == "deny"
@@ -39,7 +46,9 @@ def test_many_comments_that_end_in_a_backslash_get_a_verdict() -> None:
 
 def test_many_threads_parse_at_once() -> None:
     with ThreadPoolExecutor(8) as threads:
-        verdicts = list(threads.map(lambda n: POLICY.judge(f"echo {n} | cat; rm -rf /"), range(40)))
+        verdicts = list(
+            threads.map(lambda n: POLICY.judge(f"echo {n} | cat; rm -rf /"), range(40))
+        )
     assert {verdict.decision for verdict in verdicts} == {"deny"}
 
 
@@ -73,7 +82,9 @@ def test_a_spare_parser_process_has_memory_and_cpu_limits() -> None:
     assert resource.prlimit(child.pid, resource.RLIMIT_CPU)[0] == 2
 
 
-def test_a_process_that_starts_while_the_parser_closes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_starts_while_the_parser_closes_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     own, real, started = parser.Parser(), parser._spawn, []
 
     def spawn() -> parser.Child:

@@ -50,7 +50,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("path", "kind"), CASES.items(), ids=[repr(path) for path in CASES])
+@pytest.mark.parametrize(
+    ("path", "kind"), CASES.items(), ids=[repr(path) for path in CASES]
+)
 def test_a_path_is_put_into_its_class(path: str, kind: str) -> None:
     assert classify(path)[0] == kind
 

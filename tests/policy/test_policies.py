@@ -28,7 +28,12 @@ BLOCKED = [
     "echo cm0gLXJmIC8= | base64 -d | sh",
     "python3 -c 'import shutil; shutil.rmtree(\"/\")'",
 ]
-EVERYDAY = ["rm -rf /tmp/build", "dd if=/dev/urandom of=/tmp/x bs=1M count=1", "chown -R me /workspace/out", "npm test"]
+EVERYDAY = [
+    "rm -rf /tmp/build",
+    "dd if=/dev/urandom of=/tmp/x bs=1M count=1",
+    "chown -R me /workspace/out",
+    "npm test",
+]
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -38,7 +43,9 @@ def test_every_rule_of_a_shipped_policy_holds_on_its_own_examples(name: str) -> 
 
 @pytest.mark.parametrize("command", BLOCKED)
 @pytest.mark.parametrize("name", ["default", "strict", "ci", "literal"])
-def test_commands_that_the_tool_documents_block_are_denied(name: str, command: str) -> None:
+def test_commands_that_the_tool_documents_block_are_denied(
+    name: str, command: str
+) -> None:
     assert Policy.load(name).judge(command).decision == "deny"
 
 
@@ -48,13 +55,18 @@ def test_permissive_still_denies_what_would_harm_the_host(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", EVERYDAY)
-def test_default_allows_everyday_commands_that_the_documents_patterns_block(command: str) -> None:
+def test_default_allows_everyday_commands_that_the_documents_patterns_block(
+    command: str,
+) -> None:
     verdict = Policy.load("default").judge(command)
     assert verdict.decision == "allow"
     assert verdict.risk in ("medium", "high")
 
 
-@pytest.mark.parametrize("command", ["rm -rf /tmp/build", "dd if=/dev/urandom of=/tmp/x", "chown -R me /workspace/out"])
+@pytest.mark.parametrize(
+    "command",
+    ["rm -rf /tmp/build", "dd if=/dev/urandom of=/tmp/x", "chown -R me /workspace/out"],
+)
 def test_literal_denies_whatever_the_documents_patterns_match(command: str) -> None:
     assert Policy.load("literal").judge(command).decision == "deny"
 
@@ -109,7 +121,16 @@ def test_strict_allows_the_programs_of_family_c(program: str) -> None:
     assert Policy.load("strict").judge([program.upper(), "x"]).decision == "allow"
 
 
-@pytest.mark.parametrize("argv", [["sudo", "ls"], ["curl", "x"], ["bash", "-c", "ls"], ["kill", "12"], ["dd", "if=a"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["sudo", "ls"],
+        ["curl", "x"],
+        ["bash", "-c", "ls"],
+        ["kill", "12"],
+        ["dd", "if=a"],
+    ],
+)
 def test_strict_denies_the_denylist_of_family_c(argv: list[str]) -> None:
     ids = {rule.id for rule in Policy.load("strict").judge(argv).rules}
     assert ids & {"strict.denylist", "strict.bash-c"}
@@ -123,20 +144,35 @@ def test_strict_denies_any_other_program() -> None:
 
 def test_an_argument_vector_has_no_shell_in_between() -> None:
     assert Policy.load("default").judge(["echo", "; rm -rf /"]).decision == "allow"
-    assert Policy.load("default").judge(["rm", "-rf", "*"]).decision == "allow"  # a file that is called *
+    assert (
+        Policy.load("default").judge(["rm", "-rf", "*"]).decision == "allow"
+    )  # a file that is called *
     assert Policy.load("default").judge(["rm", "-rf", "/"]).decision == "deny"
 
 
 def test_the_policys_import_leaves_out_what_only_a_parse_or_a_digest_needs() -> None:
     heavy = "{'subprocess', 'shutil', 'logging', 'hashlib', 'regex', 'tomllib'}"
     script = f"import sys, belljar.policy; print(sorted({heavy} & set(sys.modules)))"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}  # it imports some
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("COV")
+    }  # it imports some
     command = [sys.executable, "-c", script]
-    assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environment
+        ).stdout
+        == "[]\n"
+    )
 
 
 @pytest.mark.parametrize(
-    "command", ["touch /usr/bin/x", "echo a >> /etc/passwd", "echo x > /etc/cron.d/x", "rm -rf /opt"]
+    "command",
+    [
+        "touch /usr/bin/x",
+        "echo a >> /etc/passwd",
+        "echo x > /etc/cron.d/x",
+        "rm -rf /opt",
+    ],
 )
 def test_in_a_sandbox_with_its_own_root_the_system_is_scratch(command: str) -> None:
     policy = Policy.load("default")
@@ -146,7 +182,10 @@ def test_in_a_sandbox_with_its_own_root_the_system_is_scratch(command: str) -> N
     assert "system" not in {effect.path_class for effect in verdict.effects}
 
 
-@pytest.mark.parametrize("command", ["rm -rf /", "cat /etc/shadow", "echo x > /workspace/.git/hooks/pre-commit"])
+@pytest.mark.parametrize(
+    "command",
+    ["rm -rf /", "cat /etc/shadow", "echo x > /workspace/.git/hooks/pre-commit"],
+)
 def test_a_root_of_its_own_changes_nothing_else(command: str) -> None:
     assert Policy.load("default").judge(command, root=True).decision == "deny"
 

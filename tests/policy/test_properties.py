@@ -37,7 +37,9 @@ ATTACKS = [
     "git config core.hooksPath /tmp/x",
     "nsenter -t 1 -m sh",
 ]
-RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(
+    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def severity(command: str) -> int:
@@ -106,12 +108,19 @@ def test_quoting_never_lowers_a_verdict(command: str, data: st.DataObject) -> No
 
 
 @RELAXED
-@given(st.sampled_from(ATTACKS), st.lists(st.sampled_from(WRAPPERS), min_size=1, max_size=2))
+@given(
+    st.sampled_from(ATTACKS),
+    st.lists(st.sampled_from(WRAPPERS), min_size=1, max_size=2),
+)
 def test_wrapping_never_lowers_a_verdict(command: str, wrappers: list[str]) -> None:
     wrapped = command
     for wrapper in wrappers:
-        partial = "<" in wrapper or "-S" in wrapper  # env -S splits words; it is not a shell and expands nothing
-        if ("'" in wrapped and "'" in wrapper) or (partial and any(mark in wrapped for mark in "|;&$\n")):
+        partial = (
+            "<" in wrapper or "-S" in wrapper
+        )  # env -S splits words; it is not a shell and expands nothing
+        if ("'" in wrapped and "'" in wrapper) or (
+            partial and any(mark in wrapped for mark in "|;&$\n")
+        ):
             continue  # the wrapper would cover only a part of the command
         wrapped = wrapper.format(wrapped)
     assert severity(wrapped) >= severity(command), wrapped
@@ -120,7 +129,9 @@ def test_wrapping_never_lowers_a_verdict(command: str, wrappers: list[str]) -> N
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_wrapping_harmless_work_keeps_it_harmless(wrapper: str) -> None:
     for command in ("ls -la", "npm test", "rm -rf build", "git status"):
-        assert POLICY.judge(wrapper.format(command)).decision == "allow", wrapper.format(command)
+        assert POLICY.judge(wrapper.format(command)).decision == "allow", (
+            wrapper.format(command)
+        )
 
 
 def by_parser(command: str) -> tuple[str, frozenset[str]]:
@@ -163,13 +174,30 @@ def test_any_bytes_get_a_verdict(raw: bytes) -> None:
 
 
 WORD = st.sampled_from(
-    ["rm", "-rf", "/", "$x", "${x:-/}", "*", "~", "'a b'", '"$y"', "$(echo /)", "`id`", "{a,b}", "x=1", "<(ls)"]
+    [
+        "rm",
+        "-rf",
+        "/",
+        "$x",
+        "${x:-/}",
+        "*",
+        "~",
+        "'a b'",
+        '"$y"',
+        "$(echo /)",
+        "`id`",
+        "{a,b}",
+        "x=1",
+        "<(ls)",
+    ]
 )
 SIMPLE = st.lists(WORD, min_size=1, max_size=5).map(" ".join)
 SCRIPT = st.recursive(
     SIMPLE,
     lambda inner: st.one_of(
-        st.tuples(inner, st.sampled_from([" | ", " && ", " || ", "; ", " & ", "\n"]), inner).map("".join),
+        st.tuples(
+            inner, st.sampled_from([" | ", " && ", " || ", "; ", " & ", "\n"]), inner
+        ).map("".join),
         inner.map(lambda s: f"({s})"),
         inner.map(lambda s: f"if {s}; then {s}; fi"),
         inner.map(lambda s: f"while {s}; do {s}; done"),
@@ -190,12 +218,28 @@ def test_any_script_of_the_grammar_gets_a_verdict_without_a_fault(script: str) -
     assert "could not be understood" not in POLICY.judge(script).reason
 
 
-LANGUAGES = ["python3 -c", "perl -e", "ruby -e", "node -e", "php -r", "awk", "sed", "lua -e", "bash -c", "eval"]
+LANGUAGES = [
+    "python3 -c",
+    "perl -e",
+    "ruby -e",
+    "node -e",
+    "php -r",
+    "awk",
+    "sed",
+    "lua -e",
+    "bash -c",
+    "eval",
+]
 
 
 @RELAXED
-@given(st.sampled_from(LANGUAGES), st.text("abcimportsyexl ()[]{}'\"\\.,;:=+-*/%$#@!&|<>\n0123", max_size=60))
-def test_any_inline_code_gets_a_verdict_without_a_fault(language: str, code: str) -> None:
+@given(
+    st.sampled_from(LANGUAGES),
+    st.text("abcimportsyexl ()[]{}'\"\\.,;:=+-*/%$#@!&|<>\n0123", max_size=60),
+)
+def test_any_inline_code_gets_a_verdict_without_a_fault(
+    language: str, code: str
+) -> None:
     import shlex
 
     verdict = POLICY.judge(f"{language} {shlex.quote(code)}")

@@ -9,21 +9,40 @@ from belljar import policy
 from belljar.policy import policies_directory
 
 SOURCES = sorted(Path(policy.__file__).parent.glob("*.py"))
-LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
+LAYOUT = {
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.COMMENT,
+    tokenize.ENDMARKER,
+}
 
 
 def test_no_file_and_no_function_is_too_long() -> None:
     for path in SOURCES:
         text = path.read_text()
         assert len(text.splitlines()) <= 400, path.name
-        functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
-        long = [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= 40]
+        functions = [
+            node
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef)
+        ]
+        long = [
+            node.name
+            for node in functions
+            if (node.end_lineno or 0) - node.lineno >= 40
+        ]
         assert not long, (path.name, long)
 
 
 def test_code_and_data_stay_within_their_sizes() -> None:
     """Of code, words count and not lines: what is packed is no smaller."""
-    tokens = [one for path in SOURCES for one in tokenize.generate_tokens(io.StringIO(path.read_text()).readline)]
+    tokens = [
+        one
+        for path in SOURCES
+        for one in tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    ]
     assert sum(one.type not in LAYOUT for one in tokens) <= 60_800
     files = (policies_directory() / "knowledge").glob("*.toml")
     assert sum(len(path.read_text().splitlines()) for path in files) <= 1_550

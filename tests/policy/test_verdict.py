@@ -42,7 +42,9 @@ def test_the_digest_binds_text_directory_and_policy() -> None:
     assert one.digest != Policy.load("strict").judge("sudo ls").digest
 
 
-def test_each_decision_is_logged_with_rule_ids_and_policy_version(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_decision_is_logged_with_rule_ids_and_policy_version(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.INFO, logger="belljar.policy"):
         POLICY.judge("rm -rf /")
     record = caplog.records[-1]
@@ -51,7 +53,9 @@ def test_each_decision_is_logged_with_rule_ids_and_policy_version(caplog: pytest
 
 
 def test_the_state_of_a_persistent_shell_is_traced_between_commands() -> None:
-    state = POLICY.judge("cd / && x=etc && alias ll='rm -rf' && f() { rm -rf \"$@\"; }").state_after
+    state = POLICY.judge(
+        "cd / && x=etc && alias ll='rm -rf' && f() { rm -rf \"$@\"; }"
+    ).state_after
     assert state is not None
     for command in ("rm -rf *", "rm -rf /$x", "ll /usr", "f ~"):
         assert POLICY.judge(command, shell_state=state).decision == "deny"
@@ -65,7 +69,9 @@ def test_directory_and_environment_change_the_verdict() -> None:
     assert POLICY.judge('rm -rf "$DIR"', env={"DIR": "build"}).decision == "allow"
 
 
-def test_a_program_shadowed_by_an_earlier_command_is_judged_by_what_it_runs_now() -> None:
+def test_a_program_shadowed_by_an_earlier_command_is_judged_by_what_it_runs_now() -> (
+    None
+):
     first = POLICY.judge("ls() { chmod -R 777 /; }")
     assert POLICY.judge("pwd", shell_state=first.state_after).decision == "allow"
     assert POLICY.judge("ls", shell_state=first.state_after).decision == "deny"
@@ -83,11 +89,15 @@ def test_a_program_shadowed_by_an_earlier_command_is_judged_by_what_it_runs_now(
         ("date +x%Yy", "x…y"),
     ],
 )
-def test_text_is_traced_through_the_programs_that_change_it(script: str, out: str) -> None:
+def test_text_is_traced_through_the_programs_that_change_it(
+    script: str, out: str
+) -> None:
     effects = POLICY.judge(f'touch "p-$({script})"').effects
     assert f"/workspace/p-{out}" in {show(effect.target) for effect in effects}
 
 
 def test_a_fork_bomb_has_the_same_verdict_in_every_run() -> None:
     verdict = Policy.load("default").judge(":(){ :|:& };:")
-    assert [effect.target for effect in verdict.effects if effect.kind == "process.forkbomb"] == [":"]
+    assert [
+        effect.target for effect in verdict.effects if effect.kind == "process.forkbomb"
+    ] == [":"]

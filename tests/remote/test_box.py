@@ -37,12 +37,19 @@ def _is_a_box(box: RemoteSession) -> Box:
 
 async def test_stdout_and_stderr_come_back_apart(box: RemoteSession) -> None:
     result = await box.run("echo out; echo err >&2; exit 3", env={"A": "1"}, timeout=60)
-    assert (result.cause, result.exit_code, result.stdout, result.stderr) == ("exited", 3, "out\n", "err\n")
+    assert (result.cause, result.exit_code, result.stdout, result.stderr) == (
+        "exited",
+        3,
+        "out\n",
+        "err\n",
+    )
     assert result.verdict is not None
     assert result.verdict.decision == "allow"
 
 
-async def test_bytes_and_long_output_are_those_of_the_command(box: RemoteSession) -> None:
+async def test_bytes_and_long_output_are_those_of_the_command(
+    box: RemoteSession,
+) -> None:
     assert (await box.run(r"printf '\xff\x00\xfeok'")).stdout_bytes == b"\xff\x00\xfeok"
     result = await box.run("seq 2000000")
     assert (result.truncated, result.bytes_produced) == (True, 14888896)
@@ -139,9 +146,13 @@ async def test_errors_are_those_of_a_session_at_home(box: RemoteSession) -> None
 
 
 async def test_a_background_shell_is_read_from_where_it_was(box: RemoteSession) -> None:
-    shell = await box.start("echo one; echo oops >&2; read line; echo got $line; echo error: none")
+    shell = await box.start(
+        "echo one; echo oops >&2; read line; echo got $line; echo error: none"
+    )
     chunk = await shell.read(wait=30)
-    while "one" not in chunk.stdout or "oops" not in (chunk.stderr or (await shell.read(offset=0, wait=5)).stderr):
+    while "one" not in chunk.stdout or "oops" not in (
+        chunk.stderr or (await shell.read(offset=0, wait=5)).stderr
+    ):
         chunk = await shell.read(offset=0, wait=5)
     await shell.write("yes\n")
     result = await shell.wait(timeout=60)
@@ -163,14 +174,18 @@ async def test_a_killed_shell_says_so_and_is_forgotten(box: RemoteSession) -> No
 
 
 async def test_a_shell_gets_signals(box: RemoteSession) -> None:
-    shell = await box.start("trap 'echo hup; exit 4' HUP; echo ready; while :; do sleep 0.05; done")
+    shell = await box.start(
+        "trap 'echo hup; exit 4' HUP; echo ready; while :; do sleep 0.05; done"
+    )
     assert "ready" in (await shell.read(wait=30)).stdout
     shell.signal(signal.SIGHUP)
     assert "".join([chunk.stdout async for chunk in shell.observe()]) == "ready\nhup\n"
     assert (await shell.wait(timeout=60)).exit_code == 4
 
 
-async def test_a_command_that_takes_long_goes_on_in_the_background(box: RemoteSession) -> None:
+async def test_a_command_that_takes_long_goes_on_in_the_background(
+    box: RemoteSession,
+) -> None:
     quick = await box.yielding("echo done", yield_after=60)
     assert isinstance(quick, belljar.Result)
     shell = await box.yielding("echo begun; sleep 600", yield_after=0.5)
@@ -190,8 +205,12 @@ async def test_a_persistent_shell_keeps_its_state(box: RemoteSession) -> None:
 # Its life.
 
 
-async def test_an_ended_session_is_gone_and_a_kept_one_can_be_entered(far: RemoteHost) -> None:
-    box: RemoteSession = belljar.Session(host=far, keep=True, lease=600.0, metadata={"who": "test"})
+async def test_an_ended_session_is_gone_and_a_kept_one_can_be_entered(
+    far: RemoteHost,
+) -> None:
+    box: RemoteSession = belljar.Session(
+        host=far, keep=True, lease=600.0, metadata={"who": "test"}
+    )
     async with box:
         await box.run("echo kept > file")
     assert not box.is_open
@@ -222,8 +241,14 @@ async def test_a_session_that_cannot_start_says_why(far: RemoteHost) -> None:
         await belljar.Session(host=far, image="no-such-image:1").open()
 
 
-async def test_what_only_this_machine_has_is_refused(far: RemoteHost, tmp_path: Path) -> None:
-    for options in ({"mounts": {"/data": tmp_path}}, {"policy": str(tmp_path / "p.toml")}, {"allow_home": True}):
+async def test_what_only_this_machine_has_is_refused(
+    far: RemoteHost, tmp_path: Path
+) -> None:
+    for options in (
+        {"mounts": {"/data": tmp_path}},
+        {"policy": str(tmp_path / "p.toml")},
+        {"allow_home": True},
+    ):
         with pytest.raises(Unsupported):
             await belljar.Session(host=far, **options).open()
     with pytest.raises(UsageError, match="not open"):
@@ -234,15 +259,22 @@ async def test_a_key_without_a_scope_is_told_which(server: Serving) -> None:
     reader = belljar.connect(server.url, key=server.key("read")["key"])
     with pytest.raises(ServiceError, match="run") as refused:
         await belljar.Session(host=reader).open()
-    assert (refused.value.problem["code"], refused.value.problem["scope"]) == ("forbidden", "run")
+    assert (refused.value.problem["code"], refused.value.problem["scope"]) == (
+        "forbidden",
+        "run",
+    )
     with pytest.raises(ServiceError) as unknown:
-        await belljar.Session(host=belljar.connect(server.url, key="bj_" + "x" * 40)).open()
+        await belljar.Session(
+            host=belljar.connect(server.url, key="bj_" + "x" * 40)
+        ).open()
     assert unknown.value.problem["code"] == "unauthenticated"
 
 
 async def test_an_address_where_nothing_answers_is_named() -> None:
     with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:9"):
-        await belljar.Session(host=belljar.connect("http://127.0.0.1:9", key=KEY)).open()
+        await belljar.Session(
+            host=belljar.connect("http://127.0.0.1:9", key=KEY)
+        ).open()
 
 
 async def test_a_session_that_is_open_lives_on_past_its_lease(far: RemoteHost) -> None:
@@ -274,10 +306,14 @@ async def test_the_approver_here_is_asked(far: RemoteHost, server: Serving) -> N
 # Cut connections.
 
 
-async def test_a_stream_goes_on_after_a_restart_of_the_service(server: Serving, far: RemoteHost) -> None:
+async def test_a_stream_goes_on_after_a_restart_of_the_service(
+    server: Serving, far: RemoteHost
+) -> None:
     async with belljar.Session(host=far) as box:
         data, killed = bytearray(), False
-        async with box.stream("for i in $(seq 2000); do echo line $i; sleep 0.001; done") as events:
+        async with box.stream(
+            "for i in $(seq 2000); do echo line $i; sleep 0.001; done"
+        ) as events:
             async for event in events:
                 if isinstance(event, Output):
                     data += event.data
@@ -294,7 +330,11 @@ def test_a_remote_shell_and_run_have_the_protocols_names() -> None:
     from belljar.remote.shells import RemoteShell
 
     for promise, kind in ((BoxShell, RemoteShell), (Watched, RemoteRun)):
-        promised = {name for name in vars(promise) if not name.startswith("_") and callable(getattr(promise, name))}
+        promised = {
+            name
+            for name in vars(promise)
+            if not name.startswith("_") and callable(getattr(promise, name))
+        }
         assert promised <= set(dir(kind))
 
 

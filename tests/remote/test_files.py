@@ -21,9 +21,16 @@ async def test_files_go_up_and_come_down(box: RemoteSession, tmp_path: Path) -> 
     assert await files.read("notes/a.txt") == b"one\ntwo\n"
     assert await files.read("notes/a.txt", offset=4, length=2) == b"tw"
     info = await files.stat("notes/a.txt")
-    assert (info.path, info.kind, info.mode & 0o777, info.size) == ("notes/a.txt", "file", 0o600, 8)
+    assert (info.path, info.kind, info.mode & 0o777, info.size) == (
+        "notes/a.txt",
+        "file",
+        0o600,
+        8,
+    )
     assert [each.path for each in await files.list("notes")] == ["a.txt"]
-    assert [(match.path, match.line) for match in await files.search("^tw", "notes")] == [("a.txt", 2)]
+    assert [
+        (match.path, match.line) for match in await files.search("^tw", "notes")
+    ] == [("a.txt", 2)]
     assert (await files.stat("/proc/self/exe", follow=False)).kind == "link"
     with pytest.raises(UsageError):
         await files.search("(", "notes")
@@ -37,7 +44,9 @@ async def test_files_go_up_and_come_down(box: RemoteSession, tmp_path: Path) -> 
     await files.upload(tmp_path / "tree", "up")
     assert (await box.run("test -x up/run.sh && readlink up/link")).stdout == "run.sh\n"
     await files.download("up", tmp_path / "down")
-    assert (tmp_path / "down/sub/big").read_bytes() == (tmp_path / "tree/sub/big").read_bytes()
+    assert (tmp_path / "down/sub/big").read_bytes() == (
+        tmp_path / "tree/sub/big"
+    ).read_bytes()
     await files.download("notes/a.txt", tmp_path / "a")
     assert (tmp_path / "a").read_text() == "one\ntwo\n"
     await files.remove("notes")
@@ -50,8 +59,13 @@ async def test_a_file_larger_than_a_piece_keeps_every_byte(box: RemoteSession) -
     assert await box.files.read("large") == data
 
 
-@pytest.mark.parametrize(("path", "kind"), [("missing/x", FileNotFoundError), ("/etc/shadow", PermissionError)])
-async def test_failures_are_oserrors_too(box: RemoteSession, path: str, kind: type[OSError]) -> None:
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("missing/x", FileNotFoundError), ("/etc/shadow", PermissionError)],
+)
+async def test_failures_are_oserrors_too(
+    box: RemoteSession, path: str, kind: type[OSError]
+) -> None:
     with pytest.raises(kind) as failed:
         await box.files.read(path)
     assert isinstance(failed.value, FileFailed)

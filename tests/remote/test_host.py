@@ -18,7 +18,15 @@ from belljar.remote.wire import Wire, checked_url
 
 @pytest.mark.parametrize(
     "url",
-    ["http://belljar.example.com", "ftp://x", "https://user@x", "https://", "", "https://x?a=b", "http://10.0.0.1"],
+    [
+        "http://belljar.example.com",
+        "ftp://x",
+        "https://user@x",
+        "https://",
+        "",
+        "https://x?a=b",
+        "http://10.0.0.1",
+    ],
 )
 def test_an_address_that_would_show_the_key_is_refused(url: str) -> None:
     with pytest.raises(UsageError):
@@ -26,7 +34,10 @@ def test_an_address_that_would_show_the_key_is_refused(url: str) -> None:
 
 
 def test_an_address_may_have_a_path_and_needs_no_scheme() -> None:
-    assert checked_url("belljar.example.com/sandboxes/") == "https://belljar.example.com/sandboxes"
+    assert (
+        checked_url("belljar.example.com/sandboxes/")
+        == "https://belljar.example.com/sandboxes"
+    )
     assert checked_url("http://127.0.0.1:8808") == "http://127.0.0.1:8808"
 
 
@@ -60,7 +71,9 @@ async def test_run_takes_a_far_host(far: RemoteHost, workspace: Path) -> None:
 
 @pytest.mark.engine
 async def test_a_session_is_made_again_from_its_options(far: RemoteHost) -> None:
-    async with belljar.Session(host=far, env={"A": "1"}, limits=belljar.Limits(memory="256m")) as box:
+    async with belljar.Session(
+        host=far, env={"A": "1"}, limits=belljar.Limits(memory="256m")
+    ) as box:
         options = box.options
     async with belljar.Session.of(options, host=far) as box:
         assert (await box.run("echo $A")).stdout == "1\n"
@@ -68,13 +81,17 @@ async def test_a_session_is_made_again_from_its_options(far: RemoteHost) -> None
 
 
 @pytest.mark.engine
-async def test_adapters_open_sessions_at_an_address(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_adapters_open_sessions_at_an_address(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BELLJAR_KEY", KEY)
     box = await boxes.opened(host=server.url, policy="none", limits={"memory": "256m"})
     assert (await box.run("ls -A; echo made > file; cat file")).stdout == "made\n"
     await boxes.closed(box)
     assert not box.is_open
-    assert box.id not in [kept.id for kept in await belljar.Session.list(host=belljar.connect(server.url))]
+    assert box.id not in [
+        kept.id for kept in await belljar.Session.list(host=belljar.connect(server.url))
+    ]
 
 
 @pytest.mark.engine
@@ -102,9 +119,16 @@ def test_blocking_code_has_the_same_session(far: RemoteHost, workspace: Path) ->
 async def test_the_tools_run_at_the_service(far: RemoteHost) -> None:
     async with belljar.Session(host=far) as box:
         tools = belljar.ToolRegistry(box)
-        answer = await tools.call("Bash", {"command": "cd /tmp && echo hi > x; cat x", "description": "test"})
+        answer = await tools.call(
+            "Bash", {"command": "cd /tmp && echo hi > x; cat x", "description": "test"}
+        )
         assert "hi" in str(answer)
-        assert "denied" in str(await tools.call("Bash", {"command": "rm -rf /", "description": "no"})).lower()
+        assert (
+            "denied"
+            in str(
+                await tools.call("Bash", {"command": "rm -rf /", "description": "no"})
+            ).lower()
+        )
         for name, params in (
             ("execute_command", {"command": "echo ec"}),
             ("shell_execute", {"command": "echo se"}),
@@ -112,16 +136,22 @@ async def test_the_tools_run_at_the_service(far: RemoteHost) -> None:
             ("terminal-run", {"command": "echo tr"}),
         ):
             with anyio.fail_after(60):
-                assert params["command"].split()[-1] in str(await tools.call(name, params))
+                assert params["command"].split()[-1] in str(
+                    await tools.call(name, params)
+                )
 
 
 async def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
     """A service that is killed between an answer's head and its body."""
     asked: list[bytes] = []
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         asked.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
+        )
         if len(asked) > 1:
             writer.write(b"{}")
         await writer.drain()
@@ -134,5 +164,10 @@ async def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
     finally:
         await wire.close()
         server.close()
-    keys = {line for each in asked for line in each.lower().splitlines() if line.startswith(b"idempotency-key")}
+    keys = {
+        line
+        for each in asked
+        for line in each.lower().splitlines()
+        if line.startswith(b"idempotency-key")
+    }
     assert (len(asked), len(keys)) == (2, 1)

@@ -42,7 +42,9 @@ class Load:
             number += 1
             line = f"{worker}-{number}"
             try:
-                result = await self._box.run(f"echo {line} >> done; echo {line}", timeout=60)
+                result = await self._box.run(
+                    f"echo {line} >> done; echo {line}", timeout=60
+                )
                 assert result.cause != "exited" or result.stdout == f"{line}\n"
                 self.ended[line] = result.cause
             except SandboxLost:
@@ -51,7 +53,9 @@ class Load:
 
 async def _stream(box: Any) -> bytes:
     data = bytearray()
-    async with box.stream(f"for i in $(seq {LINES}); do echo line $i; sleep 0.002; done") as events:
+    async with box.stream(
+        f"for i in $(seq {LINES}); do echo line $i; sleep 0.002; done"
+    ) as events:
         async for event in events:
             if isinstance(event, belljar.Output):
                 data += event.data
@@ -65,7 +69,9 @@ async def _kill_again_and_again(server: Serving) -> None:
         await to_thread.run_sync(server.start)
 
 
-async def test_a_killed_service_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+async def test_a_killed_service_loses_nothing_and_repeats_nothing(
+    tmp_path: Path,
+) -> None:
     with serving(tmp_path) as server:
         far = belljar.connect(server.url, key=KEY)
         told: list[bytes] = []
@@ -89,7 +95,11 @@ async def test_a_killed_service_loses_nothing_and_repeats_nothing(tmp_path: Path
             assert (await shell.wait(timeout=60)).stdout == "allowed\n"
             written = Counter((await box.files.read("done")).decode().split())
             assert not [line for line, times in written.items() if times > 1]
-            assert not [line for line, cause in load.ended.items() if cause == "exited" and line not in written]
+            assert not [
+                line
+                for line, cause in load.ended.items()
+                if cause == "exited" and line not in written
+            ]
             lost = [line for line, cause in load.ended.items() if cause != "exited"]
             assert len(lost) <= KILLS * WORKERS
             assert len(load.ended) > KILLS
@@ -102,6 +112,10 @@ async def test_a_killed_service_loses_nothing_and_repeats_nothing(tmp_path: Path
         ends = Counter(record["run"] for record in mine if record["kind"] == "end")
         assert starts == ends
         assert set(starts.values()) == {1}
-        verified = await to_thread.run_sync(lambda: server.client.get("/v1/audit/verify").json())
+        verified = await to_thread.run_sync(
+            lambda: server.client.get("/v1/audit/verify").json()
+        )
         assert verified["ok"], verified
-        print(f"{KILLS} kills, {len(load.ended)} commands, {len(lost)} of unknown outcome")
+        print(
+            f"{KILLS} kills, {len(load.ended)} commands, {len(lost)} of unknown outcome"
+        )

@@ -13,7 +13,9 @@ from belljar.remote.host import RemoteHost
 pytestmark = pytest.mark.engine
 
 
-async def test_a_directory_goes_up_and_its_changes_come_back_staged(far: RemoteHost, workspace: Path) -> None:
+async def test_a_directory_goes_up_and_its_changes_come_back_staged(
+    far: RemoteHost, workspace: Path
+) -> None:
     (workspace / "keep.txt").write_text("one\n")
     (workspace / "gone.txt").write_text("old\n")
     (workspace / "sub").mkdir()
@@ -23,7 +25,9 @@ async def test_a_directory_goes_up_and_its_changes_come_back_staged(far: RemoteH
         assert box.is_staged
         assert (await box.run("sub/run.sh; cat keep.txt")).stdout == "hi\none\n"
         assert await box.changes() == []
-        await box.run("echo two >> keep.txt; rm gone.txt; mkdir new; echo made > new/file")
+        await box.run(
+            "echo two >> keep.txt; rm gone.txt; mkdir new; echo made > new/file"
+        )
         assert {(change.kind, change.path) for change in await box.changes()} == {
             ("modified", "keep.txt"), ("deleted", "gone.txt"), ("added", "new"), ("added", "new/file"),
         }  # fmt: skip
@@ -47,7 +51,9 @@ async def test_a_directory_goes_up_and_its_changes_come_back_staged(far: RemoteH
     assert not (workspace / "new").exists()
 
 
-async def test_changes_wait_here_when_the_session_has_ended(far: RemoteHost, workspace: Path) -> None:
+async def test_changes_wait_here_when_the_session_has_ended(
+    far: RemoteHost, workspace: Path
+) -> None:
     from belljar import host
     from belljar.staged.area import StagedArea
     from belljar.staged.review import Review
@@ -60,10 +66,14 @@ async def test_changes_wait_here_when_the_session_has_ended(far: RemoteHost, wor
     assert (workspace / "late.txt").read_text() == "late\n"
 
 
-async def test_links_that_lead_out_stay_what_they_are(far: RemoteHost, workspace: Path, tmp_path: Path) -> None:
+async def test_links_that_lead_out_stay_what_they_are(
+    far: RemoteHost, workspace: Path, tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_text("secret\n")
     async with belljar.Session(workspace, host=far) as box:
-        await box.run(f"ln -s {tmp_path}/secret out; ln -s / root; mkdir d; ln -s {tmp_path} d/up")
+        await box.run(
+            f"ln -s {tmp_path}/secret out; ln -s / root; mkdir d; ln -s {tmp_path} d/up"
+        )
         await box.apply()
     assert (workspace / "out").is_symlink()
     assert (tmp_path / "secret").read_text() == "secret\n"
@@ -96,6 +106,8 @@ async def test_a_workspace_at_the_service_is_reviewed_there(far: RemoteHost) -> 
         assert (await box.run("cat file; ls")).stdout == "base\nmore\nfile\nother\n"
 
 
-async def test_direct_changes_at_the_service_cannot_be_reviewed(box: RemoteSession) -> None:
+async def test_direct_changes_at_the_service_cannot_be_reviewed(
+    box: RemoteSession,
+) -> None:
     with pytest.raises(belljar.errors.UsageError, match="staged"):
         await box.changes()

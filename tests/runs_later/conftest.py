@@ -16,7 +16,9 @@ from belljar.workspace.survey import Survey
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[int]:
     (tmp_path / ".git" / "hooks").mkdir(parents=True)
-    (tmp_path / ".git" / "config").write_text("[core]\n\tbare = false\n\tpager = mine\n")
+    (tmp_path / ".git" / "config").write_text(
+        "[core]\n\tbare = false\n\tpager = mine\n"
+    )
     descriptor = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
     yield descriptor
     os.close(descriptor)

@@ -12,7 +12,10 @@ from belljar.runs_later.watch import Watch
     ("added", "told"),
     [
         ('[remote "o"]\n\turl = https://there/x.git\n', False),
-        ('[remote "o"]\n\turl = git@there:/x.git\n\tpushurl = ssh://there/x.git\n', False),
+        (
+            '[remote "o"]\n\turl = git@there:/x.git\n\tpushurl = ssh://there/x.git\n',
+            False,
+        ),
         ('[remote "o"]\n\turl = there\n', True),
         ('[remote "o"]\n\turl = https://there/x.git\n\tpushurl = ./evil.git\n', True),
         ('[remote "o"]\n\turl = ./x:y\n', True),
@@ -34,7 +37,10 @@ from belljar.runs_later.watch import Watch
         ('[gpg "ssh"]\n\tdefaultKeyCommand = evil\n', True),
         ("[sendemail]\n\ttoCmd = evil\n", True),
         ("[core]\n\tsomethingOfTomorrow = evil\n", True),
-        ('[remote "o"]\n\turl = there:x\n[branch "main"]\n\tremote = o\n\tmerge = refs/heads/main\n', False),
+        (
+            '[remote "o"]\n\turl = there:x\n[branch "main"]\n\tremote = o\n\tmerge = refs/heads/main\n',
+            False,
+        ),
         ('[branch "main"]\n\tremote = .\n\tmerge = refs/heads/other\n', False),
         ('[branch "main"]\n\tremote = evil.git\n', True),
         ('[branch "main"]\n\tpushRemote = ./evil.git\n', True),
@@ -50,7 +56,9 @@ from belljar.runs_later.watch import Watch
         ("[user] name = me\n[core]sshCommand = evil\n", True),
     ],
 )
-def test_only_git_settings_that_run_something_are_reported(root: int, tmp_path: Path, added: str, told: bool) -> None:
+def test_only_git_settings_that_run_something_are_reported(
+    root: int, tmp_path: Path, added: str, told: bool
+) -> None:
     watch = Watch(root)
     before = watch.before()
     with (tmp_path / ".git" / "config").open("a") as config:
@@ -58,7 +66,9 @@ def test_only_git_settings_that_run_something_are_reported(root: int, tmp_path: 
     assert watch.since(before) == ((".git/config",) if told else ())
 
 
-def test_a_removed_remote_whose_name_is_a_path_is_reported(root: int, tmp_path: Path) -> None:
+def test_a_removed_remote_whose_name_is_a_path_is_reported(
+    root: int, tmp_path: Path
+) -> None:
     config = tmp_path / ".git" / "config"
     branch = '[branch "main"]\n\tremote = evil.git\n'
     config.write_text(f'[remote "evil.git"]\n\turl = there:x\n{branch}')
@@ -69,7 +79,9 @@ def test_a_removed_remote_whose_name_is_a_path_is_reported(root: int, tmp_path: 
 
 
 @pytest.mark.parametrize("absolute", [False, True])
-def test_a_hooks_path_that_was_set_before_is_followed(root: int, tmp_path: Path, absolute: bool) -> None:
+def test_a_hooks_path_that_was_set_before_is_followed(
+    root: int, tmp_path: Path, absolute: bool
+) -> None:
     (tmp_path / "tools" / "hooks").mkdir(parents=True)
     where = tmp_path / "tools" / "hooks" if absolute else "tools/hooks"
     with (tmp_path / ".git" / "config").open("a") as config:

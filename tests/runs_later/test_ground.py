@@ -42,7 +42,9 @@ def _link(path: str, target: str) -> Change:
 
 
 def _git(*words: str) -> Change:
-    return lambda top: subprocess.run(["git", *words], cwd=top, check=True, capture_output=True)
+    return lambda top: subprocess.run(
+        ["git", *words], cwd=top, check=True, capture_output=True
+    )
 
 
 def _at_first(top: Path) -> None:
@@ -56,7 +58,10 @@ def _at_first(top: Path) -> None:
         _git("config", "filter.mine.clean", "scripts/clean.py --fast"),
         _write(".claude/settings.json", '{"hooks": {"a": "old"}, "model": "x"}'),
         _write(".vscode/settings.json", '{"editor.tabSize": 2}'),
-        _write(".vscode/tasks.json", '{"tasks": [{"command": "make", "runOptions": {"runOn": "folderOpen"}}]}'),
+        _write(
+            ".vscode/tasks.json",
+            '{"tasks": [{"command": "make", "runOptions": {"runOn": "folderOpen"}}]}',
+        ),
         _write("src/app.py", "x\n"),
         _link("agents", "other"),
         _write("other/x.md", "x\n"),
@@ -109,8 +114,12 @@ HARMLESS: dict[str, Change] = {
     "source": _write("src/app.py", "y\n"),
     "a new file": _write("src/new/app.py", "y\n"),
     "a package": _write("package.json", '{"scripts": {"test": "x"}}'),
-    "an agent's model": _write(".claude/settings.json", '{"hooks": {"a": "old"}, "model": "y"}'),
-    "an editor's tabs": _write(".vscode/settings.json", '{"editor.tabSize": 4, // wide\n}'),
+    "an agent's model": _write(
+        ".claude/settings.json", '{"hooks": {"a": "old"}, "model": "y"}'
+    ),
+    "an editor's tabs": _write(
+        ".vscode/settings.json", '{"editor.tabSize": 4, // wide\n}'
+    ),
     "a remote": _git("config", "remote.origin.url", "https://there/x"),
     "a ref": _write(".git/refs/heads/hooks/x", "0" * 40),
     "a rebase": _write(".git/rebase-merge/git-rebase-todo", "pick 1 exec\n# exec x\n"),
@@ -138,7 +147,9 @@ class _Staged:
     def __init__(self, top: Path, state: Path) -> None:
         status = top.stat()
         id = f"bj-{len(list(state.glob('*'))):012x}"
-        self.area = StagedArea.create(state, id, str(top), (status.st_dev, status.st_ino), 0, 0)
+        self.area = StagedArea.create(
+            state, id, str(top), (status.st_dev, status.st_ino), 0, 0
+        )
         self.merged = state.parent / f"merged-{id}"
         self.merged.mkdir()
         overlay.mount([top], self.area.path / "upper", self.area.work, self.merged)
@@ -163,7 +174,10 @@ class _Staged:
 def _staged(top: Path, state: Path, changes: list[Change]) -> tuple[set[str], set[str]]:
     """Held back at an apply, and in the result of the command that did it."""
     with _Staged(top, state) as stage:
-        host, upper = (os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (top, stage.area.path / "upper"))
+        host, upper = (
+            os.open(path, os.O_PATH | os.O_DIRECTORY)
+            for path in (top, stage.area.path / "upper")
+        )
         watch = Watch(upper, host=host)
         before = watch.before()
         for change in changes:
@@ -183,7 +197,9 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_what_runs_later_is_found_live_and_staged(tmp_path: Path, state: Path, name: str) -> None:
+def test_what_runs_later_is_found_live_and_staged(
+    tmp_path: Path, state: Path, name: str
+) -> None:
     change, path = RUN[name]
     top = tmp_path / "top"
     _at_first(top)
@@ -200,18 +216,49 @@ def test_what_is_harmless_is_not_told(tmp_path: Path, state: Path, name: str) ->
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_live_and_staged_agree_about_any_changes(tmp_path: Path, state: Path, seed: int) -> None:
+def test_live_and_staged_agree_about_any_changes(
+    tmp_path: Path, state: Path, seed: int
+) -> None:
     chance = random.Random(seed)
     first, second = tmp_path / "one", tmp_path / "two"
     _at_first(first)
     shutil.copytree(first, second, symlinks=True)
     names = [
-        *("src", "a", "b/c", ".git", ".git/hooks", ".git/modules/x", "bare.git", ".claude", "other", "scripts"),
+        *(
+            "src",
+            "a",
+            "b/c",
+            ".git",
+            ".git/hooks",
+            ".git/modules/x",
+            "bare.git",
+            ".claude",
+            "other",
+            "scripts",
+        ),
         *(".husky", ".vscode", "sub", ".github/workflows", "node_modules/p", ".idea"),
     ]
     files = [
-        *("HEAD", "config", "hooks/pre-push", "settings.json", "tasks.json", ".envrc", "x.sh", "index", "commondir"),
-        *("lefthook.yml", ".mcp.json", "package.json", "startup.xml", "x/y.yml", "refs/heads/x", "README.md"),
+        *(
+            "HEAD",
+            "config",
+            "hooks/pre-push",
+            "settings.json",
+            "tasks.json",
+            ".envrc",
+            "x.sh",
+            "index",
+            "commondir",
+        ),
+        *(
+            "lefthook.yml",
+            ".mcp.json",
+            "package.json",
+            "startup.xml",
+            "x/y.yml",
+            "refs/heads/x",
+            "README.md",
+        ),
     ]
     texts = [
         "x",
@@ -225,9 +272,16 @@ def test_live_and_staged_agree_about_any_changes(tmp_path: Path, state: Path, se
     for _ in range(chance.randrange(1, 12)):
         path = f"{chance.choice(names)}/{chance.choice(files)}"
         if chance.random() < 0.15:
-            changes.append(_link(path, chance.choice(["../scripts", "../src", "x.sh", "../../other/x.md"])))
+            changes.append(
+                _link(
+                    path,
+                    chance.choice(["../scripts", "../src", "x.sh", "../../other/x.md"]),
+                )
+            )
         else:
-            changes.append(_write(path, chance.choice(texts) + "\n" * chance.randrange(3)))
+            changes.append(
+                _write(path, chance.choice(texts) + "\n" * chance.randrange(3))
+            )
 
     def tolerant(change: Change) -> Change:
         def run(top: Path) -> None:

@@ -12,7 +12,9 @@ from belljar.runs_later.notify import Made, Notifier
 from belljar.runs_later.view import Entry, FolderView
 
 
-def test_each_name_is_told_once_and_a_moved_directory_by_its_new_name(root: int, tmp_path: Path) -> None:
+def test_each_name_is_told_once_and_a_moved_directory_by_its_new_name(
+    root: int, tmp_path: Path
+) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     notifier = Notifier(root)
     assert all(notifier.watch(path) for path in ("", "a", "a/b"))
@@ -29,7 +31,9 @@ def test_each_name_is_told_once_and_a_moved_directory_by_its_new_name(root: int,
     assert notifier.made() == []
 
 
-def test_too_much_to_be_told_is_said_so(root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_to_be_told_is_said_so(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(notify, "_MOST", 1000)
     notifier = Notifier(root)
     notifier.watch("")
@@ -44,7 +48,11 @@ def test_a_view_reads_no_link(root: int, tmp_path: Path) -> None:
     (tmp_path / "tool").write_text("x")
     (tmp_path / "tool").chmod(0o755)
     view = FolderView(root)
-    assert set(view.entries("")) == {Entry(".git", "directory"), Entry("out", "link"), Entry("tool", "file")}
+    assert set(view.entries("")) == {
+        Entry(".git", "directory"),
+        Entry("out", "link"),
+        Entry("tool", "file"),
+    }
     assert view.is_program("tool")
     for path in ("out", "out/passwd"):
         with pytest.raises(OSError, match=r"\w"):

@@ -26,7 +26,10 @@ def test_a_file_is_found_by_its_name_and_place(path: str, who: str | None) -> No
     assert (found.who if found else None) == who
 
 
-@pytest.mark.parametrize("path", [".husky", ".github", ".github/workflows", "sub/.claude", ".config/mise", ".envrc"])
+@pytest.mark.parametrize(
+    "path",
+    [".husky", ".github", ".github/workflows", "sub/.claude", ".config/mise", ".envrc"],
+)
 def test_a_link_stands_for_a_directory_of_such_files(path: str) -> None:
     assert table().find_link(path) is not None
     assert table().find_link(f"x{path}") is None or "/" in path
@@ -50,7 +53,12 @@ def test_harmless_keys_say_nothing_and_what_cannot_be_parsed_counts() -> None:
     said = table().find(".vscode/settings.json")
     assert said is not None
     assert said.reader is not None
-    assert said.reader(b'{"[python]": {"editor.tabSize": 4}, "files.exclude": {"a": true}}') == frozenset()
+    assert (
+        said.reader(
+            b'{"[python]": {"editor.tabSize": 4}, "files.exclude": {"a": true}}'
+        )
+        == frozenset()
+    )
     assert said.reader(b"{") is None
     assert said.reader(b"[" * 5000) is None
     assert said.reader(b"") == frozenset()
@@ -71,5 +79,7 @@ def test_json_is_read_as_it_is_without_comments() -> None:
         ("something.new", True), ("objects/info/alternates", True),
     ],
 )  # fmt: skip
-def test_in_a_git_directory_only_what_git_stores_is_harmless(rest: str, runs: bool) -> None:
+def test_in_a_git_directory_only_what_git_stores_is_harmless(
+    rest: str, runs: bool
+) -> None:
     assert (reader(rest, lambda path: False) is not None) == runs

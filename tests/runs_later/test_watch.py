@@ -33,17 +33,29 @@ def test_many_long_settings_are_reported_and_not_read(
         made = tmp_path / f"d{number}/.git"
         made.mkdir(parents=True)
         (made / "HEAD").write_text("ref: refs/heads/main\n")
-        (made / "config").write_text("[core]\nhooksPath = x\n[color]\n" + "ui = auto\n" * 20_000)
+        (made / "config").write_text(
+            "[core]\nhooksPath = x\n[color]\n" + "ui = auto\n" * 20_000
+        )
     told = watch.since(before)
     assert looked_at < 16 * values.LONGEST
     assert len([name for name in told if name.endswith("config")]) >= 99
-    assert watch.since(watch.before()) == (".",), "where hooks may be that nobody looks at"
+    assert watch.since(watch.before()) == (".",), (
+        "where hooks may be that nobody looks at"
+    )
 
 
-def test_hook_samples_and_other_files_are_not_reported(root: int, tmp_path: Path) -> None:
+def test_hook_samples_and_other_files_are_not_reported(
+    root: int, tmp_path: Path
+) -> None:
     watch = Watch(root)
     before = watch.before()
-    for name in (".git/hooks/pre-commit.sample", ".git/hooks/README.md", "Makefile", "sub.bashrc", "conftest.py"):
+    for name in (
+        ".git/hooks/pre-commit.sample",
+        ".git/hooks/README.md",
+        "Makefile",
+        "sub.bashrc",
+        "conftest.py",
+    ):
         (tmp_path / name).write_text("x")
     assert watch.since(before) == ()
 
@@ -59,7 +71,9 @@ def test_hook_samples_and_other_files_are_not_reported(root: int, tmp_path: Path
         ".git/remotes/origin",
     ],
 )
-def test_hooks_and_files_that_they_read_are_reported(root: int, tmp_path: Path, name: str) -> None:
+def test_hooks_and_files_that_they_read_are_reported(
+    root: int, tmp_path: Path, name: str
+) -> None:
     watch = Watch(root)
     before = watch.before()
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +86,9 @@ def test_hooks_and_files_that_they_read_are_reported(root: int, tmp_path: Path, 
     [".git/hooks/pre-commit", ".git/modules/vendor/library/hooks/post-checkout", "deep/nested/.git/hooks/pre-commit",
      "mirror.git/hooks/post-receive"],
 )  # fmt: skip
-def test_hooks_of_nested_repositories_and_submodules_are_reported(repositories: tuple[Path, Watch], place: str) -> None:
+def test_hooks_of_nested_repositories_and_submodules_are_reported(
+    repositories: tuple[Path, Watch], place: str
+) -> None:
     top, watch = repositories
     before = watch.before()
     (top / place).parent.mkdir(exist_ok=True)
@@ -80,7 +96,9 @@ def test_hooks_of_nested_repositories_and_submodules_are_reported(repositories: 
     assert watch.since(before) == (place,)
 
 
-def test_a_new_nested_repository_is_reported_if_it_runs_something(root: int, tmp_path: Path) -> None:
+def test_a_new_nested_repository_is_reported_if_it_runs_something(
+    root: int, tmp_path: Path
+) -> None:
     watch = Watch(root)
     before = watch.before()
     (tmp_path / "new").mkdir()
@@ -91,7 +109,9 @@ def test_a_new_nested_repository_is_reported_if_it_runs_something(root: int, tmp
     assert watch.since(before) == ("new/.git/hooks/pre-commit",)
 
 
-def test_a_new_bare_repository_is_reported_if_it_runs_something(root: int, tmp_path: Path) -> None:
+def test_a_new_bare_repository_is_reported_if_it_runs_something(
+    root: int, tmp_path: Path
+) -> None:
     watch = Watch(root)
     before = watch.before()
     git("init", "-q", "--bare", "evil.git", cwd=tmp_path)
@@ -109,7 +129,10 @@ def test_a_git_directory_is_reported_in_whatever_order_and_place_it_is_made(
 ) -> None:
     watch = Watch(root)
     (tmp_path / name).mkdir()
-    texts = {"HEAD": "ref: refs/heads/main", "config": "[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = evil\n"}
+    texts = {
+        "HEAD": "ref: refs/heads/main",
+        "config": "[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = evil\n",
+    }
     for file in sorted(texts, key=last.__eq__):
         before = watch.before()
         (tmp_path / name / file).write_text(texts[file])
@@ -151,7 +174,9 @@ def test_a_workspace_that_becomes_a_bare_repository_is_reported(tmp_path: Path) 
     os.close(descriptor)
 
 
-def test_nothing_behind_a_link_is_searched(root: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_nothing_behind_a_link_is_searched(
+    root: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     outside = tmp_path_factory.mktemp("outside")
     watch = Watch(root)
     before = watch.before()
@@ -163,21 +188,27 @@ def test_nothing_behind_a_link_is_searched(root: int, tmp_path: Path, tmp_path_f
     assert watch.since(before) == ()
 
 
-def test_changes_by_the_user_between_commands_are_not_reported(root: int, tmp_path: Path) -> None:
+def test_changes_by_the_user_between_commands_are_not_reported(
+    root: int, tmp_path: Path
+) -> None:
     watch = Watch(root)
     watch.since(watch.before())
     (tmp_path / ".envrc").write_text("mine")
     assert watch.since(watch.before()) == ()
 
 
-def test_a_file_that_appears_while_other_commands_run_is_reported(root: int, tmp_path: Path) -> None:
+def test_a_file_that_appears_while_other_commands_run_is_reported(
+    root: int, tmp_path: Path
+) -> None:
     watch = Watch(root)
     watch.since(watch.before())
     (tmp_path / ".envrc").write_text("whose?")
     assert watch.since(watch.before(busy=True)) == (".envrc",)
 
 
-def test_a_change_within_one_tick_of_the_clock_is_seen(root: int, tmp_path: Path) -> None:
+def test_a_change_within_one_tick_of_the_clock_is_seen(
+    root: int, tmp_path: Path
+) -> None:
     watch = Watch(root)
     for n in range(20):
         before = watch.before()
@@ -212,7 +243,9 @@ def told(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def test_whatever_is_made_anywhere_is_found(root: int, tmp_path: Path, told: str) -> None:
+def test_whatever_is_made_anywhere_is_found(
+    root: int, tmp_path: Path, told: str
+) -> None:
     watch = Watch(root)
     for number in range(3):
         before = watch.before()
@@ -223,10 +256,16 @@ def test_whatever_is_made_anywhere_is_found(root: int, tmp_path: Path, told: str
         (deep / ".envrc").write_text("evil")
         (tmp_path / f"d{number}" / "e" / ".vscode").mkdir()
         (tmp_path / f"d{number}" / "e" / ".vscode" / "mcp.json").write_text("{}")
-        assert set(watch.since(before)) == {f"d{number}/e/f/.envrc", f"d{number}/e/.vscode/mcp.json"}
+        assert set(watch.since(before)) == {
+            f"d{number}/e/f/.envrc",
+            f"d{number}/e/.vscode/mcp.json",
+        }
         before = watch.before()
         (tmp_path / f"d{number}").rename(tmp_path / f"m{number}")
-        assert set(watch.since(before)) == {f"m{number}/e/f/.envrc", f"m{number}/e/.vscode/mcp.json"}
+        assert set(watch.since(before)) == {
+            f"m{number}/e/f/.envrc",
+            f"m{number}/e/.vscode/mcp.json",
+        }
         before = watch.before()
         (tmp_path / f"m{number}" / "e" / "f" / ".envrc").write_text("more evil")
         assert watch.since(before) == (f"m{number}/e/f/.envrc",)
@@ -242,6 +281,8 @@ def test_a_look_at_an_unchanged_workspace_costs_the_same_however_large_it_is(
     looked: list[object] = []
     for name in ("stat", "listdir", "scandir", "open"):
         real: Callable[..., object] = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *a, real=real, **k: looked.append(a) or real(*a, **k))
+        monkeypatch.setattr(
+            os, name, lambda *a, real=real, **k: looked.append(a) or real(*a, **k)
+        )
     assert watch.is_quick()
     assert len(looked) < 10

@@ -13,7 +13,9 @@ import pytest
 from belljar import Host, Session, errors
 from belljar.sandbox import caches, scratch
 
-volumes = pytest.mark.skipif(scratch.possible() is not None, reason=f"no volumes here: {scratch.possible()}")
+volumes = pytest.mark.skipif(
+    scratch.possible() is not None, reason=f"no volumes here: {scratch.possible()}"
+)
 
 
 @pytest.fixture
@@ -39,16 +41,22 @@ async def no_longer_used(host: Host) -> None:
 
 
 @volumes
-async def test_a_full_cache_fails_inside_and_is_emptied_once_unused(place: Path, host: Host, base_image: str) -> None:
+async def test_a_full_cache_fails_inside_and_is_emptied_once_unused(
+    place: Path, host: Host, base_image: str
+) -> None:
     async with Session(place, host=host, cache={"pip": "~/.cache/pip"}) as box:
-        filled = await box.run("head -c 64M /dev/zero > ~/.cache/pip/all; du -m ~/.cache/pip/all; echo kept > ~/mine")
+        filled = await box.run(
+            "head -c 64M /dev/zero > ~/.cache/pip/all; du -m ~/.cache/pip/all; echo kept > ~/mine"
+        )
         assert "No space left on device" in filled.stderr
         assert 20 < int(filled.stdout.split()[0]) <= 32
     (image,) = host.caches_root.glob("*/pip.ext4")
     assert image.stat().st_size == 32 << 20
     await no_longer_used(host)
     async with Session(place, host=host, cache={"pip": "~/.cache/pip"}) as box:
-        assert (await box.run("ls ~/.cache/pip; echo new > ~/.cache/pip/wheel")).stdout == ""
+        assert (
+            await box.run("ls ~/.cache/pip; echo new > ~/.cache/pip/wheel")
+        ).stdout == ""
 
 
 @volumes
@@ -57,17 +65,25 @@ async def test_sessions_that_use_a_cache_at_once_see_each_others_files(
 ) -> None:
     options = {"host": host, "cache": {"pip": "~/.cache/pip"}}
     async with Session(place, **options) as one, Session(place, **options) as other:
-        assert len(behind_loops(host.caches_root)) == 1, "two devices on one file would ruin it"
+        assert len(behind_loops(host.caches_root)) == 1, (
+            "two devices on one file would ruin it"
+        )
         assert (await one.run("echo shared > ~/.cache/pip/wheel")).ok
-        assert (await other.run("cat ~/.cache/pip/wheel; rm ~/.cache/pip/wheel")).stdout == "shared\n"
+        assert (
+            await other.run("cat ~/.cache/pip/wheel; rm ~/.cache/pip/wheel")
+        ).stdout == "shared\n"
         assert (await one.run("ls ~/.cache/pip")).stdout == ""
     mounted = Path("/proc/self/mountinfo").read_text().splitlines()
-    assert not [line for line in mounted if "extra-cache" in line and str(host.run_root) in line]
+    assert not [
+        line for line in mounted if "extra-cache" in line and str(host.run_root) in line
+    ]
     await no_longer_used(host)
 
 
 @volumes
-def test_a_cache_that_the_disk_could_not_hold_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_the_disk_could_not_hold_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BELLJAR_CACHE_SIZE", "900t")
     with (
         pytest.raises(errors.UsageError, match="BELLJAR_CACHE_SIZE"),
@@ -77,7 +93,9 @@ def test_a_cache_that_the_disk_could_not_hold_is_not_made(tmp_path: Path, monkey
     assert not list((tmp_path / "caches").rglob("*.ext4"))
 
 
-def test_a_directory_that_has_grown_too_large_is_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_has_grown_too_large_is_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scratch, "possible", lambda: "this caller may not mount")
     monkeypatch.setenv("BELLJAR_CACHE_SIZE", "16m")
     owner = (os.geteuid(), os.getegid())
@@ -88,7 +106,9 @@ def test_a_directory_that_has_grown_too_large_is_emptied(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("given", ["much", "1", "-1"])
-def test_an_invalid_cache_size_is_refused(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_cache_size_is_refused(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BELLJAR_CACHE_SIZE", given)
     with pytest.raises(errors.UsageError, match="BELLJAR_CACHE_SIZE"):
         caches.size()

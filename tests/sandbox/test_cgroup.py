@@ -20,8 +20,14 @@ def test_usage_is_read_of_a_living_process_and_not_of_a_dead_one() -> None:
 def test_sockets_are_limited_where_they_are_counted_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unified: bool
 ) -> None:
-    monkeypatch.setattr(kernel_facts, "_cgroup_mounts", lambda: {"memory": str(tmp_path), "": str(tmp_path)})
-    monkeypatch.setattr(cgroup, "read", lambda path: "0::/group\n" if unified else "4:memory:/group\n")
+    monkeypatch.setattr(
+        kernel_facts,
+        "_cgroup_mounts",
+        lambda: {"memory": str(tmp_path), "": str(tmp_path)},
+    )
+    monkeypatch.setattr(
+        cgroup, "read", lambda path: "0::/group\n" if unified else "4:memory:/group\n"
+    )
     (tmp_path / "group").mkdir()
     cgroup.limit_sockets(1, 4096)
     written = {path.name: path.read_text() for path in (tmp_path / "group").iterdir()}
@@ -30,7 +36,10 @@ def test_sockets_are_limited_where_they_are_counted_apart(
 
 @pytest.mark.parametrize(
     ("name", "text", "unified"),
-    [("cpuacct.usage", "2500000000\n", False), ("cpu.stat", "usage_usec 2500000\nuser_usec 1\n", True)],
+    [
+        ("cpuacct.usage", "2500000000\n", False),
+        ("cpu.stat", "usage_usec 2500000\nuser_usec 1\n", True),
+    ],
 )
 def test_processor_time_is_read_in_both_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, unified: bool

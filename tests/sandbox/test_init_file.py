@@ -30,7 +30,9 @@ def test_the_init_can_be_run_but_not_read(init: Path, tmp_path: Path) -> None:
     assert (plan.kind, plan.directory) == ("socket", str(tmp_path / "link"))
 
 
-def test_parallel_installs_give_one_complete_set_of_files(init: Path, tmp_path: Path) -> None:
+def test_parallel_installs_give_one_complete_set_of_files(
+    init: Path, tmp_path: Path
+) -> None:
     def install(number: int) -> LinkPlan:
         initfile._installed.cache_clear()
         return local_link(init, tmp_path, tmp_path)
@@ -48,13 +50,17 @@ def test_deleted_files_are_installed_again(init: Path, tmp_path: Path) -> None:
     assert Path(first.init).exists()
 
 
-def test_another_version_of_the_init_gets_its_own_files(init: Path, tmp_path: Path) -> None:
+def test_another_version_of_the_init_gets_its_own_files(
+    init: Path, tmp_path: Path
+) -> None:
     first = local_link(init, tmp_path, tmp_path)
     init.write_bytes(b"\x7fELF2")
     initfile._installed.cache_clear()
     assert local_link(init, tmp_path, tmp_path).init != first.init
 
 
-def test_a_run_directory_that_is_missing_is_one_clear_error(init: Path, tmp_path: Path) -> None:
+def test_a_run_directory_that_is_missing_is_one_clear_error(
+    init: Path, tmp_path: Path
+) -> None:
     with pytest.raises(BelljarError, match="init cannot be installed"):
         local_link(init, tmp_path / "missing", tmp_path)

@@ -15,7 +15,9 @@ async def test_nothing_stays_mounted_on_the_host(root_workspace: Path) -> None:
     async with Session(root_workspace) as box:
         assert str(box.sandbox.run_dir) not in Path("/proc/self/mounts").read_text()
         await box.run("touch here")
-    assert (root_workspace / "here").exists(), "the workspace itself is never cleaned up"
+    assert (root_workspace / "here").exists(), (
+        "the workspace itself is never cleaned up"
+    )
 
 
 async def test_a_closed_session_leaves_no_descriptor(workspace: Path) -> None:

@@ -40,7 +40,9 @@ async def test_ports_of_a_background_server_are_reported_once(box: Session) -> N
 
 
 async def test_ports_of_a_persistent_shell_s_job_are_reported(box: Session) -> None:
-    first = await box.persistent.run(f"{SERVER} > up & while ! grep -q up up; do sleep 0.02; done")
+    first = await box.persistent.run(
+        f"{SERVER} > up & while ! grep -q up up; do sleep 0.02; done"
+    )
     found = set(first.listening)  # reported once: by this call or by one of the next
     while not found:
         found |= set((await box.persistent.run("true")).listening)

@@ -18,7 +18,9 @@ def test_a_held_mark_is_never_over(tmp_path: Path) -> None:
     assert is_over(tmp_path)
 
 
-def test_a_released_mark_is_over_after_its_lease_and_may_be_taken_over(tmp_path: Path) -> None:
+def test_a_released_mark_is_over_after_its_lease_and_may_be_taken_over(
+    tmp_path: Path,
+) -> None:
     Mark.make(tmp_path, 600.0).release()
     assert not is_over(tmp_path)
     Mark.make(tmp_path, 0.0).remove()

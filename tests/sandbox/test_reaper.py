@@ -34,7 +34,14 @@ class Host:
     """Another process with a session."""
 
     def __init__(self, workspace: Path, lease: float, keep: bool = False) -> None:
-        arguments = [sys.executable, "-c", HOST, str(workspace), str(lease), "keep" if keep else "throw"]
+        arguments = [
+            sys.executable,
+            "-c",
+            HOST,
+            str(workspace),
+            str(lease),
+            "keep" if keep else "throw",
+        ]
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.session, self.shell = self.process.stdout.readline().split()
@@ -65,7 +72,9 @@ def host(workspace: Path) -> Iterator[Callable[..., Host]]:
 
 async def containers(engine: DockerEngine, session: str) -> list[str]:
     listed = await to_thread.run_sync(engine.list)
-    return [each.state for each in listed if each.labels.get(LABEL + "session") == session]
+    return [
+        each.state for each in listed if each.labels.get(LABEL + "session") == session
+    ]
 
 
 async def reaped(engine: DockerEngine) -> list[str]:
@@ -89,7 +98,9 @@ async def test_a_killed_host_leaves_nothing_once_its_lease_ran_out(
     assert not (run_root() / killed.session).exists()
 
 
-async def test_the_next_start_reaps_what_a_dead_host_left(engine: DockerEngine, host: Callable[..., Host]) -> None:
+async def test_the_next_start_reaps_what_a_dead_host_left(
+    engine: DockerEngine, host: Callable[..., Host]
+) -> None:
     killed = host(lease=600.0)
     killed.kill()
     assert killed.session in await reaped(engine)
@@ -97,7 +108,9 @@ async def test_the_next_start_reaps_what_a_dead_host_left(engine: DockerEngine, 
     assert not (run_root() / killed.session).exists()
 
 
-async def test_a_living_sibling_is_never_reaped(engine: DockerEngine, host: Callable[..., Host]) -> None:
+async def test_a_living_sibling_is_never_reaped(
+    engine: DockerEngine, host: Callable[..., Host]
+) -> None:
     sibling = host(lease=600.0)
     assert sibling.session not in await reaped(engine)
     assert await containers(engine, sibling.session) == ["running"]
@@ -106,7 +119,9 @@ async def test_a_living_sibling_is_never_reaped(engine: DockerEngine, host: Call
     await reaped(engine)
 
 
-def test_a_session_that_is_kept_while_the_engine_is_asked_is_left_alone(tmp_path: Path) -> None:
+def test_a_session_that_is_kept_while_the_engine_is_asked_is_left_alone(
+    tmp_path: Path,
+) -> None:
     """The engine's list is older than the session, so its container is not in it."""
     kept = []
 

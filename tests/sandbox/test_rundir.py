@@ -34,7 +34,9 @@ def test_a_run_directory_is_owned_while_its_process_lives(run_root: Path) -> Non
 def test_the_run_directory_of_a_dead_process_is_not_owned(run_root: Path) -> None:
     making = "from belljar.sandbox.rundir import *; print(RunDir.create(new_session_id()).path, flush=True)"
     program = f"{making}; os.kill(os.getpid(), 9)"
-    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     path = Path(made.stdout.strip())
     assert path.is_dir()
     assert not rundir.owned(path)
@@ -90,11 +92,15 @@ def test_sessions_made_by_another_user_are_ignored(run_root: Path) -> None:
         with pytest.raises(BelljarError, match="only you can enter"):
             look()
     assert not (run_root.parent / "made").exists()
-    assert [(check.name, check.ok) for check in doctor.examine()] == [("run directory", False)]
+    assert [(check.name, check.ok) for check in doctor.examine()] == [
+        ("run directory", False)
+    ]
 
 
 @pytest.mark.root
-def test_a_run_root_in_tmp_is_made_for_the_caller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_root_in_tmp_is_made_for_the_caller_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("BELLJAR_RUN", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     os.seteuid(54321)
@@ -107,13 +113,17 @@ def test_a_run_root_in_tmp_is_made_for_the_caller_alone(monkeypatch: pytest.Monk
     root.rmdir()
 
 
-def test_a_run_root_that_cannot_be_made_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_root_that_cannot_be_made_is_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("BELLJAR_RUN", "/proc/no/where")
     with pytest.raises(BelljarError, match="BELLJAR_RUN"):
         RunDir.create(rundir.new_session_id())
 
 
-@pytest.mark.parametrize("name", ["", "x", "../../etc", "bj-XYZ", "bj-0123456789ab/..", "bj-0123456789ab\n"])
+@pytest.mark.parametrize(
+    "name", ["", "x", "../../etc", "bj-XYZ", "bj-0123456789ab/..", "bj-0123456789ab\n"]
+)
 def test_what_is_not_a_session_id_never_becomes_a_path(name: str) -> None:
     with pytest.raises(UsageError):
         check_session_id(name)
@@ -123,8 +133,12 @@ def test_an_owner_counts_as_gone_only_with_proof() -> None:
     own = rundir.owner_labels("bj-0123456789ab", 30, False)["org.belljar.owner"]
     pid, ticks, world = own.split(":", 2)
     assert not rundir.owner_is_gone(own)
-    assert rundir.owner_is_gone(f"{pid}:{int(ticks) + 1}:{world}"), "the pid was given to another process"
+    assert rundir.owner_is_gone(f"{pid}:{int(ticks) + 1}:{world}"), (
+        "the pid was given to another process"
+    )
     assert rundir.owner_is_gone(f"4194304:1:{world}")
-    assert not rundir.owner_is_gone(f"4194304:1:other-boot:{os.stat('/proc/self/ns/pid').st_ino}")
+    assert not rundir.owner_is_gone(
+        f"4194304:1:other-boot:{os.stat('/proc/self/ns/pid').st_ino}"
+    )
     assert not rundir.owner_is_gone(f"4194304:1:{boot_id()}:1"), "another PID namespace"
     assert not rundir.owner_is_gone("rubbish")

@@ -16,7 +16,9 @@ from belljar.errors import ProtectionMissing
 from belljar.host import Host
 
 
-async def test_a_paused_container_counts_as_a_lost_sandbox(workspace: Path, docker_client: object) -> None:
+async def test_a_paused_container_counts_as_a_lost_sandbox(
+    workspace: Path, docker_client: object
+) -> None:
     async with belljar.Session(workspace) as box:
         container = docker_client.containers.get(box.sandbox.launched.id)  # type: ignore[attr-defined]
         await anyio.to_thread.run_sync(container.pause)
@@ -50,7 +52,11 @@ async def test_the_init_testifies_where_this_machine_cannot_look_into_the_sandbo
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 async def test_an_engine_elsewhere_that_lies_is_found_out_by_the_init(
-    bridged: Host, workspace: Path, monkeypatch: pytest.MonkeyPatch, dropped: dict[str, Any], named: str
+    bridged: Host,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dropped: dict[str, Any],
+    named: str,
 ) -> None:
     """The engine starts the sandbox without a protection, and claims that it is there."""
     honest = create_body.create_body
@@ -59,7 +65,11 @@ async def test_an_engine_elsewhere_that_lies_is_found_out_by_the_init(
     def without(spec: Any, dialect: Any) -> dict[str, Any]:
         asked.append(spec)
         body = honest(spec, dialect)
-        return {**body, "NetworkDisabled": False, "HostConfig": {**body["HostConfig"], **dropped}}
+        return {
+            **body,
+            "NetworkDisabled": False,
+            "HostConfig": {**body["HostConfig"], **dropped},
+        }
 
     monkeypatch.setattr(engine, "create_body", without)
     monkeypatch.setattr(engine, "claims", lambda *_: replace(asked[-1].protections))

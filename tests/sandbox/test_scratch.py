@@ -18,13 +18,17 @@ from belljar.host import default
 from belljar.sandbox import reaper, rundir, scratch
 from belljar.sandbox.rundir import RunDir
 
-pytestmark = pytest.mark.skipif(scratch.possible() is not None, reason=f"no volumes here: {scratch.possible()}")
+pytestmark = pytest.mark.skipif(
+    scratch.possible() is not None, reason=f"no volumes here: {scratch.possible()}"
+)
 
 
 @pytest.fixture(autouse=True)
 def _volumes_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use a separate directory: other tests have volumes at the same time."""
-    monkeypatch.setenv("XDG_STATE_HOME", f"{os.environ['XDG_STATE_HOME']}/{tmp_path.name}")
+    monkeypatch.setenv(
+        "XDG_STATE_HOME", f"{os.environ['XDG_STATE_HOME']}/{tmp_path.name}"
+    )
 
 
 @pytest.fixture
@@ -67,7 +71,11 @@ def test_a_volume_has_its_size_and_leaves_nothing(run_dir: RunDir) -> None:
         assert mounted(disk.path)
         assert 24 << 20 < shutil.disk_usage(disk.path).total <= 32 << 20
         made = Path(disk.directory("tmp", 0o1777, (1234, 1235)))
-        assert (made.stat().st_uid, made.stat().st_gid, made.stat().st_mode & 0o7777) == (1234, 1235, 0o1777)
+        assert (
+            made.stat().st_uid,
+            made.stat().st_gid,
+            made.stat().st_mode & 0o7777,
+        ) == (1234, 1235, 0o1777)
         assert os.statvfs(disk.path).f_flag & os.ST_NOSUID
     assert not mounted(run_dir.path / scratch.MOUNT_NAME)
     assert gone()
@@ -84,7 +92,10 @@ def test_a_volume_beyond_the_free_space_not_yet_promised_is_held_in_memory_or_re
 
     with scratch.mounted(run_dir.path, None) as disk:
         assert disk is None
-    with pytest.raises(scratch.NoScratch, match="do not fit"), scratch.mounted(run_dir.path, 128 << 20):
+    with (
+        pytest.raises(scratch.NoScratch, match="do not fit"),
+        scratch.mounted(run_dir.path, 128 << 20),
+    ):
         pass
     other.close()
     with scratch.mounted(run_dir.path, 128 << 20) as disk:
@@ -92,23 +103,33 @@ def test_a_volume_beyond_the_free_space_not_yet_promised_is_held_in_memory_or_re
     run_dir.close()
 
 
-def test_a_lock_that_is_a_symbolic_link_is_refused(run_dir: RunDir, tmp_path: Path) -> None:
+def test_a_lock_that_is_a_symbolic_link_is_refused(
+    run_dir: RunDir, tmp_path: Path
+) -> None:
     victim, place = tmp_path / "victim", resources.state_dir() / "scratch"
     victim.write_text("kept")
     place.mkdir(exist_ok=True)
     (place / "lock").unlink(missing_ok=True)
     (place / "lock").symlink_to(victim)
-    with pytest.raises(scratch.NoScratch, match="symbolic links"), scratch.mounted(run_dir.path, 1 << 20):
+    with (
+        pytest.raises(scratch.NoScratch, match="symbolic links"),
+        scratch.mounted(run_dir.path, 1 << 20),
+    ):
         pass
     assert victim.read_text() == "kept"
     run_dir.close()
 
 
-def test_a_missing_mkfs_is_named_with_an_alternative(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_mkfs_is_named_with_an_alternative(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scratch, "_mkfs", lambda: None)
 
     said = r"mkfs\.ext4 is not installed.*; use --tmp and --home"
-    with pytest.raises(scratch.NoScratch, match=said), scratch.mounted(run_dir.path, 1 << 30):
+    with (
+        pytest.raises(scratch.NoScratch, match=said),
+        scratch.mounted(run_dir.path, 1 << 30),
+    ):
         pass
     run_dir.close()
 
@@ -127,7 +148,9 @@ with scratch.mounted(made.path, 32 << 20) as disk:
 
 def test_the_reaper_unmounts_the_volume_of_a_killed_process(base_image: str) -> None:
     id = rundir.new_session_id()
-    died = subprocess.run([sys.executable, "-c", DYING, id], capture_output=True, text=True, check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", DYING, id], capture_output=True, text=True, check=False
+    )
     path = Path(died.stdout.strip())
     assert mounted(path), died.stderr
 
@@ -138,9 +161,13 @@ def test_the_reaper_unmounts_the_volume_of_a_killed_process(base_image: str) -> 
     assert gone()
 
 
-async def test_tmp_and_home_share_a_volume_that_ends_with_the_sandbox(base_image: str, workspace: Path) -> None:
+async def test_tmp_and_home_share_a_volume_that_ends_with_the_sandbox(
+    base_image: str, workspace: Path
+) -> None:
     async with belljar.Session(workspace, limits=belljar.Limits(disk="64m")) as box:
-        result = await box.run("df --output=source /tmp /var/tmp ~ | tail -3; touch /tmp/a ~/a /var/tmp/a && echo ok")
+        result = await box.run(
+            "df --output=source /tmp /var/tmp ~ | tail -3; touch /tmp/a ~/a /var/tmp/a && echo ok"
+        )
         assert len(loops()) == 1
     lines = result.stdout.splitlines()
     assert lines[-1] == "ok"
@@ -148,7 +175,9 @@ async def test_tmp_and_home_share_a_volume_that_ends_with_the_sandbox(base_image
     assert gone()
 
 
-async def test_tmp_with_its_own_size_is_held_in_memory_beside_a_volume(base_image: str, workspace: Path) -> None:
+async def test_tmp_with_its_own_size_is_held_in_memory_beside_a_volume(
+    base_image: str, workspace: Path
+) -> None:
     limits = belljar.Limits(disk="64m", tmp="2m")
     assert belljar.Limits(**limits.as_dict()) == limits
     async with belljar.Session(workspace, limits=limits) as box:

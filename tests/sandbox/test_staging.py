@@ -24,12 +24,21 @@ from belljar.workspace.idmap import unmount
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
 
 
-async def test_the_host_sees_nothing_until_it_is_applied(staged: Open, place: Path) -> None:
+async def test_the_host_sees_nothing_until_it_is_applied(
+    staged: Open, place: Path
+) -> None:
     async with staged() as box:
-        result = await box.run("echo two >> a.txt; rm b.txt; mkdir new; echo x > new/x; cat a.txt")
+        result = await box.run(
+            "echo two >> a.txt; rm b.txt; mkdir new; echo x > new/x; cat a.txt"
+        )
         assert result.stdout == "one\ntwo\n"
         assert (place / "a.txt").read_text() == "one\n"
-        assert await kinds(box) == {"a.txt": "modified", "b.txt": "deleted", "new": "added", "new/x": "added"}
+        assert await kinds(box) == {
+            "a.txt": "modified",
+            "b.txt": "deleted",
+            "new": "added",
+            "new/x": "added",
+        }
         assert "+two\n" in await box.diff(["a.txt"])
         await box.apply(["a.txt"])
         assert (place / "a.txt").read_text() == "one\ntwo\n"
@@ -43,8 +52,20 @@ async def test_the_host_sees_nothing_until_it_is_applied(staged: Open, place: Pa
         assert not (place / "new").exists()
 
 
-async def test_git_works_inside_and_a_commit_is_one_change(staged: Open, place: Path) -> None:
-    git: list[Any] = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b", "-C", place]
+async def test_git_works_inside_and_a_commit_is_one_change(
+    staged: Open, place: Path
+) -> None:
+    git: list[Any] = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-C",
+        place,
+    ]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *words], check=True)
     owner = place.stat()
@@ -53,13 +74,19 @@ async def test_git_works_inside_and_a_commit_is_one_change(staged: Open, place: 
     async with staged(env={"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b",
                            "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}) as box:  # fmt: skip
         assert (await box.run("git status --porcelain")).stdout == ""
-        done = await box.run("echo two > a.txt && git commit -qam two && git log --oneline | wc -l")
+        done = await box.run(
+            "echo two > a.txt && git commit -qam two && git log --oneline | wc -l"
+        )
         assert done.stdout == "2\n", done.stderr
         assert await kinds(box) == {".git": "modified", "a.txt": "modified"}
         assert (await box.apply()).held == []
-    log = subprocess.run([*git, "log", "--format=%s"], check=True, capture_output=True, text=True)
+    log = subprocess.run(
+        [*git, "log", "--format=%s"], check=True, capture_output=True, text=True
+    )
     assert log.stdout == "two\none\n"
-    clean = subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True, text=True)
+    clean = subprocess.run(
+        [*git, "status", "--porcelain"], check=True, capture_output=True, text=True
+    )
     assert clean.stdout == ""
 
 
@@ -71,7 +98,9 @@ async def test_a_workspace_on_an_overlay_is_staged_and_one_on_two_of_them_refuse
     (stack[0] / "a.txt").write_text("one\n")
     try:
         for number in range(2):
-            upper, work, merged = (tmp_path / f"{name}-{number}" for name in ("upper", "work", "merged"))
+            upper, work, merged = (
+                tmp_path / f"{name}-{number}" for name in ("upper", "work", "merged")
+            )
             for each in (upper, work, merged):
                 each.mkdir()
             overlay.mount([stack[-1]], upper, work, merged)

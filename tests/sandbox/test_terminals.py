@@ -20,14 +20,20 @@ except OSError as error:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change what an engine mounted")
-async def test_the_number_of_terminals_in_a_sandbox_is_bounded(base_image: str, workspace: Path) -> None:
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may change what an engine mounted"
+)
+async def test_the_number_of_terminals_in_a_sandbox_is_bounded(
+    base_image: str, workspace: Path
+) -> None:
     """All containers of the machine share one limit of terminals."""
     (workspace / "take.py").write_text(TAKE)
     async with belljar.Session(workspace=workspace) as box:
         mounted = (await box.run(["grep", " /dev/pts ", "/proc/self/mountinfo"])).stdout
         taken = await box.run(["python3", "take.py"])
-        typed = await box.start("tty; stty size; test -c $(tty) && stat -c %a $(tty)", pty=True)
+        typed = await box.start(
+            "tty; stty size; test -c $(tty) && stat -c %a $(tty)", pty=True
+        )
         shown = (await typed.wait()).stdout
     assert taken.stdout == f"{TERMINALS} No space left on device\n", taken.output
     assert ",mode=620,ptmxmode=666,max=128" in mounted
@@ -41,7 +47,11 @@ def test_the_host_s_own_terminals_are_left_alone() -> None:
 
 
 def _terminals_here() -> list[str]:
-    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if " /dev/pts " in line]
+    return [
+        line
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if " /dev/pts " in line
+    ]
 
 
 MOUNTS = """\
@@ -54,7 +64,9 @@ def test_the_mount_options_of_devpts_are_read() -> None:
     assert terminals._options(MOUNTS) == {"gid": "5", "mode": "620", "ptmxmode": "666"}
 
 
-@pytest.mark.parametrize("mounts", ["", MOUNTS + "400 389 0:1 / /dev/pts rw - tmpfs tmpfs rw,size=1\n"])
+@pytest.mark.parametrize(
+    "mounts", ["", MOUNTS + "400 389 0:1 / /dev/pts rw - tmpfs tmpfs rw,size=1\n"]
+)
 def test_a_mount_that_is_no_devpts_is_left_alone(mounts: str) -> None:
     assert terminals._options(mounts) is None
 

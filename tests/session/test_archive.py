@@ -33,7 +33,9 @@ def _feed(unpacker: Unpacker, archive: bytes) -> None:
         HEAD.pack(b"l", 0, 1 << 40, 1) + b"l",
     ],
 )
-def test_an_archive_of_a_hostile_sandbox_writes_nothing_outside_its_target(tmp_path: Path, archive: bytes) -> None:
+def test_an_archive_of_a_hostile_sandbox_writes_nothing_outside_its_target(
+    tmp_path: Path, archive: bytes
+) -> None:
     target = tmp_path / "target"
     target.mkdir()
     with Folder.at(target) as folder, pytest.raises((FileFailed, OSError)):

@@ -57,7 +57,12 @@ async def test_a_read_returns_only_new_output(box: Session) -> None:
     await shell.write(b"\n")
     await shell.wait(60)
     last = await shell.read()
-    assert (last.stdout, last.stderr, last.status, last.exit_code) == ("", "three\n", "completed", 0)
+    assert (last.stdout, last.stderr, last.status, last.exit_code) == (
+        "",
+        "three\n",
+        "completed",
+        0,
+    )
 
 
 async def test_a_read_from_an_offset_does_not_move_the_position(box: Session) -> None:
@@ -103,7 +108,9 @@ async def test_a_bad_filter_is_one_clear_error(box: Session, pattern: str) -> No
         "(?x)(?:a{999} # [\n){999}", "(?V1x:(a b) {99999} )", "(?:(?:a{999}[(]b){999}[(]b){999}", "a" * 100_000,
     ],
 )  # fmt: skip
-def test_a_filter_that_would_take_all_memory_is_not_compiled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_that_would_take_all_memory_is_not_compiled(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("regex.compile", lambda _: pytest.fail("it was compiled"))
     with pytest.raises(UsageError, match="repeats too much"):
         new_output.compiled(pattern)
@@ -146,7 +153,9 @@ async def test_the_oldest_output_is_dropped_and_counted(box: Session) -> None:
 
 
 async def test_signals_reach_the_whole_tree(box: Session) -> None:
-    shell = await box.start("trap 'echo caught; exit 5' USR1; echo armed; while :; do sleep 0.01; done")
+    shell = await box.start(
+        "trap 'echo caught; exit 5' USR1; echo armed; while :; do sleep 0.01; done"
+    )
     await until(shell, "armed")
     shell.signal(signal.SIGUSR1)
     assert (await shell.wait(60)).exit_code == 5
@@ -176,7 +185,9 @@ async def test_a_wait_that_times_out_leaves_the_shell_running(box: Session) -> N
     await shell.kill()
 
 
-async def test_input_for_a_shell_that_does_not_read_waits_and_blocks_no_other(box: Session) -> None:
+async def test_input_for_a_shell_that_does_not_read_waits_and_blocks_no_other(
+    box: Session,
+) -> None:
     shell = await box.start("read -r _; sleep 0.2; wc -c")
     data = b"x" * 3_000_000
     async with anyio.create_task_group() as tasks:
@@ -203,7 +214,9 @@ async def test_writing_to_a_forgotten_shell_fails_clearly(box: Session) -> None:
             await shell.write(b"x" * size)
 
 
-async def test_reads_at_the_same_time_share_the_output_without_repeats(box: Session) -> None:
+async def test_reads_at_the_same_time_share_the_output_without_repeats(
+    box: Session,
+) -> None:
     shell = await box.start("for i in $(seq 2000); do echo line $i; done; echo last")
     await shell.wait(60)
     parts: list[str] = []
@@ -215,19 +228,30 @@ async def test_reads_at_the_same_time_share_the_output_without_repeats(box: Sess
         for filter in (None, "line", None, "last", None):
             tasks.start_soon(read, filter)
     parts.append((await shell.read()).stdout)
-    assert sorted("".join(parts).splitlines()) == sorted([*(f"line {i + 1}" for i in range(2000)), "last"])
+    assert sorted("".join(parts).splitlines()) == sorted(
+        [*(f"line {i + 1}" for i in range(2000)), "last"]
+    )
     assert (await shell.read()).stdout == "", "no cursor has moved back"
 
 
-async def test_two_hundred_shells_write_at_once_and_lose_nothing(box: Session, tmp_path: Path) -> None:
-    shells = [await box.start(["sh", "-c", f"seq {n} {n + 500}"]) for n in range(0, 20000, 100)]
+async def test_two_hundred_shells_write_at_once_and_lose_nothing(
+    box: Session, tmp_path: Path
+) -> None:
+    shells = [
+        await box.start(["sh", "-c", f"seq {n} {n + 500}"])
+        for n in range(0, 20000, 100)
+    ]
     for n, shell in zip(range(0, 20000, 100), shells, strict=True):
         await shell.wait(120)
-        assert (await shell.read()).stdout == "".join(f"{line}\n" for line in range(n, n + 501))
+        assert (await shell.read()).stdout == "".join(
+            f"{line}\n" for line in range(n, n + 501)
+        )
     assert await box.cleanup() >= 200
 
 
-async def test_a_shell_can_be_read_while_another_task_waits_for_its_end(box: Session) -> None:
+async def test_a_shell_can_be_read_while_another_task_waits_for_its_end(
+    box: Session,
+) -> None:
     shell = await box.start("echo one; read -r line; echo two")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(shell.wait)
@@ -240,16 +264,22 @@ async def test_a_shell_can_be_read_while_another_task_waits_for_its_end(box: Ses
     assert (await shell.read()).stdout == "two\n"
 
 
-async def test_the_result_is_complete_when_it_needs_more_than_one_reply(box: Session) -> None:
+async def test_the_result_is_complete_when_it_needs_more_than_one_reply(
+    box: Session,
+) -> None:
     """A reply holds 58 bytes less than a ring of one megabyte."""
-    shell = await box.start("head -c 1048576 /dev/zero | tr '\\0' x; printf END", ring=4 << 20)
+    shell = await box.start(
+        "head -c 1048576 /dev/zero | tr '\\0' x; printf END", ring=4 << 20
+    )
     result = await shell.wait(60)
     assert (len(result.stdout_bytes), result.stdout_bytes[-4:]) == (1048579, b"xEND")
     assert not result.truncated
 
 
 async def test_each_observer_sees_everything_at_its_own_pace(box: Session) -> None:
-    shell = await box.start("for i in $(seq 2000); do echo out $i; echo err $i >&2; done; read -r _; echo last")
+    shell = await box.start(
+        "for i in $(seq 2000); do echo out $i; echo err $i >&2; done; read -r _; echo last"
+    )
     expected = "".join(f"out {i}\n" for i in range(1, 2001)) + "last\n"
     seen: dict[str, str] = {}
 
@@ -270,7 +300,9 @@ async def test_each_observer_sees_everything_at_its_own_pace(box: Session) -> No
     assert (await shell.read()).stdout == expected, "observers take nothing from `read`"
 
 
-async def test_an_observer_goes_on_at_its_position_after_a_reconnect(workspace: Path) -> None:
+async def test_an_observer_goes_on_at_its_position_after_a_reconnect(
+    workspace: Path,
+) -> None:
     async with Session(workspace, keep=True) as first:
         shell = await first.start("echo one; read -r _; echo two")
         observer = shell.observe()
@@ -311,7 +343,9 @@ async def test_an_init_whose_output_never_ends_costs_bounded_memory(
     await shell.wait(60)
     asked = 0
 
-    async def more(id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> ReadReply:
+    async def more(
+        id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0
+    ) -> ReadReply:
         nonlocal asked
         asked += 1
         assert asked < 100
@@ -323,15 +357,22 @@ async def test_an_init_whose_output_never_ends_costs_bounded_memory(
         await shell.result()
 
 
-async def test_a_shell_that_the_init_never_ends_is_given_up(box: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shell_that_the_init_never_ends_is_given_up(
+    box: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shell = await box.start("sleep 600")
 
-    async def running(id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> ReadReply:
+    async def running(
+        id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0
+    ) -> ReadReply:
         await anyio.sleep(0.01)
         return ReadReply(0, 0, None, b"", b"")
 
     monkeypatch.setattr(background_shell, "SAFETY_NET", 0.01)
     monkeypatch.setattr(background_shell, "PATIENCE", 0.01)
     monkeypatch.setattr(box.sandbox.link, "read", running)
-    with anyio.fail_after(120), pytest.raises(BelljarError, match="does not say that it has ended"):
+    with (
+        anyio.fail_after(120),
+        pytest.raises(BelljarError, match="does not say that it has ended"),
+    ):
         await shell.kill(grace=0)

@@ -13,7 +13,9 @@ from belljar.session.bash_channel import MOST_UNEXPECTED, Bash, exported
 from belljar.session.persistent_shell import PersistentShell
 
 
-async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: PersistentShell) -> None:
+async def test_nothing_that_a_command_prints_is_taken_for_a_status(
+    shell: PersistentShell,
+) -> None:
     forged = "printf 's%s 0 - /forged\\0' 0123456789abcdef"
     result = await shell.run(
         f"{forged} >&8; {forged}; for fd in 10 11 12; do {forged} >&$fd; done 2>/dev/null; (exit 9)"
@@ -22,15 +24,25 @@ async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: Persis
 
 
 async def test_a_command_larger_than_a_pipe_runs(shell: PersistentShell) -> None:
-    await shell.run("true")  # starts bash: the next command then goes through the channel
+    await shell.run(
+        "true"
+    )  # starts bash: the next command then goes through the channel
     text = "x" * 130_000
     assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "130000\n"
 
 
-async def test_a_flood_comes_before_the_status_that_follows_it(shell: PersistentShell) -> None:
+async def test_a_flood_comes_before_the_status_that_follows_it(
+    shell: PersistentShell,
+) -> None:
     for _ in range(5):
-        result = await shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end; echo err >&2; (exit 7)")
-        assert (result.exit_code, result.stdout_bytes[-5:], result.stderr) == (7, b"xend\n", "err\n")
+        result = await shell.run(
+            "head -c 3000000 /dev/zero | tr '\\0' x; echo end; echo err >&2; (exit 7)"
+        )
+        assert (result.exit_code, result.stdout_bytes[-5:], result.stderr) == (
+            7,
+            b"xend\n",
+            "err\n",
+        )
 
 
 async def test_a_cancelled_settle_harms_no_later_call(shell: PersistentShell) -> None:
@@ -67,6 +79,10 @@ async def test_only_a_few_messages_of_a_flood_on_the_channel_are_handled(
     bash, handled = shell._bash, []
     assert bash is not None
     handle = Bash._handle
-    monkeypatch.setattr(Bash, "_handle", lambda bash, message: (handled.append(message), handle(bash, message)))
+    monkeypatch.setattr(
+        Bash,
+        "_handle",
+        lambda bash, message: (handled.append(message), handle(bash, message)),
+    )
     bash._take(frames.CONTROL, bytes(1 << 20))
     assert 0 < len(handled) <= MOST_UNEXPECTED + 2

@@ -11,7 +11,19 @@ from belljar.session.files import Files
 from belljar.session.watched_run import Run
 
 FOR_TOOLS_AND_SURFACES = {
-    *("adopt", "allow", "ask", "audit", "copy_out", "env", "held", "hold", "image", "init_tools", "named_shell"),
+    *(
+        "adopt",
+        "allow",
+        "ask",
+        "audit",
+        "copy_out",
+        "env",
+        "held",
+        "hold",
+        "image",
+        "init_tools",
+        "named_shell",
+    ),
     *("network", "of", "options", "ping", "resolve_cwd", "sandbox", "stay", "why_lost"),
 }
 """Used only by Belljar's own tools and surfaces. All other public names are in `belljar.sync` too."""
@@ -19,18 +31,35 @@ FOR_TOOLS_AND_SURFACES = {
 
 def test_every_public_name_of_a_session_is_declared(tmp_path: Path) -> None:
     names = {name for name in dir(Session(tmp_path)) if not name.startswith("_")}
-    assert names == {name for name in dir(sync.Session) if not name.startswith("_")} | FOR_TOOLS_AND_SURFACES
+    assert (
+        names
+        == {name for name in dir(sync.Session) if not name.startswith("_")}
+        | FOR_TOOLS_AND_SURFACES
+    )
 
 
-def _is_a_box(session: Session, shell: Shell, files: Files, run: Run) -> tuple[Box, BoxShell, BoxFiles, Watched]:
+def _is_a_box(
+    session: Session, shell: Shell, files: Files, run: Run
+) -> tuple[Box, BoxShell, BoxFiles, Watched]:
     """The type checker compares every signature."""
     return session, shell, files, run
 
 
 def test_a_box_promises_nothing_that_a_session_lacks() -> None:
-    for promise, kind in ((Box, Session), (BoxFiles, Files), (BoxShell, Shell), (Watched, Run)):
-        promised = {name for name, member in vars(promise).items() if inspect.isfunction(member) and name[0] != "_"}
+    for promise, kind in (
+        (Box, Session),
+        (BoxFiles, Files),
+        (BoxShell, Shell),
+        (Watched, Run),
+    ):
+        promised = {
+            name
+            for name, member in vars(promise).items()
+            if inspect.isfunction(member) and name[0] != "_"
+        }
         assert promised <= set(dir(kind)), promise
         for name in promised:
             is_async = inspect.iscoroutinefunction(getattr(promise, name))
-            assert is_async == inspect.iscoroutinefunction(getattr(kind, name)), f"{promise.__name__}.{name}"
+            assert is_async == inspect.iscoroutinefunction(getattr(kind, name)), (
+                f"{promise.__name__}.{name}"
+            )

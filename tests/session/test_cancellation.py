@@ -53,7 +53,9 @@ async def _driven(cancelling: Cancelling) -> object:
     return await cancelling
 
 
-async def cancelled_everywhere(work: Work, nothing_left: Callable[[], Coroutine[Any, Any, None]]) -> int:
+async def cancelled_everywhere(
+    work: Work, nothing_left: Callable[[], Coroutine[Any, Any, None]]
+) -> int:
     """Run `work` again and again, cancelled at each of its awaits in turn. Returns the number of awaits."""
     for at in range(1, MOST_AWAITS):
         cancelling = Cancelling(work(), at)
@@ -83,7 +85,12 @@ async def trail_is_whole(host: Host) -> None:
     """Every start has its end, and every session that was opened was closed."""
     await to_thread.run_sync(host.audit.flush)
     trail = host.state_root / "audit.jsonl"
-    kinds: dict[str, list[str]] = {"start": [], "end": [], "session_open": [], "session_close": []}
+    kinds: dict[str, list[str]] = {
+        "start": [],
+        "end": [],
+        "session_open": [],
+        "session_close": [],
+    }
     for line in trail.read_text().splitlines() if trail.exists() else ():
         record = json.loads(line)
         if record["kind"] in kinds:
@@ -93,11 +100,17 @@ async def trail_is_whole(host: Host) -> None:
 
 
 def own_containers(engine: DockerEngine) -> set[str]:
-    return {each.id for each in engine.list() if each.labels.get(LABEL + "owner", "").startswith(f"{os.getpid()}:")}
+    return {
+        each.id
+        for each in engine.list()
+        if each.labels.get(LABEL + "owner", "").startswith(f"{os.getpid()}:")
+    }
 
 
 @pytest.fixture
-def nothing_left(engine: DockerEngine, host: Host) -> Callable[[], Coroutine[Any, Any, None]]:
+def nothing_left(
+    engine: DockerEngine, host: Host
+) -> Callable[[], Coroutine[Any, Any, None]]:
     others = own_containers(engine)  # those of fixtures that outlive this test
 
     async def check() -> None:
@@ -110,7 +123,9 @@ def nothing_left(engine: DockerEngine, host: Host) -> Callable[[], Coroutine[Any
     return check
 
 
-async def test_opening_a_session_can_be_cancelled_at_every_step(workspace: Path, host: Host, nothing_left: Any) -> None:
+async def test_opening_a_session_can_be_cancelled_at_every_step(
+    workspace: Path, host: Host, nothing_left: Any
+) -> None:
     async def work() -> None:
         box = await Session(workspace, host=host).open()
         await box.close()
@@ -153,7 +168,9 @@ async def test_a_session_with_a_door_can_be_cancelled_at_every_step(
     assert await cancelled_everywhere(work, nothing_listens) >= 5
 
 
-async def test_a_staged_session_can_be_cancelled_at_every_step(workspace: Path, host: Host, nothing_left: Any) -> None:
+async def test_a_staged_session_can_be_cancelled_at_every_step(
+    workspace: Path, host: Host, nothing_left: Any
+) -> None:
     """Whatever is cancelled, the workspace has all of an apply or nothing."""
 
     async def work() -> None:
@@ -172,7 +189,9 @@ async def test_a_staged_session_can_be_cancelled_at_every_step(workspace: Path, 
     assert await cancelled_everywhere(work, all_or_nothing) >= 5
 
 
-async def test_a_command_that_is_cancelled_anywhere_leaves_no_process(workspace: Path, host: Host) -> None:
+async def test_a_command_that_is_cancelled_anywhere_leaves_no_process(
+    workspace: Path, host: Host
+) -> None:
     async with Session(workspace, host=host) as box:
 
         async def no_process() -> None:
@@ -203,12 +222,17 @@ async def test_a_call_of_the_persistent_shell_that_is_cancelled_anywhere_leaves_
         shell = box.persistent
 
         async def run() -> None:
-            await shell.run("f() { echo f; }; export N=$((N + 1)); echo SECRET; sleep 0.05", timeout=30)
+            await shell.run(
+                "f() { echo f; }; export N=$((N + 1)); echo SECRET; sleep 0.05",
+                timeout=30,
+            )
 
         async def nothing_of_it() -> None:
             after = await shell.run("echo next; echo ran >> /tmp/runs")
             assert after.stdout == "next\n"
-            assert (await shell.run("cat /tmp/runs; rm /tmp/runs")).stdout == "ran\n", "once"
+            assert (await shell.run("cat /tmp/runs; rm /tmp/runs")).stdout == "ran\n", (
+                "once"
+            )
             assert (await shell.run("echo well")).stdout == "well\n"
 
         assert await cancelled_everywhere(run, nothing_of_it) >= 1
@@ -237,12 +261,16 @@ async def test_attaching_can_be_cancelled_at_every_step_and_leaves_the_session_a
         async def still_there() -> None:
             assert (await kept.run("echo alive")).stdout == "alive\n"
 
-        await cancelled_everywhere(work, still_there)  # the first round opens what is opened once and kept
+        await cancelled_everywhere(
+            work, still_there
+        )  # the first round opens what is opened once and kept
         gc.collect()
         before = len(os.listdir("/proc/self/fd"))
         assert (tries := await cancelled_everywhere(work, still_there)) >= 2
         gc.collect()
-        assert len(os.listdir("/proc/self/fd")) < before + tries, "no descriptor is left by each try"
+        assert len(os.listdir("/proc/self/fd")) < before + tries, (
+            "no descriptor is left by each try"
+        )
         await kept.stop()
 
 
@@ -251,11 +279,15 @@ async def test_a_session_that_cannot_be_recorded_leaves_no_sandbox(
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AuditError):
-        await Session(workspace, host=host, audit=Audit(tmp_path / "file" / "x", required=True)).open()
+        await Session(
+            workspace, host=host, audit=Audit(tmp_path / "file" / "x", required=True)
+        ).open()
     await nothing_left()
 
 
-async def test_a_wrong_option_takes_no_sandbox_from_a_pool(workspace: Path, host: Host, nothing_left: Any) -> None:
+async def test_a_wrong_option_takes_no_sandbox_from_a_pool(
+    workspace: Path, host: Host, nothing_left: Any
+) -> None:
     async with Pool(workspace, size=1, host=host) as pool:
         with anyio.fail_after(120):
             await pool.ready()

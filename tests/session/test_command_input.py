@@ -20,19 +20,32 @@ async def test_an_empty_input_has_an_end(box: Session, empty: bytes | str) -> No
     made = await box.yielding("cat", yield_after=60, stdin=empty)
     assert isinstance(made, belljar.Result)
     async with box.stream("cat; echo over", stdin=empty) as events:
-        assert [event.data async for event in events if isinstance(event, belljar.Output)] == [b"over\n"]
+        assert [
+            event.data async for event in events if isinstance(event, belljar.Output)
+        ] == [b"over\n"]
 
 
 async def test_an_open_input_takes_more_until_it_is_closed(box: Session) -> None:
     async with box.stream("cat", stdin=b"first ", stdin_open=True) as events:
         await events.write(b"second")
         events.close_input()
-        assert b"".join([event.data async for event in events if isinstance(event, belljar.Output)]) == b"first second"
+        assert (
+            b"".join(
+                [
+                    event.data
+                    async for event in events
+                    if isinstance(event, belljar.Output)
+                ]
+            )
+            == b"first second"
+        )
     with pytest.raises(UsageError, match="stdin_open"):
         await box.run("cat", stdin_open=True)  # nobody could close it
 
 
-async def test_input_comes_from_an_iterator_while_the_command_runs(box: Session) -> None:
+async def test_input_comes_from_an_iterator_while_the_command_runs(
+    box: Session,
+) -> None:
     answered = anyio.Event()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -40,7 +53,9 @@ async def test_input_comes_from_an_iterator_while_the_command_runs(box: Session)
         await answered.wait()
         yield b"two\n"
 
-    result = await box.run("cat", stdin=pieces(), timeout=60, on_output=lambda _: answered.set())
+    result = await box.run(
+        "cat", stdin=pieces(), timeout=60, on_output=lambda _: answered.set()
+    )
     assert result.stdout == "one\ntwo\n"
 
 

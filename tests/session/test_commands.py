@@ -16,7 +16,9 @@ async def test_a_request_runs_only_where_it_was_admitted(workspace: Path) -> Non
         assert isinstance(request, Request)
         assert (await box.run(request)).stdout == "hi\n"
         for way in (other.run(request), box.run(request, timeout=5)):
-            with pytest.raises(UsageError, match="only in the session that admitted it"):
+            with pytest.raises(
+                UsageError, match="only in the session that admitted it"
+            ):
                 await way
 
 
@@ -25,9 +27,16 @@ def test_text_runs_in_a_shell_and_words_do_not() -> None:
     assert flags_of(["ls"], {"clean_env": True}) == 0
 
 
-async def test_every_way_to_run_a_command_goes_through_the_same_admission(workspace: Path) -> None:
+async def test_every_way_to_run_a_command_goes_through_the_same_admission(
+    workspace: Path,
+) -> None:
     async with Session(workspace, policy="strict") as box:
         assert isinstance(box._commands, Commands)
-        for way in (box.run("sudo ls"), box.start("sudo ls"), box.admit("sudo ls"), box.persistent.run("sudo ls")):
+        for way in (
+            box.run("sudo ls"),
+            box.start("sudo ls"),
+            box.admit("sudo ls"),
+            box.persistent.run("sudo ls"),
+        ):
             with pytest.raises(Exception, match="sudo"):
                 await way

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def place(workspace: Path, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(
+    workspace: Path, base_image: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     monkeypatch.setenv("BELLJAR_LINK", "bridge")
     hosts.default().forget()
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)
@@ -33,7 +35,9 @@ def place(workspace: Path, base_image: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.bridge
-async def test_files_that_a_command_plants_are_in_its_own_result_only(place: Path) -> None:
+async def test_files_that_a_command_plants_are_in_its_own_result_only(
+    place: Path,
+) -> None:
     tasks = "mkdir .vscode; echo folderOpen > .vscode/tasks.json"
     async with Session(place, changes="staged") as box:
 
@@ -43,14 +47,26 @@ async def test_files_that_a_command_plants_are_in_its_own_result_only(place: Pat
         found = await later(f"echo true > .git/hooks/pre-commit; {tasks}")
         assert found == (".git/hooks/pre-commit", ".vscode/tasks.json")
         assert await later("echo x > other; git config remote.a.url b:c") == ()
-        assert (await box.persistent.run("sh do.sh 'git config core.fsmonitor ./x'")).runs_later == (".git/config",)
-        assert await later("echo more >> .git/hooks/pre-commit") == (".git/hooks/pre-commit",)
+        assert (
+            await box.persistent.run("sh do.sh 'git config core.fsmonitor ./x'")
+        ).runs_later == (".git/config",)
+        assert await later("echo more >> .git/hooks/pre-commit") == (
+            ".git/hooks/pre-commit",
+        )
         shell = await box.start(
-            ["sh", "do.sh", "git config core.hooksPath tools; mkdir tools; echo 1 > tools/pre-push"]
+            [
+                "sh",
+                "do.sh",
+                "git config core.hooksPath tools; mkdir tools; echo 1 > tools/pre-push",
+            ]
         )
         assert (await shell.wait()).runs_later == (".git/config", "tools/pre-push")
-        assert await later("echo 22 > tools/pre-push; rm .vscode/tasks.json") == ("tools/pre-push",)
-        assert await later("cd sub; git init -q; echo true > .git/hooks/pre-push") == ("sub/.git/hooks/pre-push",)
+        assert await later("echo 22 > tools/pre-push; rm .vscode/tasks.json") == (
+            "tools/pre-push",
+        )
+        assert await later("cd sub; git init -q; echo true > .git/hooks/pre-push") == (
+            "sub/.git/hooks/pre-push",
+        )
         bare = "git init -q --bare evil.git; echo true > evil.git/hooks/pre-receive"
         assert await later(bare) == ("evil.git/HEAD", "evil.git/hooks/pre-receive")
         await box.discard()
@@ -70,7 +86,9 @@ class _Sandbox:
         self.answers = answers
         self.asked: list[str] = []
 
-    async def run(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+    async def run(
+        self, argv: list[str], source: Source | None, sink: Sink
+    ) -> tuple[int, bytes]:
         path = argv[1].removesuffix(".")
         self.asked.append(path)
         answer = self.answers.get(path, 2)
@@ -90,13 +108,17 @@ def root(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-async def test_directories_beyond_the_limit_are_reported_and_searched_next_time(root: int) -> None:
+async def test_directories_beyond_the_limit_are_reported_and_searched_next_time(
+    root: int,
+) -> None:
     sandbox = _Sandbox({"": b""})
     files = CopiedRunFiles(root, [], Files(sandbox.run))
     await files.refresh()
     before = files.before(look=False)
     names = [f"a{number:03}" for number in range(BELOW)]
-    sandbox.answers[""] = b"".join(b"d 755 0 0 %s\0\0" % name.encode() for name in [*names, "evil.git"])
+    sandbox.answers[""] = b"".join(
+        b"d 755 0 0 %s\0\0" % name.encode() for name in [*names, "evil.git"]
+    )
     await files.refresh()
     assert files.since(before, look=False) == (".",)
     assert "evil.git" not in sandbox.asked
@@ -106,9 +128,15 @@ async def test_directories_beyond_the_limit_are_reported_and_searched_next_time(
     assert "evil.git" in sandbox.asked
 
 
-async def test_an_unreadable_directory_is_reported_and_a_lost_sandbox_keeps_the_last_state(root: int) -> None:
+async def test_an_unreadable_directory_is_reported_and_a_lost_sandbox_keeps_the_last_state(
+    root: int,
+) -> None:
     top = b"d 755 0 0 .git\0\0d 755 0 0 ../..\0\0d 755 0 0 ..\0\0"
-    answers: dict[str, bytes | int] = {"": top, ".git": b"d 755 0 0 hooks\0\0", ".git/hooks": b"f 755 0 0 pre-push\0\0"}
+    answers: dict[str, bytes | int] = {
+        "": top,
+        ".git": b"d 755 0 0 hooks\0\0",
+        ".git/hooks": b"f 755 0 0 pre-push\0\0",
+    }
     sandbox = _Sandbox(answers)
     files = CopiedRunFiles(root, [], Files(sandbox.run))
     await files.refresh()

@@ -34,7 +34,9 @@ async def test_a_command_traces_its_child_only_with_debug(
 ) -> None:
     async with Session(place, debug=debug) as box:
         await box.files.write("tracer.py", TRACER)
-        assert (await box.run("python3 tracer.py", timeout=60)).stdout.strip() == printed
+        assert (
+            await box.run("python3 tracer.py", timeout=60)
+        ).stdout.strip() == printed
 
 
 def test_the_command_line_has_a_debug_option(place: Path, base_image: str) -> None:

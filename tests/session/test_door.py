@@ -43,7 +43,10 @@ async def test_a_host_can_be_allowed_later_and_the_running_shell_gets_the_proxy(
         await box.allow_host(f"site.test:{site}=127.0.0.1")
         assert box.door.proxy
         box.door.proxy._resolve = Names({"site.test": ["127.0.0.1"]})
-        for result in (await box.persistent.run(f"{fetch}; job; pwd"), await box.run(fetch)):
+        for result in (
+            await box.persistent.run(f"{fetch}; job; pwd"),
+            await box.run(fetch),
+        ):
             assert result.stdout.startswith("hello from outside"), result.output
         assert (await box.persistent.run("job; pwd")).stdout == "still\n/tmp\n"
         assert await box.forward(8000) == url, "what was forwarded before stays"
@@ -60,7 +63,11 @@ CONNECT = "curl -sS -o /dev/null -w '%{{http_connect}}' --proxy 127.0.0.1:3128 -
 
 @pytest.mark.parametrize("step", FAILING)
 async def test_a_door_that_fails_to_open_is_closed_and_can_be_opened_again(
-    step: str, site: int, base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    step: str,
+    site: int,
+    base_image: str,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host, connect = f"site.test:{site}=127.0.0.1", CONNECT.format(site=site)
     async with Session(workspace, policy="permissive") as box:
@@ -79,7 +86,9 @@ async def test_a_cancelled_allow_host_leaves_nothing_open(
 ) -> None:
     async with Session(workspace, policy="permissive") as box:
         with anyio.CancelScope() as scope, monkeypatch.context() as patch:
-            patch.setattr(NetworkDoor, "install_certificates", lambda *_: _cancels(scope))
+            patch.setattr(
+                NetworkDoor, "install_certificates", lambda *_: _cancels(scope)
+            )
             await box.allow_host(f"site.test:{site}=127.0.0.1")
         assert (await box.run(CONNECT.format(site=site))).exit_code == 7
         await box.allow_host("other.test")
@@ -89,13 +98,17 @@ async def test_a_cancelled_allow_host_leaves_nothing_open(
 async def test_a_host_that_could_not_be_added_stays_closed(
     step: str, base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Session(workspace, policy="permissive", network=Allow("a.example")) as box:
+    async with Session(
+        workspace, policy="permissive", network=Allow("a.example")
+    ) as box:
         with monkeypatch.context() as patch:
             patch.setattr(*FAILING[step], _fails)
             with pytest.raises(OSError, match="No space"):
                 await box.allow_host("b.example")
         result = await box.run("curl -sS https://b.example")
-        assert [(each["host"], each["verdict"]) for each in result.network] == [("b.example", "refused")]
+        assert [(each["host"], each["verdict"]) for each in result.network] == [
+            ("b.example", "refused")
+        ]
 
 
 def _fails(*_: object, **__: object) -> None:
@@ -121,7 +134,9 @@ async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> N
             await box.forward(8000, at=port - 1)
 
         async def fetch() -> None:
-            page = await anyio.to_thread.run_sync(lambda: urllib.request.urlopen(f"{url}/page.txt", timeout=60).read())
+            page = await anyio.to_thread.run_sync(
+                lambda: urllib.request.urlopen(f"{url}/page.txt", timeout=60).read()
+            )
             assert page == b"served from inside"
 
         async with anyio.create_task_group() as tasks:
@@ -133,21 +148,29 @@ async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> N
         await anyio.connect_tcp("127.0.0.1", port)
 
 
-async def test_closing_a_session_ends_its_forwarded_connections(base_image: str, workspace: Path) -> None:
+async def test_closing_a_session_ends_its_forwarded_connections(
+    base_image: str, workspace: Path
+) -> None:
     async with Session(workspace) as box:
         (workspace / "serve.py").write_text(SPEAKS_FIRST)
         shell = await box.start("python3 serve.py")
         await shell.read(wait=30)
-        stream = await anyio.connect_tcp("127.0.0.1", int((await box.forward(8000)).rpartition(":")[2]))
+        stream = await anyio.connect_tcp(
+            "127.0.0.1", int((await box.forward(8000)).rpartition(":")[2])
+        )
         assert await stream.receive() == b"x"
     with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
         await stream.receive()
     await stream.aclose()
 
 
-async def test_attaching_restores_the_hosts_that_were_allowed(base_image: str, workspace: Path) -> None:
+async def test_attaching_restores_the_hosts_that_were_allowed(
+    base_image: str, workspace: Path
+) -> None:
     """It does not ask clients in the sandbox again: by now the agent may have changed their settings."""
-    box = await Session(workspace, network=Allow("a.example", ask_hosts=True), keep=True, lease=30).open()
+    box = await Session(
+        workspace, network=Allow("a.example", ask_hosts=True), keep=True, lease=30
+    ).open()
     await box.allow_host("b.example")
     id = box.id
     await box.close()
@@ -155,7 +178,10 @@ async def test_attaching_restores_the_hosts_that_were_allowed(base_image: str, w
     try:
         assert again.door.proxy, "opened again"
         assert again.allow
-        assert (again.allow.hosts, again.allow.presets) == (("a.example", "b.example"), ())
+        assert (again.allow.hosts, again.allow.presets) == (
+            ("a.example", "b.example"),
+            (),
+        )
         assert "HTTPS_PROXY" in (await again.run("env")).stdout
     finally:
         await again.sandbox.destroy()
@@ -182,7 +208,9 @@ asyncio.run(main())
 MANY = 1000
 
 
-async def test_a_thousand_connections_are_kept_alive_and_become_websockets(base_image: str, workspace: Path) -> None:
+async def test_a_thousand_connections_are_kept_alive_and_become_websockets(
+    base_image: str, workspace: Path
+) -> None:
     async with Session(workspace) as box:
         await box.files.write("talking.py", TALKING)
         shell = await box.start("python3 talking.py")
@@ -194,7 +222,9 @@ async def test_a_thousand_connections_are_kept_alive_and_become_websockets(base_
             for _ in range(2):  # two requests over one connection
                 await stream.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert (await stream.receive()).endswith(b"\r\n\r\nhi")
-            await stream.send(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            await stream.send(
+                b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+            )
             assert (await stream.receive()).startswith(b"HTTP/1.1 101 ")
             await stream.send(b"%d" % number)
             assert await stream.receive() == b"%d" % number
@@ -208,7 +238,9 @@ async def test_a_thousand_connections_are_kept_alive_and_become_websockets(base_
 async def test_two_who_forward_a_port_at_once_get_the_same(workspace: Path) -> None:
     async with Session(workspace) as box:
         await box.start("python3 -m http.server 8000")
-        urls = await gathered(*(lambda: box.forward(8000) for _ in range(5)), lambda: box.forward(8001))
+        urls = await gathered(
+            *(lambda: box.forward(8000) for _ in range(5)), lambda: box.forward(8001)
+        )
         assert len(set(urls[:5])) == 1
         assert urls[5] not in urls[:5]
         relays = await box.run("pgrep -fc '[r]elay 0'")
@@ -220,7 +252,9 @@ async def test_two_who_forward_a_port_at_once_get_the_same(workspace: Path) -> N
 
 async def test_two_who_allow_hosts_at_once_open_one_door(workspace: Path) -> None:
     async with Session(workspace) as box:
-        await gathered(*(lambda name=name: box.allow_host(f"{name}.example") for name in "abc"))
+        await gathered(
+            *(lambda name=name: box.allow_host(f"{name}.example") for name in "abc")
+        )
         assert box.allow is not None
         assert {*box.allow.hosts} == {"a.example", "b.example", "c.example"}
         assert box.door.proxy is not None

@@ -25,7 +25,11 @@ async def test_the_exit_code_is_the_commands_own(box: Session, code: int) -> Non
 
 async def test_a_death_by_signal_is_in_the_result(box: Session) -> None:
     result = await box.run("kill -SEGV $$")
-    assert (result.cause, result.signal, result.exit_code) == ("signalled", signal.SIGSEGV, 128 + signal.SIGSEGV)
+    assert (result.cause, result.signal, result.exit_code) == (
+        "signalled",
+        signal.SIGSEGV,
+        128 + signal.SIGSEGV,
+    )
 
 
 async def test_past_its_output_limit_a_command_is_ended(box: Session) -> None:
@@ -43,7 +47,9 @@ def test_a_command_that_ends_before_the_limits_kill_counts_as_output_limit() -> 
 
 
 async def test_a_result_has_the_resources_that_were_used(box: Session) -> None:
-    result = await box.run(["python3", "-c", "x = bytearray(50_000_000); sum(range(2_000_000))"])
+    result = await box.run(
+        ["python3", "-c", "x = bytearray(50_000_000); sum(range(2_000_000))"]
+    )
     assert result.peak_memory > 50_000_000
     assert result.cpu_time > 0
     assert result.duration > 0
@@ -51,31 +57,59 @@ async def test_a_result_has_the_resources_that_were_used(box: Session) -> None:
 
 
 async def test_a_timeout_ends_the_whole_tree(box: Session) -> None:
-    result = await box.run("(trap '' TERM; sleep 600) & setsid sleep 601 & echo begun; sleep 602", timeout=3, grace=0.2)
-    assert (result.cause, result.exit_code, result.stdout) == ("timeout", 124, "begun\n")
+    result = await box.run(
+        "(trap '' TERM; sleep 600) & setsid sleep 601 & echo begun; sleep 602",
+        timeout=3,
+        grace=0.2,
+    )
+    assert (result.cause, result.exit_code, result.stdout) == (
+        "timeout",
+        124,
+        "begun\n",
+    )
     assert (await box.run("pgrep -c sleep")).stdout == "0\n"
 
 
-async def test_what_a_command_leaves_running_is_killed_and_counted(box: Session) -> None:
+async def test_what_a_command_leaves_running_is_killed_and_counted(
+    box: Session,
+) -> None:
     result = await box.run("sleep 600 & setsid sleep 601 & (sleep 602 &) ; echo done")
-    assert (result.exit_code, result.stdout, result.survivors_killed) == (0, "done\n", 3)
+    assert (result.exit_code, result.stdout, result.survivors_killed) == (
+        0,
+        "done\n",
+        3,
+    )
     assert (await box.run("pgrep -c sleep")).stdout == "0\n"
 
 
-async def test_a_container_killed_from_outside_is_a_lost_sandbox(workspace: Path, docker_client: object) -> None:
+async def test_a_container_killed_from_outside_is_a_lost_sandbox(
+    workspace: Path, docker_client: object
+) -> None:
     async with belljar.Session(workspace) as box:
         with anyio.fail_after(120):
             async with box.stream("echo up; sleep 600") as run:
                 async for event in run:
                     if isinstance(event, Output):
-                        container = docker_client.containers.get(box.sandbox.launched.id)  # type: ignore[attr-defined]
+                        container = docker_client.containers.get(
+                            box.sandbox.launched.id
+                        )  # type: ignore[attr-defined]
                         await anyio.to_thread.run_sync(container.kill)
         assert run.result is not None
-        assert (run.result.cause, run.result.exit_code, run.result.stdout) == ("sandbox_lost", 125, "up\n")
+        assert (run.result.cause, run.result.exit_code, run.result.stdout) == (
+            "sandbox_lost",
+            125,
+            "up\n",
+        )
         with pytest.raises(SandboxLost):
             await box.run("true")
 
 
 def test_each_end_cause_of_the_init_has_a_name() -> None:
-    assert CAUSES == {1: "exited", 2: "signalled", 3: "timeout", 4: "killed", 5: "out_of_memory"}
+    assert CAUSES == {
+        1: "exited",
+        2: "signalled",
+        3: "timeout",
+        4: "killed",
+        5: "out_of_memory",
+    }
     assert set(CAUSES.values()) <= set(get_args(Cause))

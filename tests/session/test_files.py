@@ -29,7 +29,9 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(program: Path, root: Path) -> Files:
-    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+    async def run(
+        argv: list[str], source: Source | None, sink: Sink
+    ) -> tuple[int, bytes]:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             str(program), *argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd=root
@@ -60,7 +62,10 @@ async def test_a_file_is_written_read_and_removed(files: Files, root: Path) -> N
     assert await files.read("src/deep/a.py", offset=6, length=3) == b"1)\n"
     assert (root / "src/deep/a.py").stat().st_mode & 0o777 == 0o755
     assert (await files.stat("src/deep/a.py")).size == 13
-    assert [each.path for each in await files.list("src", depth=5)] == ["deep", "deep/a.py"]
+    assert [each.path for each in await files.list("src", depth=5)] == [
+        "deep",
+        "deep/a.py",
+    ]
     await files.remove("src")
     assert not await files.exists("src")
 
@@ -73,7 +78,9 @@ async def test_a_failed_read_says_why(files: Files, root: Path) -> None:
         await files.read("a\0b")
 
 
-async def test_an_error_is_also_the_one_that_open_would_raise(files: Files, root: Path) -> None:
+async def test_an_error_is_also_the_one_that_open_would_raise(
+    files: Files, root: Path
+) -> None:
     (root / "file").write_text("")
     with pytest.raises(FileNotFoundError, match="nosuch"):
         await files.read("nosuch")
@@ -88,22 +95,42 @@ async def test_an_error_is_also_the_one_that_open_would_raise(files: Files, root
     assert issubclass(FileFailed, OSError)
 
 
-async def test_any_path_of_the_sandbox_is_reached(files: Files, root: Path, tmp_path: Path) -> None:
+async def test_any_path_of_the_sandbox_is_reached(
+    files: Files, root: Path, tmp_path: Path
+) -> None:
     (root / "out").symlink_to("/etc/passwd")
     (root / "up").symlink_to("../beside")
     passwd = Path("/etc/passwd").read_bytes()
-    assert [await files.read(path) for path in ("/etc/passwd", "out", "/../etc/passwd")] == [passwd] * 3
+    assert [
+        await files.read(path) for path in ("/etc/passwd", "out", "/../etc/passwd")
+    ] == [passwd] * 3
     await files.write(str(tmp_path / "beside/deep/file"), "far")
-    assert await files.read("../beside/deep/file") == await files.read("up/deep/file") == b"far"
-    assert [each.path for each in await files.list(str(tmp_path / "beside"))] == ["deep"]
+    assert (
+        await files.read("../beside/deep/file")
+        == await files.read("up/deep/file")
+        == b"far"
+    )
+    assert [each.path for each in await files.list(str(tmp_path / "beside"))] == [
+        "deep"
+    ]
 
 
 async def test_a_link_can_be_looked_at_itself(files: Files, root: Path) -> None:
     (root / "loop").symlink_to("loop")
     (root / "nowhere").symlink_to("no/such/place")
-    assert [(await files.stat(name, follow=False)).target for name in ("loop", "nowhere")] == ["loop", "no/such/place"]
-    assert (await files.stat(".", follow=False)).kind == (await files.stat("/", follow=False)).kind == "directory"
-    for name, error in (("missing", FileNotFoundError), ("nowhere/below", FileNotFoundError), ("loop/below", OSError)):
+    assert [
+        (await files.stat(name, follow=False)).target for name in ("loop", "nowhere")
+    ] == ["loop", "no/such/place"]
+    assert (
+        (await files.stat(".", follow=False)).kind
+        == (await files.stat("/", follow=False)).kind
+        == "directory"
+    )
+    for name, error in (
+        ("missing", FileNotFoundError),
+        ("nowhere/below", FileNotFoundError),
+        ("loop/below", OSError),
+    ):
         with pytest.raises(error):
             await files.stat(name, follow=False)
     with pytest.raises(FileNotFoundError):
@@ -157,7 +184,9 @@ async def test_modes_of_directories_are_kept_and_a_read_only_one_can_be_removed(
     assert not (root / "in").exists()
 
 
-async def test_directories_are_uploaded_and_downloaded(files: Files, root: Path, tmp_path: Path) -> None:
+async def test_directories_are_uploaded_and_downloaded(
+    files: Files, root: Path, tmp_path: Path
+) -> None:
     there = tmp_path / "there"
     (there / "d" / "empty").mkdir(parents=True)
     (there / "d" / "big").write_bytes(os.urandom(2_000_000))

@@ -25,7 +25,9 @@ async def session(workspace: Path, base_image: str) -> AsyncIterator[Session]:
 
 
 @pytest.mark.parametrize("size", [0, 1000, 5_000_000])
-async def test_a_file_goes_in_and_comes_back_the_same(session: Session, tmp_path: Path, size: int) -> None:
+async def test_a_file_goes_in_and_comes_back_the_same(
+    session: Session, tmp_path: Path, size: int
+) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     there.write_bytes(os.urandom(size))
     there.chmod(0o754)
@@ -35,14 +37,18 @@ async def test_a_file_goes_in_and_comes_back_the_same(session: Session, tmp_path
     assert back.read_bytes() == there.read_bytes()
 
 
-async def test_files_are_read_and_written_wherever_the_user_may(session: Session, tmp_path: Path) -> None:
+async def test_files_are_read_and_written_wherever_the_user_may(
+    session: Session, tmp_path: Path
+) -> None:
     files = session.files
     await files.write("/tmp/deep/er/file", "far")
     await files.write("new/file", "near")
     assert await files.read("/tmp/deep/er/file") == b"far"
     assert (await files.read("/etc/os-release")).startswith(b"PRETTY_NAME")
     assert any(info.path == "env" for info in await files.list("/usr/bin"))
-    await session.run("ln -s /tmp/deep out; echo locked > locked; chmod 0 locked; echo kept > kept; chmod 400 kept")
+    await session.run(
+        "ln -s /tmp/deep out; echo locked > locked; chmod 0 locked; echo kept > kept; chmod 400 kept"
+    )
     assert await files.read("out/er/file") == b"far"
     with pytest.raises(PermissionError, match="locked"):
         await files.read("locked")
@@ -57,10 +63,14 @@ async def test_commands_run_in_any_directory_of_the_sandbox(session: Session) ->
     await session.files.mkdir("/tmp/sub")
     for cwd in ("/usr/bin", "/tmp/sub", "/"):
         assert (await session.run("pwd", cwd=cwd)).stdout == f"{cwd}\n"
-    assert (await session.run("rm -rf deep; pwd", cwd="/tmp")).stdout == "/tmp\n"  # judged as a deletion in /tmp
+    assert (
+        await session.run("rm -rf deep; pwd", cwd="/tmp")
+    ).stdout == "/tmp\n"  # judged as a deletion in /tmp
 
 
-async def test_an_upload_that_is_given_up_leaves_neither_file_nor_descriptor(session: Session, tmp_path: Path) -> None:
+async def test_an_upload_that_is_given_up_leaves_neither_file_nor_descriptor(
+    session: Session, tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / "endless")
     keeper = os.open(tmp_path / "endless", os.O_RDWR)
     os.write(keeper, b"begun")
@@ -75,7 +85,9 @@ async def test_an_upload_that_is_given_up_leaves_neither_file_nor_descriptor(ses
     assert await session.files.list() == []
 
 
-async def test_closing_a_session_ends_its_downloads(session: Session, tmp_path: Path) -> None:
+async def test_closing_a_session_ends_its_downloads(
+    session: Session, tmp_path: Path
+) -> None:
     await session.run("truncate -s 900M big")
     async with anyio.create_task_group() as tasks:
 
@@ -108,7 +120,9 @@ def upload_half(workspace: Path, fifo: Path) -> str:
         assert process.stdout is not None
         id = process.stdout.readline().decode().strip()
         with fifo.open("wb", buffering=0) as half:
-            half.write(bytes(300_000))  # more than the FIFO holds, so the upload has begun
+            half.write(
+                bytes(300_000)
+            )  # more than the FIFO holds, so the upload has begun
             process.kill()
             process.wait()
     return id
@@ -130,7 +144,9 @@ async def test_a_host_killed_during_an_upload_leaves_the_old_file(
 def empty_image(docker_client: Any) -> Iterator[str]:
     """An empty image: no shell, no library."""
     name = f"belljar-test/empty:{os.getpid()}"
-    docker_client.api.import_image_from_data(tar([member("nothing", b"")]), *name.split(":"))
+    docker_client.api.import_image_from_data(
+        tar([member("nothing", b"")]), *name.split(":")
+    )
     yield name
     docker_client.images.remove(name, force=True)
 
@@ -138,7 +154,11 @@ def empty_image(docker_client: Any) -> Iterator[str]:
 @pytest.mark.bridge
 @pytest.mark.parametrize("link", ["socket", "bridge"])
 async def test_file_operations_work_in_an_empty_image_over_every_link(
-    empty_image: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str
+    empty_image: str,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    link: str,
 ) -> None:
     if link == "bridge":
         monkeypatch.setenv("BELLJAR_LINK", link)
@@ -149,7 +169,9 @@ async def test_file_operations_work_in_an_empty_image_over_every_link(
             await box.files.write("sub/notes.txt", "written\n")
             assert await box.files.read("sub/notes.txt") == b"written\n"
             assert [each.path for each in await box.files.list("sub")] == ["notes.txt"]
-            assert [match.line for match in await box.files.search("writ", "sub")] == [1]
+            assert [match.line for match in await box.files.search("writ", "sub")] == [
+                1
+            ]
             await box.files.download("sub", tmp_path / "sub")
             assert (tmp_path / "sub/notes.txt").read_text() == "written\n"
             await box.files.remove("sub")

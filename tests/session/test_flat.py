@@ -30,7 +30,9 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names]
+)
 def test_a_short_name_is_the_same_to_whoever_asks(kind: type, name: str) -> None:
     short, whole = getattr(Session, name), getattr(kind, name)
     assert inspect.signature(short) == inspect.signature(whole)

@@ -13,7 +13,9 @@ from belljar.session.held_command import RING, HeldCommand, Taken
 pytestmark = pytest.mark.engine
 
 
-async def _rest(held: HeldCommand, position: tuple[int, int] = (0, 0)) -> tuple[bytes, bytes, Taken]:
+async def _rest(
+    held: HeldCommand, position: tuple[int, int] = (0, 0)
+) -> tuple[bytes, bytes, Taken]:
     out, err = bytearray(), bytearray()
     while True:
         taken = await held.take(position, wait=20)
@@ -50,8 +52,13 @@ async def test_output_waits_for_a_later_process(workspace: Path) -> None:
 
 async def test_what_was_not_confirmed_stays_after_the_end(workspace: Path) -> None:
     async with belljar.Session(workspace) as box:
-        for number in range(40):  # together far more than the init keeps of ended background shells
-            await box.hold(await box.admit(f"head -c 900000 /dev/zero; echo {number}"), f"c-{number}")
+        for number in range(
+            40
+        ):  # together far more than the init keeps of ended background shells
+            await box.hold(
+                await box.admit(f"head -c 900000 /dev/zero; echo {number}"),
+                f"c-{number}",
+            )
         for tag, held in sorted((await box.held()).items()):
             out, _, _ = await _rest(held)
             assert out == bytes(900_000) + f"{tag.removeprefix('c-')}\n".encode()
@@ -84,13 +91,20 @@ async def test_a_named_shell_lives_on_in_another_process(workspace: Path) -> Non
     """named_shell: belljar.session.named_shell"""
     box = await belljar.Session(workspace, keep=True, lease=60).open()
     first = box.named_shell("a")
-    held = await box.hold(await first.admit("cd /tmp; x='1 2'; f() { echo \"f $x\"; }; set -u", {}), "one")
+    held = await box.hold(
+        await first.admit("cd /tmp; x='1 2'; f() { echo \"f $x\"; }; set -u", {}), "one"
+    )
     await _rest(held)
     id = box.id
     await box.close()
     again = await belljar.Session.attach(id)
     try:
-        held = await again.hold(await again.named_shell("a").admit("pwd; f; echo $none; echo not reached", {}), "two")
+        held = await again.hold(
+            await again.named_shell("a").admit(
+                "pwd; f; echo $none; echo not reached", {}
+            ),
+            "two",
+        )
         out, err, _last = await _rest(held)
         assert out == b"/tmp\nf 1 2\n"
         assert b"unbound" in err

@@ -16,12 +16,22 @@ from belljar.session.hints import Reader, _door, _larger
 
 @pytest.fixture(scope="module")
 async def box(place: Path, base_image: str) -> AsyncIterator[Session]:
-    async with Session(place, limits=Limits(memory="64m", tmp="1m", home="1m", fsize="1m", pids=24)) as session:
+    async with Session(
+        place, limits=Limits(memory="64m", tmp="1m", home="1m", fsize="1m", pids=24)
+    ) as session:
         yield session
 
 
-NETWORK = ("network=belljar.Allow(", "--allow HOST, or use --network full", "ask the person to open a door")
-MEMORY = ("Limits(memory='2g')", "with --memory 2g", "do less at once (fewer jobs), or ask")
+NETWORK = (
+    "network=belljar.Allow(",
+    "--allow HOST, or use --network full",
+    "ask the person to open a door",
+)
+MEMORY = (
+    "Limits(memory='2g')",
+    "with --memory 2g",
+    "do less at once (fewer jobs), or ask",
+)
 PYTHON = ("image='python'", "--image python", "ask the person for --image python")
 WALLS = {
     "python3 -c 'import socket; socket.getaddrinfo(\"example.com\", 80)'": NETWORK,
@@ -53,8 +63,12 @@ READERS: tuple[Reader, ...] = ("python", "cli", "agent")
 
 
 @pytest.mark.parametrize("command", WALLS)
-async def test_each_reader_gets_the_hint_in_its_own_words(box: Session, command: str) -> None:
-    with trusting(box):  # skip the policy: it would refuse some of these, but cannot recognise all such commands
+async def test_each_reader_gets_the_hint_in_its_own_words(
+    box: Session, command: str
+) -> None:
+    with trusting(
+        box
+    ):  # skip the policy: it would refuse some of these, but cannot recognise all such commands
         result = await box.run(command, timeout=60)
     for reader, words in zip(READERS, WALLS[command], strict=True):
         hints = result.hints_for(reader)
@@ -65,25 +79,38 @@ async def test_each_reader_gets_the_hint_in_its_own_words(box: Session, command:
 
 
 def test_a_suggested_limit_is_about_twice_the_old_one() -> None:
-    assert [_larger(mib << 20, 2) for mib in (512, 1024, 3013, 8192)] == ["2g", "2g", "6g", "16g"]
+    assert [_larger(mib << 20, 2) for mib in (512, 1024, 3013, 8192)] == [
+        "2g",
+        "2g",
+        "6g",
+        "16g",
+    ]
 
 
-async def test_a_hint_names_sizes_only_where_they_are_known(box: Session, place: Path) -> None:
+async def test_a_hint_names_sizes_only_where_they_are_known(
+    box: Session, place: Path
+) -> None:
     full = "head -c 9M /dev/zero > /tmp/full; rm /tmp/full; false"
     assert "(1 and 1 MiB)" in (await box.run(full)).hints[0]
-    async with Session(place, limits=Limits(memory="64m")) as other:  # has a volume where possible
+    async with Session(
+        place, limits=Limits(memory="64m")
+    ) as other:  # has a volume where possible
         said = (await other.run("echo 'No space left on device'; false")).hints[0]
     assert "are limited; raise" in said
 
 
-async def test_a_word_that_begins_with_punctuation_is_no_program_of_an_image(box: Session) -> None:
+async def test_a_word_that_begins_with_punctuation_is_no_program_of_an_image(
+    box: Session,
+) -> None:
     assert (await box.run(":apply; false")).hints == ()
     assert (await box.run(":apply")).hints == ()
 
 
 async def test_safe_mode_names_its_own_commands(box: Session) -> None:
     result = await box.run("curl -s https://example.com")
-    assert result.hints_for("prompt") == ("The sandbox has no network; open a door for one host with :allow HOST.",)
+    assert result.hints_for("prompt") == (
+        "The sandbox has no network; open a door for one host with :allow HOST.",
+    )
 
 
 DOOR = {
@@ -99,24 +126,41 @@ DOOR = {
 
 def test_a_host_that_is_allowed_needs_its_address() -> None:
     reason = "b.test leads to a private address; the name alone does not allow that: `--allow b.test=ADDRESS` would"
-    result: Any = SimpleNamespace(network=[{"host": "b.test", "port": 443, "verdict": "refused", "reason": reason}])
-    assert list(_door(result)) == [(f"The network door refused b.test: {reason.removeprefix('b.test ')}", "", "")]
+    result: Any = SimpleNamespace(
+        network=[
+            {"host": "b.test", "port": 443, "verdict": "refused", "reason": reason}
+        ]
+    )
+    assert list(_door(result)) == [
+        (f"The network door refused b.test: {reason.removeprefix('b.test ')}", "", "")
+    ]
 
 
 @pytest.fixture(scope="module")
 async def box_with_a_door(place: Path, base_image: str) -> AsyncIterator[Session]:
-    async with Session(place, network=Allow("nosuch.invalid", "127.0.0.1:9")) as session:
+    async with Session(
+        place, network=Allow("nosuch.invalid", "127.0.0.1:9")
+    ) as session:
         yield session
 
 
 @pytest.mark.parametrize("command", DOOR)
-async def test_the_network_hint_fits_the_reason_of_the_failure(box_with_a_door: Session, command: str) -> None:
+async def test_the_network_hint_fits_the_reason_of_the_failure(
+    box_with_a_door: Session, command: str
+) -> None:
     result = await box_with_a_door.run(command, timeout=60)
     assert result.hints_for("cli") == (DOOR[command],), (result.output, result.network)
 
 
 @pytest.mark.parametrize(
-    "command", ["true", "exit 3", "echo 'No space left on device'", "ls nosuch", "grep x /dev/null"]
+    "command",
+    [
+        "true",
+        "exit 3",
+        "echo 'No space left on device'",
+        "ls nosuch",
+        "grep x /dev/null",
+    ],
 )
 async def test_an_everyday_result_has_no_hint(box: Session, command: str) -> None:
     assert (await box.run(command)).hints == ()
@@ -133,22 +177,31 @@ async def test_tool_results_contain_the_hints(box: Session) -> None:
         assert "--image node" in str(result.as_dict()), name
 
 
-async def test_a_missing_program_that_another_image_has_is_named_with_that_image(box: Session) -> None:
+async def test_a_missing_program_that_another_image_has_is_named_with_that_image(
+    box: Session,
+) -> None:
     for run in (box.run, box.start):
         with pytest.raises(
-            CommandNotFound, match=r"^Command not found: pytest; the image 'base' has none, 'python' has"
+            CommandNotFound,
+            match=r"^Command not found: pytest; the image 'base' has none, 'python' has",
         ):
             await run(["pytest", "-q"])
     with pytest.raises(CommandNotFound, match=r"^Command not found: nosuch$"):
         await box.run(["nosuch"])
 
 
-async def test_a_failed_rename_of_a_directory_in_a_staged_session_gives_a_hint(workspace: Path) -> None:
+async def test_a_failed_rename_of_a_directory_in_a_staged_session_gives_a_hint(
+    workspace: Path,
+) -> None:
     (workspace / "dir").mkdir()
     give(workspace / "dir")
     rename = 'python3 -c \'import os; os.rename("dir", "new")\''
     async with Session(workspace, changes="staged") as box:
         result = await box.run(rename)
-        assert [hint for hint in result.hints_for("agent") if "use `mv`" in hint], result.output
-        assert (await box.run("mv dir new && mkdir own && mv own other && ls")).stdout == "new\nother\n"
+        assert [hint for hint in result.hints_for("agent") if "use `mv`" in hint], (
+            result.output
+        )
+        assert (
+            await box.run("mv dir new && mkdir own && mv own other && ls")
+        ).stdout == "new\nother\n"
         await box.discard()

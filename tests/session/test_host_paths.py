@@ -54,7 +54,9 @@ async def test_no_link_below_the_workspace_is_read_through(
     assert "s3cret" not in (await box.run("cat /tmp/got /tmp/got/key")).stdout
 
 
-async def test_plain_files_in_the_workspace_can_be_uploaded_and_downloaded(box: Session, workspace: Path) -> None:
+async def test_plain_files_in_the_workspace_can_be_uploaded_and_downloaded(
+    box: Session, workspace: Path
+) -> None:
     await box.files.download("/tmp/tree", workspace / "new" / "tree")
     await box.files.download("/tmp/tree/f", workspace / "new" / "g")
     await box.files.download("/tmp/tree/f", workspace / "new")
@@ -130,7 +132,9 @@ async def test_a_pipe_can_be_uploaded_through_proc_self_fd(box: Session) -> None
 
 
 @pytest.mark.parametrize("within", [True, False])
-def test_a_directory_to_fill_is_made_with_its_parents(tmp_path: Path, within: bool) -> None:
+def test_a_directory_to_fill_is_made_with_its_parents(
+    tmp_path: Path, within: bool
+) -> None:
     descriptor = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
     try:
         path = HostPath(tmp_path / "a" / "b" / "c", descriptor if within else None)
@@ -139,7 +143,9 @@ def test_a_directory_to_fill_is_made_with_its_parents(tmp_path: Path, within: bo
             with path.folder(make=True) as folder:
                 folder.write("f", b"x")
         assert path.is_directory()
-        with HostPath(tmp_path, descriptor if within else None).folder(make=True) as top:
+        with HostPath(tmp_path, descriptor if within else None).folder(
+            make=True
+        ) as top:
             assert top.exists("a/b/c/f")
     finally:
         os.close(descriptor)

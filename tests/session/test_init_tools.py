@@ -18,9 +18,13 @@ from belljar.session.files import Files, Sink, Source
 from belljar.session.init_tools import InitTools
 
 
-@pytest.mark.parametrize("record", [b"f 644 -5 0 a", b"f -644 5 0 a", b"f 644 +5 0 a", b"f 644 1_0 0 a"])
+@pytest.mark.parametrize(
+    "record", [b"f 644 -5 0 a", b"f -644 5 0 a", b"f 644 +5 0 a", b"f 644 1_0 0 a"]
+)
 async def test_invalid_numbers_in_a_listing_are_refused(record: bytes) -> None:
-    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+    async def run(
+        argv: list[str], source: Source | None, sink: Sink
+    ) -> tuple[int, bytes]:
         assert callable(sink)
         sink(record + b"\0\0")
         return 0, b""
@@ -30,7 +34,9 @@ async def test_invalid_numbers_in_a_listing_are_refused(record: bytes) -> None:
 
 
 def answering(*parts: bytes, status: int = 0, stderr: bytes = b"") -> Files:
-    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+    async def run(
+        argv: list[str], source: Source | None, sink: Sink
+    ) -> tuple[int, bytes]:
         assert callable(sink)
         for part in parts:
             sink(part)
@@ -39,14 +45,21 @@ def answering(*parts: bytes, status: int = 0, stderr: bytes = b"") -> Files:
     return Files(run)
 
 
-@pytest.mark.parametrize("answer", [b"", b"f 644 5 0 a\0\0" * 2, b"f 644 %b 0 a\0\0" % (b"9" * 400), bytes(8000)])
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"f 644 5 0 a\0\0" * 2, b"f 644 %b 0 a\0\0" % (b"9" * 400), bytes(8000)],
+)
 async def test_an_invalid_file_status_is_refused(answer: bytes) -> None:
     with pytest.raises(FileFailed, match="cannot be read"):
         await answering(answer).stat("a")
 
 
-@pytest.mark.parametrize("answer", [b"a\x001\0x\0" * 3, b"a\x001\0", b"a\x001\0x\0rest"])
-async def test_a_search_answer_with_too_many_or_partial_lines_is_refused(answer: bytes) -> None:
+@pytest.mark.parametrize(
+    "answer", [b"a\x001\0x\0" * 3, b"a\x001\0", b"a\x001\0x\0rest"]
+)
+async def test_a_search_answer_with_too_many_or_partial_lines_is_refused(
+    answer: bytes,
+) -> None:
     with pytest.raises(FileFailed, match="cannot be read"):
         await answering(answer).search("x", most=2)
 
@@ -58,8 +71,12 @@ async def test_absurd_numbers_from_a_sandbox_raise_no_unexpected_error() -> None
         await answering(status=1, stderr="\u00b2 words".encode()).read("a")
 
 
-async def test_a_file_that_comes_byte_by_byte_takes_no_more_memory_than_its_bytes() -> None:
-    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+async def test_a_file_that_comes_byte_by_byte_takes_no_more_memory_than_its_bytes() -> (
+    None
+):
+    async def run(
+        argv: list[str], source: Source | None, sink: Sink
+    ) -> tuple[int, bytes]:
         assert callable(sink)
         for number in range(200_000):
             sink(number.to_bytes(3, "little"))
@@ -75,7 +92,9 @@ async def test_a_file_that_comes_byte_by_byte_takes_no_more_memory_than_its_byte
     assert most < 4 * len(content)
 
 
-async def test_a_program_that_the_init_never_ends_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_that_the_init_never_ends_is_given_up(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(init_tools, "ASK_SECONDS", 0.01)
     monkeypatch.setattr(init_tools, "GRACE", 0.01)
     monkeypatch.setattr(remote_process, "PATIENCE", 0.01)

@@ -22,7 +22,9 @@ def test_without_a_sandbox_every_part_says_that_the_session_is_not_open() -> Non
 @pytest.mark.root
 async def test_after_a_checkpoint_nothing_is_counted_twice(workspace: Path) -> None:
     hog = ["python3", "-c", "x = bytearray(500 << 20)"]
-    async with Session(workspace, changes="staged", limits=Limits(memory="64m", tmp="1m", home="1m")) as box:
+    async with Session(
+        workspace, changes="staged", limits=Limits(memory="64m", tmp="1m", home="1m")
+    ) as box:
         assert (await box.run(hog)).oom_kills >= 1
         await box.checkpoint()
         after = await box.persistent.run("false")

@@ -14,7 +14,9 @@ from belljar.session import judging
 
 
 @pytest.fixture(autouse=True)
-def _first_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _first_time_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     judging._shipped.cache_clear()
 
@@ -37,7 +39,9 @@ async def test_the_examples_of_our_policies_are_checked_once_and_off_the_event_l
     assert threads[0] is not threading.main_thread()
 
 
-async def test_a_policy_whose_examples_fail_judges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_policy_whose_examples_fail_judges_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(policy: Policy, *args: Any) -> None:
         raise PolicyError("rule x does not match its example")
 
@@ -49,7 +53,12 @@ async def test_a_policy_whose_examples_fail_judges_nothing(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "command", ["python3 -c 'for i in range(9): print(i)'", ["python3", "-c", "x = (1)"], "a " * 900]
+    "command",
+    [
+        "python3 -c 'for i in range(9): print(i)'",
+        ["python3", "-c", "x = (1)"],
+        "a " * 900,
+    ],
 )
 async def test_a_program_within_a_command_is_read_off_the_event_loop(
     command: str | list[str], monkeypatch: pytest.MonkeyPatch
@@ -69,7 +78,9 @@ async def test_a_program_within_a_command_is_read_off_the_event_loop(
     assert threading.main_thread() not in threads
 
 
-async def test_a_repeated_command_is_judged_once_for_each_place_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_repeated_command_is_judged_once_for_each_place_it_runs_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     texts = []
     decide = Policy._judged
 
@@ -90,7 +101,9 @@ async def test_a_repeated_command_is_judged_once_for_each_place_it_runs_in(monke
     assert texts == [command] * 4
 
 
-async def test_a_denial_is_not_remembered_since_the_parser_may_only_have_been_busy() -> None:
+async def test_a_denial_is_not_remembered_since_the_parser_may_only_have_been_busy() -> (
+    None
+):
     policy = judging.load("permissive")
     assert (await judging.judged(policy, "echo 'unfinished")).decision == "deny"
     assert policy.recall("echo 'unfinished") is None

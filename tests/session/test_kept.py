@@ -31,7 +31,9 @@ async def test_a_kept_session_outlives_its_process_and_can_be_attached_by_others
     with anyio.fail_after(120):
         await again.shell(echo.id).write("then another" + "." * 2_000_000)
     again.shell(echo.id).close_input()
-    assert (await again.shell(echo.id).wait(60)).bytes_produced == len("from one host, then another") + 2_000_000
+    assert (await again.shell(echo.id).wait(60)).bytes_produced == len(
+        "from one host, then another"
+    ) + 2_000_000
     assert (await again.run("pgrep -c sleep")).stdout == "1\n"
     await again.close()
     await box.stop()
@@ -40,7 +42,9 @@ async def test_a_kept_session_outlives_its_process_and_can_be_attached_by_others
         await Session.attach(maker.session)
 
 
-async def test_a_kept_session_ends_with_its_lease(engine: DockerEngine, host: Callable[..., Host]) -> None:
+async def test_a_kept_session_ends_with_its_lease(
+    engine: DockerEngine, host: Callable[..., Host]
+) -> None:
     maker = host(lease=0.5, keep=True)
     maker.close()
     await gone(engine, maker.session)
@@ -75,7 +79,9 @@ reason = "Not in this house."
 
 
 @pytest.mark.parametrize("keep", [True, False])
-async def test_an_attached_session_keeps_the_policy_that_it_began_with(workspace: Path, keep: bool) -> None:
+async def test_an_attached_session_keeps_the_policy_that_it_began_with(
+    workspace: Path, keep: bool
+) -> None:
     policy = Policy.load("default").tighten(Policy.parse(NO_DATE))
     async with Session(workspace, keep=keep, policy=policy) as box:
         again = await Session.attach(box.id)
@@ -96,7 +102,9 @@ def _enter_and_run(id: str, command: str) -> None:
         box.run(command)
 
 
-async def test_a_session_whose_facts_are_lost_cannot_be_attached(workspace: Path) -> None:
+async def test_a_session_whose_facts_are_lost_cannot_be_attached(
+    workspace: Path,
+) -> None:
     async with Session(workspace, keep=True, policy="strict") as box:
         (box.sandbox.run_dir / "session.json").unlink()
         with pytest.raises(SessionNotFound, match="no session"):
@@ -106,8 +114,12 @@ async def test_a_session_whose_facts_are_lost_cannot_be_attached(workspace: Path
 
 @pytest.mark.oci
 @pytest.mark.root
-async def test_a_host_that_takes_any_engine_lists_the_sessions_of_all(workspace: Path) -> None:
+async def test_a_host_that_takes_any_engine_lists_the_sessions_of_all(
+    workspace: Path,
+) -> None:
     async with Session(workspace, engine="oci", keep=True, lease=60) as box:
         id = box.id
-    assert id in [each.id for each in await Session.list(host=belljar.Host(engine="auto"))]
+    assert id in [
+        each.id for each in await Session.list(host=belljar.Host(engine="auto"))
+    ]
     await (await Session.attach(id, host=belljar.Host(engine="auto"))).stop()

@@ -33,7 +33,9 @@ async def box(workspace: Path, where: Path) -> AsyncIterator[Session]:
 
 async def records(box: Session, where: Path) -> Records:
     await to_thread.run_sync(box.audit.flush)
-    return [json.loads(line) for line in (where / "audit.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (where / "audit.jsonl").read_text().splitlines()
+    ]
 
 
 def ends(found: Records) -> dict[str, Any]:
@@ -44,7 +46,9 @@ def ends(found: Records) -> dict[str, Any]:
     return {starts[each["run"]]: each for each in finished}
 
 
-async def test_commands_that_end_in_any_way_are_recorded_with_start_and_end(box: Session, where: Path) -> None:
+async def test_commands_that_end_in_any_way_are_recorded_with_start_and_end(
+    box: Session, where: Path
+) -> None:
     await box.run("exit 3")
     await box.run("kill -9 $$")
     await box.run("sleep 60", timeout=0.1)
@@ -54,7 +58,10 @@ async def test_commands_that_end_in_any_way_are_recorded_with_start_and_end(box:
         with pytest.raises(BelljarError):
             await box.run(**{"command": "true", **wrong})
     with pytest.raises(BaseExceptionGroup):  # noqa: PT012
-        async with box.stream(["nosuch-streamed"]) as streamed, anyio.create_task_group():
+        async with (
+            box.stream(["nosuch-streamed"]) as streamed,
+            anyio.create_task_group(),
+        ):
             async for _ in streamed:
                 pass
     gone = Path(box.workspace.path, "gone")
@@ -78,17 +85,24 @@ async def test_commands_that_end_in_any_way_are_recorded_with_start_and_end(box:
     }  # fmt: skip
 
 
-async def test_the_end_of_a_cancelled_call_is_recorded_at_once(box: Session, where: Path) -> None:
+async def test_the_end_of_a_cancelled_call_is_recorded_at_once(
+    box: Session, where: Path
+) -> None:
     """Not only when the session closes, because a reader of the trail wants to see what still runs."""
     with anyio.move_on_after(0.5):
         await box.persistent.run("echo begun; sleep 60")
     with anyio.move_on_after(0.5):
         await box.run("sleep 61")
-    causes = {command: end["cause"] for command, end in ends(await records(box, where)).items()}
+    causes = {
+        command: end["cause"]
+        for command, end in ends(await records(box, where)).items()
+    }
     assert causes == {"echo begun; sleep 60": "killed", "sleep 61": "killed"}
 
 
-async def test_background_shells_are_recorded_with_start_and_end(workspace: Path, where: Path) -> None:
+async def test_background_shells_are_recorded_with_start_and_end(
+    workspace: Path, where: Path
+) -> None:
     async with Session(workspace, audit=Audit(where)) as box:
         await (await box.start("echo seen; exit 4")).wait()
         await (await box.start("sleep 60")).kill()
@@ -106,7 +120,9 @@ async def test_background_shells_are_recorded_with_start_and_end(workspace: Path
     }  # fmt: skip
 
 
-async def test_commands_of_a_lost_sandbox_are_recorded_as_ended(workspace: Path, where: Path) -> None:
+async def test_commands_of_a_lost_sandbox_are_recorded_as_ended(
+    workspace: Path, where: Path
+) -> None:
     told: list[Result] = []
 
     async def keep(work: Awaitable[Result]) -> None:
@@ -119,24 +135,34 @@ async def test_commands_of_a_lost_sandbox_are_recorded_as_ended(workspace: Path,
             tasks.start_soon(keep, box.persistent.run("sleep 62"))
             while "sleep 62" not in str(await records(box, where)):  # noqa: ASYNC110
                 await anyio.sleep(0.02)
-            await to_thread.run_sync(box.sandbox.engine.destroy, box.sandbox.launched.id)
+            await to_thread.run_sync(
+                box.sandbox.engine.destroy, box.sandbox.launched.id
+            )
     found = ends(await records(box, where))
     assert {end["cause"] for end in found.values()} == {"sandbox_lost"}
     assert all("open a new Session" in result.hints[0] for result in told)
     assert len(found) == 3
 
 
-async def test_reading_a_kept_session_records_no_second_open_or_close(workspace: Path, where: Path) -> None:
+async def test_reading_a_kept_session_records_no_second_open_or_close(
+    workspace: Path, where: Path
+) -> None:
     async with Session(workspace, audit=Audit(where), keep=True) as box:
         shell, id = await box.start("sleep 60"), box.id
     async with await Session.attach(id, audit=box.audit) as reading:
         assert (await reading.shell(shell.id).read()).status == "running"
         session = reading.id
     kinds = [each["kind"] for each in await records(box, where)]
-    assert kinds.count("session_open") == kinds.count("session_close") == 1, "reading closes nothing"
-    assert [end["cause"] for end in ends(await records(box, where)).values()] == ["detached"]
+    assert kinds.count("session_open") == kinds.count("session_close") == 1, (
+        "reading closes nothing"
+    )
+    assert [end["cause"] for end in ends(await records(box, where)).values()] == [
+        "detached"
+    ]
     await (await Session.attach(session, audit=box.audit)).stop()
-    assert [each["kind"] for each in await records(box, where)].count("session_close") == 2
+    assert [each["kind"] for each in await records(box, where)].count(
+        "session_close"
+    ) == 2
 
 
 async def test_every_answer_is_recorded(workspace: Path, where: Path) -> None:
@@ -155,8 +181,17 @@ async def test_every_answer_is_recorded(workspace: Path, where: Path) -> None:
     async with Session(workspace, audit=box.audit) as box:
         with pytest.raises(PolicyDenied):
             await box.run("sudo true")
-    told = [(each["approved"], each["by"]) for each in await records(box, where) if each["kind"] == "approval"]
-    assert told == [(False, "approver"), (True, "approver"), (True, "remembered"), (False, "nobody")]
+    told = [
+        (each["approved"], each["by"])
+        for each in await records(box, where)
+        if each["kind"] == "approval"
+    ]
+    assert told == [
+        (False, "approver"),
+        (True, "approver"),
+        (True, "remembered"),
+        (False, "nobody"),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -166,10 +201,14 @@ async def test_any_sequence_of_calls_faults_and_kills_gives_a_balanced_chain(
     choose = random.Random(seed)
 
     async def run() -> None:
-        await box.run(choose.choice(("true", "exit 3", "kill -9 $$", "seq 5000", "sleep 0.01 &")))
+        await box.run(
+            choose.choice(("true", "exit 3", "kill -9 $$", "seq 5000", "sleep 0.01 &"))
+        )
 
     async def fail() -> None:
-        wrong: dict[str, Any] = choose.choice(({"cwd": "nosuch"}, {"command": ["nosuch"]}, {"command": "rm -rf /"}))
+        wrong: dict[str, Any] = choose.choice(
+            ({"cwd": "nosuch"}, {"command": ["nosuch"]}, {"command": "rm -rf /"})
+        )
         await box.run(**{"command": "true", **wrong})
 
     async def cancel() -> None:
@@ -189,11 +228,15 @@ async def test_any_sequence_of_calls_faults_and_kills_gives_a_balanced_chain(
             await shell.kill()
 
     async def persistent() -> None:
-        await box.persistent.run(choose.choice(("true", "exit", "sleep 5", "kill -9 $$")), timeout=0.1)
+        await box.persistent.run(
+            choose.choice(("true", "exit", "sleep 5", "kill -9 $$")), timeout=0.1
+        )
 
     async def kill() -> None:
         if choose.random() < 0.15:
-            await to_thread.run_sync(box.sandbox.engine.destroy, box.sandbox.launched.id)
+            await to_thread.run_sync(
+                box.sandbox.engine.destroy, box.sandbox.launched.id
+            )
 
     calls = (run, fail, cancel, leave, raising, background, persistent, kill)
 
@@ -218,7 +261,9 @@ async def test_a_session_with_a_door_whose_sandbox_has_just_died_is_closed_and_r
     workspace: Path, where: Path, running: tuple[str, ...]
 ) -> None:
     """The link does not know of the death yet: the first frame to the sandbox fails."""
-    box = await Session(workspace, network=Allow("a.example"), audit=Audit(where)).open()
+    box = await Session(
+        workspace, network=Allow("a.example"), audit=Audit(where)
+    ).open()
     for command in running:
         await box.start(command)
     id, run_dir = box.id, box.sandbox.run_dir
@@ -227,11 +272,15 @@ async def test_a_session_with_a_door_whose_sandbox_has_just_died_is_closed_and_r
     assert not run_dir.exists()
     found = await records(box, where)
     assert ends(found).keys() == set(running)
-    assert [each["session"] for each in found if each["kind"] == "session_close"] == [id]
+    assert [each["session"] for each in found if each["kind"] == "session_close"] == [
+        id
+    ]
 
 
 @pytest.mark.engine
-async def test_a_close_that_is_cancelled_still_destroys_and_records(workspace: Path, where: Path) -> None:
+async def test_a_close_that_is_cancelled_still_destroys_and_records(
+    workspace: Path, where: Path
+) -> None:
     box = await Session(workspace, audit=Audit(where)).open()
     await box.start("sleep 600")
     run_dir = box.sandbox.run_dir

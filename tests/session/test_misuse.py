@@ -20,7 +20,14 @@ from belljar.session.files import Files
 
 @pytest.mark.parametrize(
     "function",
-    [belljar.run, belljar.Session.run, belljar.Session.attach, belljar.Shell.read, belljar.Pool.ready, Files.read],
+    [
+        belljar.run,
+        belljar.Session.run,
+        belljar.Session.attach,
+        belljar.Shell.read,
+        belljar.Pool.ready,
+        Files.read,
+    ],
     ids=lambda function: function.__qualname__,
 )
 def test_what_is_async_looks_async(function: Callable[..., object]) -> None:
@@ -29,7 +36,9 @@ def test_what_is_async_looks_async(function: Callable[..., object]) -> None:
 
 
 def test_a_call_that_is_never_awaited_warns(workspace: Path) -> None:
-    with pytest.warns(RuntimeWarning, match=r"coroutine 'Session\.run' was never awaited"):
+    with pytest.warns(
+        RuntimeWarning, match=r"coroutine 'Session\.run' was never awaited"
+    ):
         _forget(belljar.Session(workspace))
 
 
@@ -39,22 +48,35 @@ def _forget(box: belljar.Session) -> None:
 
 
 def test_a_stream_or_pool_session_is_opened_with_async_with(workspace: Path) -> None:
-    for opening in (belljar.Session(workspace).stream("ls"), belljar.Pool(workspace).session()):
+    for opening in (
+        belljar.Session(workspace).stream("ls"),
+        belljar.Pool(workspace).session(),
+    ):
         assert isinstance(opening, AbstractAsyncContextManager)
         assert not isinstance(opening, AbstractContextManager)
 
 
-async def test_iterating_events_without_async_says_what_to_write(workspace: Path) -> None:
+async def test_iterating_events_without_async_says_what_to_write(
+    workspace: Path,
+) -> None:
     async with belljar.Session(workspace) as box, box.stream("echo hi") as events:
         with pytest.raises(UsageError, match="write `async for`"):
             list(events)  # type: ignore[call-overload]
-        assert [type(event).__name__ async for event in events] == ["Started", "Output", "Ended"]
+        assert [type(event).__name__ async for event in events] == [
+            "Started",
+            "Output",
+            "Ended",
+        ]
 
 
-async def test_a_public_call_can_be_awaited_gathered_and_made_a_task(workspace: Path) -> None:
+async def test_a_public_call_can_be_awaited_gathered_and_made_a_task(
+    workspace: Path,
+) -> None:
     async with belljar.Session(workspace) as box:
         task = asyncio.create_task(box.run("echo a"))
-        results = await asyncio.gather(task, box.run("echo b"), asyncio.wait_for(box.run("echo c"), 60))
+        results = await asyncio.gather(
+            task, box.run("echo b"), asyncio.wait_for(box.run("echo c"), 60)
+        )
         async with asyncio.TaskGroup() as tasks:
             made = tasks.create_task(box.files.exists("nosuch"))
     assert [result.stdout for result in results] == ["a\n", "b\n", "c\n"]
@@ -87,7 +109,9 @@ AT_THE_HOST = {"admit", "changes", "diff", "apply", "discard", "checkpoint"}
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_a_session_that_is_not_open_says_how_to_open_it(workspace: Path, call: str) -> None:
+async def test_a_session_that_is_not_open_says_how_to_open_it(
+    workspace: Path, call: str
+) -> None:
     with pytest.raises(UsageError, match=r"inside `async with belljar\.Session"):
         await CALLS[call](belljar.Session(workspace, changes="staged"))
 
@@ -110,4 +134,6 @@ async def test_a_session_of_another_event_loop_says_so(workspace: Path) -> None:
         thread.start()
         await asyncio.to_thread(thread.join)
         assert (await box.run("echo on")).stdout == "on\n"
-    assert {name for name, words in said.items() if "another event loop" in words} == CALLS.keys() - AT_THE_HOST, said
+    assert {
+        name for name, words in said.items() if "another event loop" in words
+    } == CALLS.keys() - AT_THE_HOST, said

@@ -27,7 +27,9 @@ taken.accept()
 """
 
 
-async def test_a_proxy_whose_port_is_taken_does_not_start(base_image: str, workspace: Path) -> None:
+async def test_a_proxy_whose_port_is_taken_does_not_start(
+    base_image: str, workspace: Path
+) -> None:
     """Clients would take the program that listens there for the proxy."""
     async with Session(workspace) as box:
         await box.files.write("listen.py", LISTENER)
@@ -64,13 +66,17 @@ class Holding:
         await self.go.wait()
 
 
-async def test_a_flood_of_connections_to_a_forwarded_port_does_not_block_the_loop() -> None:
+async def test_a_flood_of_connections_to_a_forwarded_port_does_not_block_the_loop() -> (
+    None
+):
     holding = Holding(600)
     door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]
     door.mux = holding  # type: ignore[assignment]
     forwarded = Forwarded(door, 8000)
     await forwarded.open()
-    callers = [socket.create_connection(("127.0.0.1", forwarded.port)) for _ in range(600)]
+    callers = [
+        socket.create_connection(("127.0.0.1", forwarded.port)) for _ in range(600)
+    ]
     await holding.full.wait()
     assert max(holding.seen.values()) <= ACCEPTED
     holding.go.set()
@@ -81,7 +87,9 @@ async def test_a_flood_of_connections_to_a_forwarded_port_does_not_block_the_loo
     forwarded.close()
 
 
-async def test_a_forwarded_port_takes_no_more_than_its_share_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_forwarded_port_takes_no_more_than_its_share_of_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Every user of this machine may connect to it, as often as they like."""
     holding, most = Holding(10), Share.all_open + 20
     monkeypatch.setattr(share, "max_connections", lambda: most)
@@ -89,7 +97,9 @@ async def test_a_forwarded_port_takes_no_more_than_its_share_of_descriptors(monk
     door.mux = holding  # type: ignore[assignment]
     forwarded = Forwarded(door, 8000)
     await forwarded.open()
-    callers = [socket.create_connection(("127.0.0.1", forwarded.port)) for _ in range(30)]
+    callers = [
+        socket.create_connection(("127.0.0.1", forwarded.port)) for _ in range(30)
+    ]
     await holding.full.wait()
     for each in callers[10:]:
         each.setblocking(False)
@@ -108,7 +118,9 @@ async def test_a_flood_of_connections_from_inside_does_not_block_the_loop() -> N
     door.mux = Mux(_nowhere, door._accept)
     door.admit_callers()
     ready = HEAD.pack(0, READY, 2) + b"\0\0"
-    door.mux.feed(ready + b"".join(HEAD.pack(id, OPEN, 2) + b"\0\0" for id in range(1, 4001, 2)))
+    door.mux.feed(
+        ready + b"".join(HEAD.pack(id, OPEN, 2) + b"\0\0" for id in range(1, 4001, 2))
+    )
     await holding.full.wait()
     assert max(holding.seen.values()) <= ACCEPTED
     holding.go.set()
@@ -121,9 +133,14 @@ async def _nowhere(data: bytes) -> None:
     pass
 
 
-async def test_a_port_that_is_taken_here_is_one_clear_error(base_image: str, workspace: Path) -> None:
+async def test_a_port_that_is_taken_here_is_one_clear_error(
+    base_image: str, workspace: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with Session(workspace) as box:
-            with pytest.raises(UsageError, match=f"port {port} of this machine is taken; choose another, or none"):
+            with pytest.raises(
+                UsageError,
+                match=f"port {port} of this machine is taken; choose another, or none",
+            ):
                 await box.forward(8000, at=port)

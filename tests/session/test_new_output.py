@@ -32,14 +32,18 @@ def check(new: NewOutput, filter: bytes | None, upto: int) -> list[bytes]:
 def test_reads_with_any_filters_show_each_line_exactly_once(seed: int) -> None:
     dice, new, shown, upto = random.Random(seed), NewOutput(), list[bytes](), 0
     while upto < len(TEXT):
-        upto += sum(map(len, LINES[len(TEXT[:upto].splitlines()) :][: dice.randrange(1, 30)]))
+        upto += sum(
+            map(len, LINES[len(TEXT[:upto].splitlines()) :][: dice.randrange(1, 30)])
+        )
         shown += check(new, dice.choice([b"a", b"b", b"7", b"1", None]), upto)
     shown += check(new, None, len(TEXT))
     assert sorted(shown) == sorted(LINES)
     assert check(new, b"a", len(TEXT)) == check(new, None, len(TEXT)) == []
 
 
-def test_memory_is_bounded_and_no_output_is_lost_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_and_no_output_is_lost_beyond_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(new_output, "MOST_RANGES", 5)
     monkeypatch.setattr(new_output, "MOST_FILTERS", 3)
     new = NewOutput()
@@ -49,7 +53,11 @@ def test_memory_is_bounded_and_no_output_is_lost_beyond_it(monkeypatch: pytest.M
     assert len(new._shown) <= 5
     check(new, b"b", len(TEXT))
     rest = check(new, None, len(TEXT))
-    assert {line for line in LINES if b"b" not in line and line not in TEXT[: len(TEXT) // 2]} <= set(rest)
+    assert {
+        line
+        for line in LINES
+        if b"b" not in line and line not in TEXT[: len(TEXT) // 2]
+    } <= set(rest)
 
 
 def test_new_output_of_a_yielded_command_starts_at_the_given_offset() -> None:

@@ -11,7 +11,9 @@ from belljar import Output, Session
 
 
 @pytest.mark.parametrize("error", [OSError("no"), ValueError("no"), KeyError("no")])
-async def test_an_on_output_that_raises_ends_its_command_and_nothing_else(box: Session, error: Exception) -> None:
+async def test_an_on_output_that_raises_ends_its_command_and_nothing_else(
+    box: Session, error: Exception
+) -> None:
     def fail(_: Output) -> None:
         raise error
 

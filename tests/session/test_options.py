@@ -28,7 +28,13 @@ SESSIONS: list[dict[str, Any]] = [
     {"lease": "5"}, {"lease": None}, {"lease": float("nan")}, {"lease": float("inf")}, {"lease": True},
     {"engine": "dokcer"}, {"netwrok": "none"}, {"timeout": 5}, {"workspace": None}, {"workspace": 5},
 ]  # fmt: skip
-OWN: list[dict[str, Any]] = [{"keep": "yes"}, {"id": "../../etc"}, {"id": ""}, {"id": 5}, {"id": "bj-XYZ"}]
+OWN: list[dict[str, Any]] = [
+    {"keep": "yes"},
+    {"id": "../../etc"},
+    {"id": ""},
+    {"id": 5},
+    {"id": "bj-XYZ"},
+]
 COMMANDS: list[dict[str, Any]] = [
     {"timeot": 1}, {"environment": {}}, {"verdict": None}, {"timeout": 0}, {"timeout": -1}, {"timeout": "5"},
     {"timeout": True}, {"timeout": float("inf")}, {"timeout": 1e30}, {"env": ["A=1"]}, {"env": {1: "x"}}, {"cwd": 5},
@@ -50,35 +56,62 @@ def test_a_wrong_option_of_a_session_is_a_usage_error(options: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("options", SESSIONS, ids=name)
-def test_a_wrong_session_option_of_a_pool_is_a_usage_error(options: dict[str, Any]) -> None:
+def test_a_wrong_session_option_of_a_pool_is_a_usage_error(
+    options: dict[str, Any],
+) -> None:
     with pytest.raises(UsageError):
         Pool(**{"host": None if "engine" in options else NoHost(), **options})
 
 
 @pytest.mark.parametrize(
-    "options", [{"size": -1}, {"size": "4"}, {"size": True}, {"memory": "much"}, {"idle": -1}, {"idle": "x"}], ids=name
+    "options",
+    [
+        {"size": -1},
+        {"size": "4"},
+        {"size": True},
+        {"memory": "much"},
+        {"idle": -1},
+        {"idle": "x"},
+    ],
+    ids=name,
 )
-def test_a_wrong_option_of_the_pool_itself_is_a_usage_error(options: dict[str, Any]) -> None:
+def test_a_wrong_option_of_the_pool_itself_is_a_usage_error(
+    options: dict[str, Any],
+) -> None:
     with pytest.raises(UsageError):
         Pool(host=NoHost(), **options)
 
 
 @pytest.mark.parametrize(
-    "options", [each for each in SESSIONS if "timeout" not in each] + COMMANDS + OF_OUTPUT, ids=name
+    "options",
+    [each for each in SESSIONS if "timeout" not in each] + COMMANDS + OF_OUTPUT,
+    ids=name,
 )
 async def test_a_wrong_option_of_run_is_a_usage_error(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        await belljar.run("true", **{"host": None if "engine" in options else NoHost(), **options})
+        await belljar.run(
+            "true", **{"host": None if "engine" in options else NoHost(), **options}
+        )
 
 
-@pytest.mark.parametrize("command", [None, 5, b"true", [], [""], [b"true"], ["true", 1], {"a": "b"}], ids=repr)
+@pytest.mark.parametrize(
+    "command",
+    [None, 5, b"true", [], [""], [b"true"], ["true", 1], {"a": "b"}],
+    ids=repr,
+)
 async def test_an_invalid_command_is_a_usage_error(command: Any) -> None:
     with pytest.raises(UsageError):
         await belljar.run(command, host=NoHost())
 
 
-@pytest.mark.parametrize("options", [{"nosuch": 1}, {"network": "full"}, {"policy": "nosuch"}, {"env": 5}], ids=name)
-async def test_a_wrong_option_of_attach_is_a_usage_error(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{"nosuch": 1}, {"network": "full"}, {"policy": "nosuch"}, {"env": 5}],
+    ids=name,
+)
+async def test_a_wrong_option_of_attach_is_a_usage_error(
+    options: dict[str, Any],
+) -> None:
     with pytest.raises(UsageError):
         await Session.attach("bj-000000000000", **{"host": NoHost(), **options})
     with pytest.raises(UsageError, match="session id"):
@@ -96,7 +129,9 @@ async def test_a_wrong_option_of_attach_is_a_usage_error(options: dict[str, Any]
         lambda: belljar.Host(engine="nosuch"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
-def test_wrong_arguments_of_other_public_calls_are_usage_errors(call: Callable[[], object]) -> None:
+def test_wrong_arguments_of_other_public_calls_are_usage_errors(
+    call: Callable[[], object],
+) -> None:
     with pytest.raises(UsageError):
         call()
 
@@ -107,7 +142,9 @@ async def test_an_argument_that_is_no_text_is_named() -> None:
         await belljar.run(wrong, host=NoHost())
 
 
-async def test_every_way_to_run_a_command_refuses_wrong_options(workspace: Path) -> None:
+async def test_every_way_to_run_a_command_refuses_wrong_options(
+    workspace: Path,
+) -> None:
     async with Session(workspace) as box:
         for options in COMMANDS + OF_OUTPUT:
             for way in (box.run, box.admit, box.start):
@@ -134,7 +171,14 @@ async def test_every_way_to_run_a_command_refuses_wrong_options(workspace: Path)
 
 
 async def _refused_by(shell: Shell) -> None:
-    for options in ({"filter": 5}, {"offset": -1}, {"offset": "0"}, {"offset": (1, 2, 3)}, {"limit": 0}, {"wait": -1}):
+    for options in (
+        {"filter": 5},
+        {"offset": -1},
+        {"offset": "0"},
+        {"offset": (1, 2, 3)},
+        {"limit": 0},
+        {"wait": -1},
+    ):
         with pytest.raises(UsageError):
             await shell.read(**options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="Invalid filter"):

@@ -14,7 +14,9 @@ def captured(cap: int, *parts: bytes) -> Capture:
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.integers(2, 64))
-def test_a_long_capture_keeps_exactly_its_head_and_tail(parts: list[bytes], cap: int) -> None:
+def test_a_long_capture_keeps_exactly_its_head_and_tail(
+    parts: list[bytes], cap: int
+) -> None:
     whole, capture = b"".join(parts), captured(cap, *parts)
     asked_first = captured(cap, *parts).omitted
     head, tail = capture.joined()
@@ -30,5 +32,10 @@ def test_tiny_writes_cost_little_more_than_their_bytes() -> None:
     captures = (Capture("stdout", 1 << 20), Capture("stderr", 1 << 20))
     for order in range(200_000):
         captures[order % 2].add(order, b"x")
-    assert sum(len(capture.head) + len(capture.tail) for capture in captures) <= 4 * MOST_PIECES
-    assert all(capture.produced == 100_000 and not capture.omitted for capture in captures)
+    assert (
+        sum(len(capture.head) + len(capture.tail) for capture in captures)
+        <= 4 * MOST_PIECES
+    )
+    assert all(
+        capture.produced == 100_000 and not capture.omitted for capture in captures
+    )

@@ -18,7 +18,9 @@ async def full(pool: Pool) -> None:
         await pool.ready()
 
 
-async def test_a_claimed_sandbox_was_never_used_and_is_never_used_again(workspace: Path) -> None:
+async def test_a_claimed_sandbox_was_never_used_and_is_never_used_again(
+    workspace: Path,
+) -> None:
     async with Pool(workspace, size=2) as pool:
         await full(pool)
         seen = set()
@@ -39,7 +41,9 @@ async def test_a_claimed_sandbox_is_replaced(workspace: Path) -> None:
             assert (await box.run("echo hi")).stdout == "hi\n"
 
 
-async def test_a_burst_beyond_the_pool_falls_back_to_cold_starts(workspace: Path) -> None:
+async def test_a_burst_beyond_the_pool_falls_back_to_cold_starts(
+    workspace: Path,
+) -> None:
     answers: list[str] = []
 
     async def one(pool: Pool, number: int) -> None:
@@ -55,7 +59,9 @@ async def test_a_burst_beyond_the_pool_falls_back_to_cold_starts(workspace: Path
     assert sorted(answers) == [f"{number}\n" for number in range(6)]
 
 
-async def test_the_refill_waits_until_a_burst_is_over(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_refill_waits_until_a_burst_is_over(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pools, "PATIENCE_SECONDS", 60.0)  # this machine may be slow
     async with Pool(workspace, size=3) as pool:
         await full(pool)
@@ -85,12 +91,18 @@ async def test_a_used_sandbox_is_destroyed_when_the_burst_is_over(
             await gone.wait()
 
 
-async def test_processes_in_a_used_sandbox_end_at_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_processes_in_a_used_sandbox_end_at_once(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pools, "PATIENCE_SECONDS", 60.0)
     async with Pool(workspace, size=4) as pool:
         await full(pool)
         async with pool.session():
-            async with pool.session() as shells, pool.session() as remembering, pool.session(env={"A": "b"}) as idle:
+            async with (
+                pool.session() as shells,
+                pool.session() as remembering,
+                pool.session(env={"A": "b"}) as idle,
+            ):
                 await shells.start("sleep 600")
                 await remembering.persistent.run("sleep 600 &")
                 kept, ended = idle.sandbox, [shells.sandbox, remembering.sandbox]
@@ -99,7 +111,9 @@ async def test_processes_in_a_used_sandbox_end_at_once(workspace: Path, monkeypa
     assert kept.link.lost, "a pool that is closed leaves nothing"
 
 
-async def test_run_and_session_take_from_an_open_pool_of_their_kind(workspace: Path) -> None:
+async def test_run_and_session_take_from_an_open_pool_of_their_kind(
+    workspace: Path,
+) -> None:
     async with Pool(workspace, size=1) as pool:
         await full(pool)
         waiting = pool._ready[0].launched.id
@@ -112,7 +126,9 @@ async def test_run_and_session_take_from_an_open_pool_of_their_kind(workspace: P
         assert (await belljar.run("echo pooled", workspace)).stdout == "pooled\n"
 
 
-async def test_a_waiting_sandbox_that_died_is_not_handed_out(workspace: Path, docker_client: object) -> None:
+async def test_a_waiting_sandbox_that_died_is_not_handed_out(
+    workspace: Path, docker_client: object
+) -> None:
     async with Pool(workspace, size=1) as pool:
         await full(pool)
         dead = pool._ready[0].launched.id
@@ -132,7 +148,9 @@ async def test_a_replaced_workspace_directory_is_noticed(workspace: Path) -> Non
             assert (await box.run("ls")).stdout == "new\n"
 
 
-async def test_an_idle_pool_lets_its_sandboxes_go_and_fills_again(workspace: Path) -> None:
+async def test_an_idle_pool_lets_its_sandboxes_go_and_fills_again(
+    workspace: Path,
+) -> None:
     async with Pool(workspace, size=1, idle=5) as pool:
         await full(pool)
         with anyio.fail_after(120):
@@ -156,7 +174,10 @@ async def test_a_pool_that_cannot_be_filled_says_why(workspace: Path) -> None:
 
 async def test_a_pool_without_memory_for_its_sandboxes_says_so(workspace: Path) -> None:
     async with Pool(workspace, size=1, limits=Limits(memory="900g")) as pool:
-        with pytest.raises(EngineError, match=r"may use 900\.?0* ?GiB of memory"), anyio.fail_after(60):
+        with (
+            pytest.raises(EngineError, match=r"may use 900\.?0* ?GiB of memory"),
+            anyio.fail_after(60),
+        ):
             await pool.ready()
 
 
@@ -180,7 +201,9 @@ async def test_a_launch_that_fails_in_any_way_is_told_and_not_repeated_at_once(
         assert launches == 1
 
 
-async def test_who_waits_for_a_pool_that_closes_is_told(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_for_a_pool_that_closes_is_told(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go = anyio.Event()
 
     async def launch(*_: object) -> None:

@@ -16,13 +16,22 @@ def result(out: Capture, err: Capture | None = None) -> Result:
 
 def test_a_short_output_is_kept_whole() -> None:
     made = result(captured(100, b"one ", b"two"))
-    assert (made.stdout, made.stdout_bytes, made.truncated) == ("one two", b"one two", False)
+    assert (made.stdout, made.stdout_bytes, made.truncated) == (
+        "one two",
+        b"one two",
+        False,
+    )
 
 
 def test_a_long_output_keeps_head_and_tail_and_says_what_is_missing() -> None:
     made = result(captured(8, b"abcdefgh", b"ijklmnop"))
     assert made.stdout == "abcd\n[... 8 bytes omitted ...]\nmnop"
-    assert (made.truncated, made.bytes_produced, made.bytes_kept, made.bytes_omitted) == (True, 16, 8, 8)
+    assert (
+        made.truncated,
+        made.bytes_produced,
+        made.bytes_kept,
+        made.bytes_omitted,
+    ) == (True, 16, 8, 8)
 
 
 def test_output_has_both_streams_in_the_order_they_arrived() -> None:

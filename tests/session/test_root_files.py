@@ -24,8 +24,15 @@ def host(tmp_path: Path) -> Iterator[Host]:
     found.close()
 
 
-async def test_an_installed_package_is_there_again(host: Host, root_workspace: Path) -> None:
-    options = {"root": True, "policy": "permissive", "approve": lambda verdict: True, "host": host}
+async def test_an_installed_package_is_there_again(
+    host: Host, root_workspace: Path
+) -> None:
+    options = {
+        "root": True,
+        "policy": "permissive",
+        "approve": lambda verdict: True,
+        "host": host,
+    }
     async with Session(root_workspace, **options) as box:  # type: ignore[arg-type]
         package(root_workspace / "greeter.deb")
         done = await script(
@@ -36,7 +43,9 @@ async def test_an_installed_package_is_there_again(host: Host, root_workspace: P
         assert done.exit_code == 0, done.output
         made = await box.snapshot("installed")
         assert made.left_out == ()
-    async with Session(root_workspace, snapshot="installed", approve=lambda verdict: True, host=host) as twin:
+    async with Session(
+        root_workspace, snapshot="installed", approve=lambda verdict: True, host=host
+    ) as twin:
         assert twin.options.root
         found = await script(
             twin,
@@ -47,4 +56,6 @@ async def test_an_installed_package_is_there_again(host: Host, root_workspace: P
             "installed\nStatus: install ok installed\nchanged\n/opt/a\n500\nown\nt\ngone\nuser\n"
         ), found.output
     with pytest.raises(UsageError, match="root=True"):
-        await Session(root_workspace, snapshot="installed", root=False, host=host).open()
+        await Session(
+            root_workspace, snapshot="installed", root=False, host=host
+        ).open()

@@ -17,7 +17,9 @@ async def test_cancelling_kills_the_command(box: Session) -> None:
 
 
 async def test_events_come_while_the_command_runs(box: Session) -> None:
-    async with box.stream("echo ready; read -r line; echo got $line; exit 3", stdin_open=True) as run:
+    async with box.stream(
+        "echo ready; read -r line; echo got $line; exit 3", stdin_open=True
+    ) as run:
         events = [await anext(run), await anext(run)]
         assert isinstance(events[0], Started)
         assert events[1] == Output("stdout", b"ready\n")

@@ -35,12 +35,18 @@ from belljar.session.watched_run import Run
 
 
 @pytest.fixture(scope="module", params=["socket", "bridge", "service"])
-async def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+async def box(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Session]:
     if request.param == "service":
         with serving(tmp_path_factory.mktemp("serve")) as server:
             far = belljar.connect(server.url, key=KEY)
-            async with belljar.Session(far.workspace("contract"), host=far, approve=Answers()) as remote:
-                vars(remote)["workspace"] = SimpleNamespace(path=server.workspace("contract"))
+            async with belljar.Session(
+                far.workspace("contract"), host=far, approve=Answers()
+            ) as remote:
+                vars(remote)["workspace"] = SimpleNamespace(
+                    path=server.workspace("contract")
+                )
                 yield remote
         return
     with pytest.MonkeyPatch.context() as patch:
@@ -61,7 +67,11 @@ def host(box: Session) -> Path:
 
 
 def _kept_of_commands() -> list[object]:
-    return [each for each in gc.get_objects() if isinstance(each, (RunningCommand, Run, Capture))]
+    return [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, (RunningCommand, Run, Capture))
+    ]
 
 
 async def test_output_is_freed_with_its_result(box: Session) -> None:
@@ -87,17 +97,26 @@ async def test_output_is_freed_with_its_result(box: Session) -> None:
 
 async def test_stdout_and_stderr_come_back_apart(box: Session) -> None:
     result = await box.run("echo out; echo err >&2")
-    assert (result.cause, result.exit_code, result.stdout, result.stderr) == ("exited", 0, "out\n", "err\n")
+    assert (result.cause, result.exit_code, result.stdout, result.stderr) == (
+        "exited",
+        0,
+        "out\n",
+        "err\n",
+    )
     assert result.verdict is not None
     assert result.verdict.decision == "allow"
 
 
 async def test_a_list_runs_without_a_shell(box: Session) -> None:
-    assert (await box.run(["printf", "%s|", "a b", "$HOME", "*"])).stdout == "a b|$HOME|*|"
+    assert (
+        await box.run(["printf", "%s|", "a b", "$HOME", "*"])
+    ).stdout == "a b|$HOME|*|"
 
 
 async def test_combined_output_is_in_exact_order(box: Session) -> None:
-    result = await box.run("for i in $(seq 50); do echo o$i; echo e$i >&2; done", combined=True)
+    result = await box.run(
+        "for i in $(seq 50); do echo o$i; echo e$i >&2; done", combined=True
+    )
     assert result.stdout == "".join(f"o{i}\ne{i}\n" for i in range(1, 51))
     assert result.output == result.stdout
 
@@ -123,22 +142,40 @@ async def test_a_long_output_keeps_head_and_tail(box: Session) -> None:
 
 async def test_variables_and_directory_hold_for_one_command(box: Session) -> None:
     (host(box) / "sub").mkdir(exist_ok=True)
-    result = await box.run('echo "$GREETING"; pwd', env={"GREETING": "hé llo\n$x"}, cwd="sub")
+    result = await box.run(
+        'echo "$GREETING"; pwd', env={"GREETING": "hé llo\n$x"}, cwd="sub"
+    )
     assert result.stdout == "hé llo\n$x\n/workspace/sub\n"
     assert (await box.run('echo "[$GREETING]"; pwd')).stdout == "[]\n/workspace\n"
 
 
-async def test_nothing_of_the_hosts_environment_gets_in(box: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_of_the_hosts_environment_gets_in(
+    box: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOST_SECRET", "hunter2")
     result = await box.run("env")
     names = {line.partition("=")[0] for line in result.stdout.splitlines()}
     names.discard("container")  # Podman sets it to the engine's name
-    assert names <= {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LC_CTYPE", "TERM", "PWD", "SHLVL", "_", "OLDPWD"}
+    assert names <= {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LC_CTYPE",
+        "TERM",
+        "PWD",
+        "SHLVL",
+        "_",
+        "OLDPWD",
+    }
 
 
 async def test_a_clean_environment_is_empty(box: Session) -> None:
     assert (await box.run(["/usr/bin/env"], clean_env=True)).stdout == ""
-    assert (await box.run(["/usr/bin/env"], clean_env=True, env={"A": "1"})).stdout == "A=1\n"
+    assert (
+        await box.run(["/usr/bin/env"], clean_env=True, env={"A": "1"})
+    ).stdout == "A=1\n"
 
 
 async def test_stdin_is_what_was_given_and_otherwise_empty(box: Session) -> None:
@@ -174,7 +211,11 @@ async def test_a_command_gets_a_terminal_only_if_asked(box: Session) -> None:
 
 
 async def test_sigterm_comes_first(box: Session) -> None:
-    result = await box.run("trap 'echo cleaned; exit 9' TERM; while :; do sleep 0.01; done", timeout=0.3, grace=5)
+    result = await box.run(
+        "trap 'echo cleaned; exit 9' TERM; while :; do sleep 0.01; done",
+        timeout=0.3,
+        grace=5,
+    )
     assert (result.cause, result.stdout) == ("timeout", "cleaned\n")
 
 
@@ -185,7 +226,9 @@ async def test_many_commands_at_once_do_not_mix(box: Session) -> None:
     found: dict[int, str] = {}
 
     async def one(n: int) -> None:
-        found[n] = (await box.run(f"for i in 1 2 3; do echo {n}; done; echo e{n} >&2")).output
+        found[n] = (
+            await box.run(f"for i in 1 2 3; do echo {n}; done; echo e{n} >&2")
+        ).output
 
     async with anyio.create_task_group() as tasks:
         for n in range(40):
@@ -220,7 +263,9 @@ async def test_an_invalid_working_directory_is_refused(box: Session, cwd: str) -
 
 
 @pytest.mark.parametrize("env", [{"A=B": "1"}, {"": "1"}, {"A": "x\0y"}])
-async def test_an_invalid_variable_is_refused(box: Session, env: dict[str, str]) -> None:
+async def test_an_invalid_variable_is_refused(
+    box: Session, env: dict[str, str]
+) -> None:
     with pytest.raises(UsageError):
         await box.run("true", env=env)
 
@@ -231,7 +276,9 @@ async def test_an_environment_beyond_all_bounds_is_refused(box: Session) -> None
 
 
 @pytest.mark.parametrize("command", ["echo a\0b", "", "   "])
-async def test_a_command_that_cannot_be_judged_is_denied(box: Session, command: str) -> None:
+async def test_a_command_that_cannot_be_judged_is_denied(
+    box: Session, command: str
+) -> None:
     with pytest.raises(PolicyDenied):
         await box.run(command)
 
@@ -243,7 +290,9 @@ async def test_a_denied_command_does_not_run(box: Session) -> None:
     assert not (host(box) / "denied-marker").exists()
 
 
-async def test_a_command_that_needs_approval_is_denied_without_an_approver(box: Session) -> None:
+async def test_a_command_that_needs_approval_is_denied_without_an_approver(
+    box: Session,
+) -> None:
     with pytest.raises(PolicyDenied):
         await box.run("sudo ls")
 
@@ -256,7 +305,9 @@ async def test_approval_is_asked_with_the_verdict(box: Session) -> None:
         return "true" in verdict.canonical
 
     with approving(box, approve):
-        assert (await box.run("sudo ls true")).exit_code != 0  # approved, but there is no sudo inside
+        assert (
+            await box.run("sudo ls true")
+        ).exit_code != 0  # approved, but there is no sudo inside
         with pytest.raises(PolicyDenied):
             await box.run("sudo ls false")
     assert asked == ["high", "high"]
@@ -282,7 +333,9 @@ async def test_a_deleted_working_directory_is_an_error_not_a_hang(box: Session) 
 # Workspaces, images, endings. These tests make their own sandboxes.
 
 
-async def test_roots_workspace_is_written_by_an_unprivileged_user_and_stays_roots(root_workspace: Path) -> None:
+async def test_roots_workspace_is_written_by_an_unprivileged_user_and_stays_roots(
+    root_workspace: Path,
+) -> None:
     result = await belljar.run("id -u; touch made; stat -c %u made", root_workspace)
     inside, owner = result.stdout.split()
     assert inside != "0"
@@ -291,7 +344,18 @@ async def test_roots_workspace_is_written_by_an_unprivileged_user_and_stays_root
 
 
 @pytest.mark.parametrize(
-    "name", ["with space", "new\nline", "co:lon", "com,ma", "ünïcödé", "n" * 200, "quo'te\"s", "-dash", "$(x)"]
+    "name",
+    [
+        "with space",
+        "new\nline",
+        "co:lon",
+        "com,ma",
+        "ünïcödé",
+        "n" * 200,
+        "quo'te\"s",
+        "-dash",
+        "$(x)",
+    ],
 )
 async def test_odd_names_of_workspaces_work(tmp_path: Path, name: str) -> None:
     odd = tmp_path / name
@@ -313,19 +377,27 @@ async def test_a_missing_image_is_an_error(workspace: Path) -> None:
 
 
 async def test_a_session_that_is_not_open_says_so() -> None:
-    with pytest.raises(UsageError, match=r"not open, or was closed.*belljar\.sync: `with`"):
+    with pytest.raises(
+        UsageError, match=r"not open, or was closed.*belljar\.sync: `with`"
+    ):
         await belljar.Session().run("true")
 
 
-async def test_a_denial_without_an_approver_says_how_to_set_one(base_image: str, workspace: Path) -> None:
+async def test_a_denial_without_an_approver_says_how_to_set_one(
+    base_image: str, workspace: Path
+) -> None:
     with pytest.raises(PolicyDenied, match=r"Session\(approve=…\)"):
         await belljar.run("kubectl delete ns prod", workspace)
     with pytest.raises(PolicyDenied) as declined:
-        await belljar.run("kubectl delete ns prod", workspace, approve=lambda verdict: False)
+        await belljar.run(
+            "kubectl delete ns prod", workspace, approve=lambda verdict: False
+        )
     assert "approve=" not in str(declined.value)
 
 
-async def test_a_removed_image_is_not_used_from_a_cache(base_image: str, tmp_path: Path, docker_client: Any) -> None:
+async def test_a_removed_image_is_not_used_from_a_cache(
+    base_image: str, tmp_path: Path, docker_client: Any
+) -> None:
     give(tmp_path)
     docker = docker_client.api
     name = f"bj-moved-{os.getpid()}:1"
@@ -342,7 +414,9 @@ async def test_a_session_and_a_shell_say_what_they_are(workspace: Path) -> None:
     box = Session(workspace)
     assert repr(box) == f"<belljar.Session of {workspace}, image base, not open>"
     async with box:
-        assert repr(box) == f"<belljar.Session {box.id} of {workspace}, image base, open>"
+        assert (
+            repr(box) == f"<belljar.Session {box.id} of {workspace}, image base, open>"
+        )
         shell = await box.start("sleep 600")
         assert repr(shell) == f"<belljar.Shell {shell.id}, running: 'sleep 600'>"
     assert "closed" in repr(box) or "not open" in repr(box)

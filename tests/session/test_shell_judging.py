@@ -9,7 +9,9 @@ import pytest
 from belljar import PolicyDenied, Session
 
 
-async def test_a_new_shell_is_not_judged_with_the_functions_of_the_last(place: Path) -> None:
+async def test_a_new_shell_is_not_judged_with_the_functions_of_the_last(
+    place: Path,
+) -> None:
     async with Session(place) as box:
         shell = box.persistent
         for end in ("exit", "exec true", "exec >&-", "kill -9 $$"):
@@ -45,7 +47,9 @@ async def test_a_cached_verdict_is_not_used_after_an_unread_script(place: Path) 
     async with Session(place) as box:
         shell = box.persistent
         await shell.run("mkdir -p /tmp/build; cd /tmp/build")
-        await shell.run("echo /workspace/unread.sh")  # sets the same $_ as below, so that the state looks unchanged
+        await shell.run(
+            "echo /workspace/unread.sh"
+        )  # sets the same $_ as below, so that the state looks unchanged
         await shell.run("rm -rf *")
         await shell.run("source /workspace/unread.sh")
         with pytest.raises(PolicyDenied):
@@ -56,7 +60,9 @@ async def test_a_command_that_comes_again_in_the_same_state_is_not_judged_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Session(place) as box:
-        for _ in range(2):  # the first sets $_, so the second is judged in another state
+        for _ in range(
+            2
+        ):  # the first sets $_, so the second is judged in another state
             await box.persistent.run("echo again")
         admit, remembered = box._judge.admit, []
 
@@ -79,7 +85,9 @@ async def test_a_new_shell_recalls_no_verdict_of_the_last(place: Path) -> None:
         assert not shell._shell_judge._verdicts
 
 
-async def test_variables_are_unknown_after_an_unread_script_or_a_branch(place: Path) -> None:
+async def test_variables_are_unknown_after_an_unread_script_or_a_branch(
+    place: Path,
+) -> None:
     (place / "set.sh").write_text("D=/workspace")
     async with Session(place) as box:
         shell = box.persistent

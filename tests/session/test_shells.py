@@ -34,7 +34,9 @@ async def test_a_denied_command_starts_no_shell(box: Session) -> None:
     assert len(box.shells()) == before
 
 
-async def test_a_foreground_command_that_takes_long_becomes_a_shell_and_loses_nothing(box: Session) -> None:
+async def test_a_foreground_command_that_takes_long_becomes_a_shell_and_loses_nothing(
+    box: Session,
+) -> None:
     text = "for i in $(seq 2000); do echo $i; done; echo half; read -r _; echo end"
     made = await box.yielding(text, yield_after=0.5, stdin_open=True)
     assert isinstance(made, Shell)
@@ -42,11 +44,18 @@ async def test_a_foreground_command_that_takes_long_becomes_a_shell_and_loses_no
     assert made.so_far.stdout.endswith("half\n")
     await made.write("\n")
     await made.wait(60)
-    assert made.so_far.stdout + (await made.read()).stdout == "".join(f"{n}\n" for n in range(1, 2001)) + "half\nend\n"
+    assert (
+        made.so_far.stdout + (await made.read()).stdout
+        == "".join(f"{n}\n" for n in range(1, 2001)) + "half\nend\n"
+    )
 
 
-async def test_a_flooding_command_that_becomes_a_shell_loses_no_output(box: Session) -> None:
-    made = await box.yielding("i=0; while :; do echo line $((i++)); done", yield_after=1.0)
+async def test_a_flooding_command_that_becomes_a_shell_loses_no_output(
+    box: Session,
+) -> None:
+    made = await box.yielding(
+        "i=0; while :; do echo line $((i++)); done", yield_after=1.0
+    )
     assert isinstance(made, Shell)
     assert made.so_far is not None
     here = made.so_far.next[0]
@@ -69,13 +78,18 @@ async def test_foreign_shells_that_are_no_longer_listed_are_forgotten(
     link, numbers = box.sandbox.link, iter(range(1, 7))
 
     async def lies() -> list[frames.Listed]:
-        return [frames.Listed(next(numbers), Flag.BACKGROUND, 1, 0, None, b"") for _ in range(3)]
+        return [
+            frames.Listed(next(numbers), Flag.BACKGROUND, 1, 0, None, b"")
+            for _ in range(3)
+        ]
 
     monkeypatch.setattr(link, "list", lies)
     await box.refresh()
     known = {shell.id for shell in await box.refresh()}
     monkeypatch.undo()
-    assert known & {f"shell_{number:08x}" for number in range(1, 7)} == {f"shell_{n:08x}" for n in (4, 5, 6)}
+    assert known & {f"shell_{number:08x}" for number in range(1, 7)} == {
+        f"shell_{n:08x}" for n in (4, 5, 6)
+    }
     assert ours.id in known
     await box.refresh()
     await ours.kill()
@@ -85,7 +99,9 @@ async def test_named_shells_keep_their_own_state_side_by_side(box: Session) -> N
     one, two = box.shell("one"), box.shells.named("two")
     await box.files.mkdir("sub")
     await one.run("cd sub; export WHO=one")
-    async with anyio.create_task_group() as tasks:  # two waits for what one does at the same time
+    async with (
+        anyio.create_task_group() as tasks
+    ):  # two waits for what one does at the same time
         tasks.start_soon(two.run, "until [ -e sub/mark ]; do sleep 0.05; done; WHO=two")
         tasks.start_soon(one.run, "touch mark")
     assert (await one.run('pwd; echo "$WHO"')).stdout == "/workspace/sub\none\n"
@@ -100,7 +116,9 @@ async def test_a_wrong_name_for_a_shell_is_refused(box: Session, name: str) -> N
         box.shell(name)
 
 
-async def test_named_shells_go_on_after_another_process_attaches(workspace: Path, base_image: str) -> None:
+async def test_named_shells_go_on_after_another_process_attaches(
+    workspace: Path, base_image: str
+) -> None:
     first = await Session(workspace, keep=True, lease=60).open()
     await first.shell("a").run("cd /tmp; export WHO=a")
     await first.shell("b").run("export WHO=b")
@@ -108,7 +126,9 @@ async def test_named_shells_go_on_after_another_process_attaches(workspace: Path
     try:
         result = await second.shell("a").run('pwd; echo "$WHO"')
         assert (result.stdout, result.restarted) == ("/tmp\na\n", True)
-        assert (await second.shell("b").run('pwd; echo "$WHO"')).stdout == "/workspace\nb\n"
+        assert (
+            await second.shell("b").run('pwd; echo "$WHO"')
+        ).stdout == "/workspace\nb\n"
     finally:
         await second.stop()
         await first.close()

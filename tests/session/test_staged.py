@@ -20,7 +20,10 @@ from belljar.staged.area import StagedArea
 from belljar.staged.review import Review
 
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
-ENGINES = [pytest.param("docker", marks=pytest.mark.docker), pytest.param("oci", marks=pytest.mark.oci)]
+ENGINES = [
+    pytest.param("docker", marks=pytest.mark.docker),
+    pytest.param("oci", marks=pytest.mark.oci),
+]
 Open = Callable[..., Session]
 
 
@@ -67,7 +70,9 @@ def root() -> Path:
     return hosts.default().staged_root
 
 
-async def test_a_file_changed_on_the_host_meanwhile_is_a_conflict(staged: Open, place: Path) -> None:
+async def test_a_file_changed_on_the_host_meanwhile_is_a_conflict(
+    staged: Open, place: Path
+) -> None:
     async with staged() as box:
         await box.run("echo sandbox > a.txt")
         (place / "a.txt").write_text("host\n")
@@ -108,20 +113,33 @@ async def test_a_fork_and_its_origin_change_independently(staged: Open) -> None:
 async def test_the_end_keeps_discards_or_applies_as_it_was_told(
     mine: Path, engine_name: str, wish: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Session(mine, changes="staged", engine=engine_name, on_close=wish) as box:
+    async with Session(
+        mine, changes="staged", engine=engine_name, on_close=wish
+    ) as box:
         await box.run("echo two > a.txt")
         id = box.id
     assert (mine / "a.txt").read_text() == ("two\n" if wish == "apply" else "one\n")
     left = [area.id for area in StagedArea.all(root()) if area.changes()]
     assert left == ([id] if wish in ("keep", None) else [])
-    said = [record.getMessage() for record in caplog.records if record.name == "belljar.staged"]
+    said = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "belljar.staged"
+    ]
     assert len(said) == (wish is None)
-    assert all(f"~1 kept as {id}: `belljar review --session {id}` shows" in each for each in said)
+    assert all(
+        f"~1 kept as {id}: `belljar review --session {id}` shows" in each
+        for each in said
+    )
 
 
-async def test_a_session_whose_block_raised_applies_nothing(mine: Path, engine_name: str) -> None:
+async def test_a_session_whose_block_raised_applies_nothing(
+    mine: Path, engine_name: str
+) -> None:
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 the block is what is tested
-        async with Session(mine, changes="staged", engine=engine_name, on_close="apply") as box:
+        async with Session(
+            mine, changes="staged", engine=engine_name, on_close="apply"
+        ) as box:
             await box.run("echo two > a.txt")
             raise ZeroDivisionError
     assert (mine / "a.txt").read_text() == "one\n"
@@ -131,7 +149,9 @@ async def test_a_session_whose_block_raised_applies_nothing(mine: Path, engine_n
 async def test_an_apply_at_the_end_that_meets_a_conflict_says_so_and_keeps_the_changes(
     mine: Path, engine_name: str
 ) -> None:
-    async with Session(mine, changes="staged", engine=engine_name, on_close="apply", keep=True) as box:
+    async with Session(
+        mine, changes="staged", engine=engine_name, on_close="apply", keep=True
+    ) as box:
         await box.run("echo two > a.txt")
         (mine / "a.txt").write_text("host\n")
         with pytest.raises(Conflict, match=r"a\.txt"):
@@ -156,7 +176,9 @@ async def test_before_risky_commands_a_checkpoint_is_made(staged: Open) -> None:
         assert (await box.run("cat x dir/c.txt")).stdout == "x\nc\n"
 
 
-async def test_the_policy_allows_reversible_commands(mine: Path, engine_name: str) -> None:
+async def test_the_policy_allows_reversible_commands(
+    mine: Path, engine_name: str
+) -> None:
     subprocess.run(["git", "-c", "safe.directory=*", "init", "-q", mine], check=True)
     for command in ("rm -rf *", "git reset --hard"):
         async with Session(mine, changes="staged", engine=engine_name) as box:  # type: ignore[arg-type]
@@ -171,7 +193,9 @@ async def test_the_policy_allows_reversible_commands(mine: Path, engine_name: st
         assert (await box.run("cat a.txt dir/c.txt")).stdout == "one\nc\n"
 
 
-async def test_a_file_that_the_host_would_run_is_reported_and_held_back(staged: Open, place: Path) -> None:
+async def test_a_file_that_the_host_would_run_is_reported_and_held_back(
+    staged: Open, place: Path
+) -> None:
     async with staged(approve=lambda verdict: True) as box:
         result = await box.run("echo evil > .envrc; echo x > x")
         assert result.runs_later == (".envrc",)
@@ -183,7 +207,9 @@ async def test_a_file_that_the_host_would_run_is_reported_and_held_back(staged: 
         assert (await box.run("rm .envrc")).runs_later == ()
 
 
-async def test_git_status_rereads_no_file_because_of_its_owner(staged: Open, place: Path) -> None:
+async def test_git_status_rereads_no_file_because_of_its_owner(
+    staged: Open, place: Path
+) -> None:
     for each in place.rglob("*"):
         os.utime(each, (1e9, 1e9))
     git = ["git", "-c", "safe.directory=*", "-C", str(place)]
@@ -209,21 +235,32 @@ anyio.run(main)
 def elsewhere(id: str, engine: str, *work: str) -> str:
     """Do `work` with the session in another process. Returns what it prints."""
     script = OTHER.format(work="\n    ".join(work))
-    done = subprocess.run([sys.executable, "-c", script, id, engine], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script, id, engine],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-async def test_another_process_can_attach_read_changes_apply_and_roll_back(mine: Path, engine_name: str) -> None:
+async def test_another_process_can_attach_read_changes_apply_and_roll_back(
+    mine: Path, engine_name: str
+) -> None:
     import anyio.to_thread
 
     def other(*work: str) -> str:
         return elsewhere(box.id, engine_name, *work)
 
-    box = await Session(mine, changes="staged", engine=engine_name, keep=True, lease=60).open()  # type: ignore[arg-type]
+    box = await Session(
+        mine, changes="staged", engine=engine_name, keep=True, lease=60
+    ).open()  # type: ignore[arg-type]
     try:
         await box.persistent.run("cd dir; echo two > ../a.txt")
-        seen = await anyio.to_thread.run_sync(other, "print([c.path for c in await box.changes()])")
+        seen = await anyio.to_thread.run_sync(
+            other, "print([c.path for c in await box.changes()])"
+        )
         assert seen == "['a.txt']\n"
         await anyio.to_thread.run_sync(other, "await box.checkpoint('theirs')")
         await box.persistent.run("echo here > ../new; echo new >> c.txt")
@@ -238,12 +275,16 @@ async def test_another_process_can_attach_read_changes_apply_and_roll_back(mine:
         await box.stop()
 
 
-async def test_a_kept_sessions_changes_survive_its_host(mine: Path, engine_name: str) -> None:
+async def test_a_kept_sessions_changes_survive_its_host(
+    mine: Path, engine_name: str
+) -> None:
     await _survives(mine, engine_name, "await box.close(); print(box_id, flush=True)")
 
 
 async def test_changes_survive_a_killed_host(mine: Path, engine_name: str) -> None:
-    await _survives(mine, engine_name, "print(box_id, flush=True); os.kill(os.getpid(), 9)")
+    await _survives(
+        mine, engine_name, "print(box_id, flush=True); os.kill(os.getpid(), 9)"
+    )
 
 
 BEGIN = """

@@ -16,18 +16,24 @@ from tests.session.test_staged import staged as staged
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
 
 
-async def test_a_discarded_file_is_no_change_whatever_attributes_it_had(staged: Open, place: Path) -> None:
+async def test_a_discarded_file_is_no_change_whatever_attributes_it_had(
+    staged: Open, place: Path
+) -> None:
     os.setxattr(place / "a.txt", "user.note", b"host")
     async with staged() as box:
         await box.run("echo two >> a.txt; chmod 600 b.txt; chmod 700 dir")
-        await box.run('python3 -c \'import os; os.setxattr("b.txt", "user.new", b"1")\'')
+        await box.run(
+            'python3 -c \'import os; os.setxattr("b.txt", "user.new", b"1")\''
+        )
         assert await box.discard() == ["a.txt", "b.txt", "dir"]
         assert await box.changes() == []
         await box.run('python3 -c \'import os; os.removexattr("a.txt", "user.note")\'')
         assert [change.path for change in await box.changes()] == ["a.txt"]
 
 
-async def test_rollback_restores_a_checkpoint_and_restarts_the_shell(staged: Open) -> None:
+async def test_rollback_restores_a_checkpoint_and_restarts_the_shell(
+    staged: Open,
+) -> None:
     async with staged() as box:
         await box.persistent.run("cd dir; export X=1; echo one > ../made")
         point = await box.checkpoint("good")

@@ -32,10 +32,14 @@ class Late:
         self._box, self.begun, self.cause = box, anyio.Event(), ""
 
     async def run(self) -> None:
-        self.cause = (await self._box.run(LATE, on_output=lambda _: self.begun.set())).cause
+        self.cause = (
+            await self._box.run(LATE, on_output=lambda _: self.begun.set())
+        ).cause
 
 
-async def test_a_checkpoint_is_refused_while_a_foreground_command_runs(staged: Open) -> None:
+async def test_a_checkpoint_is_refused_while_a_foreground_command_runs(
+    staged: Open,
+) -> None:
     async with staged() as box, anyio.create_task_group() as tasks:
         late = Late(box)
         tasks.start_soon(late.run)
@@ -46,7 +50,9 @@ async def test_a_checkpoint_is_refused_while_a_foreground_command_runs(staged: O
         await box.run("touch go")
 
 
-async def test_a_rollback_ends_foreground_commands_and_nothing_of_them_is_written_late(staged: Open) -> None:
+async def test_a_rollback_ends_foreground_commands_and_nothing_of_them_is_written_late(
+    staged: Open,
+) -> None:
     async with staged() as box:
         await box.run("echo 1 > kept.txt")
         await box.checkpoint("point")
@@ -60,13 +66,17 @@ async def test_a_rollback_ends_foreground_commands_and_nothing_of_them_is_writte
         assert (await box.run("ls late.txt")).exit_code == 2
 
 
-async def test_automatic_checkpoints_of_two_tasks_freeze_nothing_that_is_written(staged: Open) -> None:
+async def test_automatic_checkpoints_of_two_tasks_freeze_nothing_that_is_written(
+    staged: Open,
+) -> None:
     async with staged(checkpoints="auto") as box:
         async with anyio.create_task_group() as tasks:
             late = Late(box)
             tasks.start_soon(late.run)
             await late.begun.wait()
-            await box.run("rm -rf dir")  # risky: a checkpoint would be made, but cannot be now
+            await box.run(
+                "rm -rf dir"
+            )  # risky: a checkpoint would be made, but cannot be now
             assert box.checkpoints() == []
             await box.run("touch go")
         assert (await box.run("cat late.txt")).stdout == "late\n"
@@ -74,7 +84,9 @@ async def test_automatic_checkpoints_of_two_tasks_freeze_nothing_that_is_written
         assert len(box.checkpoints()) == 1
 
 
-async def test_a_job_of_the_persistent_shell_refuses_a_checkpoint_and_an_idle_one_does_not(staged: Open) -> None:
+async def test_a_job_of_the_persistent_shell_refuses_a_checkpoint_and_an_idle_one_does_not(
+    staged: Open,
+) -> None:
     async with staged() as box:
         await box.persistent.run("sleep 300 & echo $!")
         with pytest.raises(UsageError, match="waits until nothing runs"):
@@ -89,7 +101,9 @@ async def test_commands_wait_while_the_mount_is_exchanged(staged: Open) -> None:
         results: list[str] = []
 
         async def write(number: int) -> None:
-            results.append((await box.run(f"echo {number} > f{number} && cat f{number}")).stdout)
+            results.append(
+                (await box.run(f"echo {number} > f{number} && cat f{number}")).stdout
+            )
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(box.checkpoint, "first")
@@ -98,10 +112,14 @@ async def test_commands_wait_while_the_mount_is_exchanged(staged: Open) -> None:
                 tasks.start_soon(write, number)
         await box.rollback("first")
         assert len(results) == 5
-        assert not [change for change in await box.changes() if change.path.startswith("f")]
+        assert not [
+            change for change in await box.changes() if change.path.startswith("f")
+        ]
 
 
-async def test_a_mount_that_cannot_be_exchanged_ends_the_sandbox(staged: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mount_that_cannot_be_exchanged_ends_the_sandbox(
+    staged: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(22, "Invalid argument")
 

@@ -53,7 +53,9 @@ async def test_a_tree_is_the_same_after_both_ways(tmp_path: Path) -> None:
     assert sorted(os.listdir(target)) == sorted(os.listdir(source))
 
 
-def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+def _member(
+    name: str, kind: bytes = tarfile.REGTYPE, target: str = ""
+) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, target
     return member
@@ -68,13 +70,22 @@ def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfi
         [_member("fifo", tarfile.FIFOTYPE)],
         [_member("hard", tarfile.LNKTYPE, "../x")],
         [_member("to nothing", tarfile.LNKTYPE, "x")],
-        [_member("x", tarfile.SYMTYPE, "y"), _member("to a link", tarfile.LNKTYPE, "x")],
-        [_member("x"), _member("x", tarfile.SYMTYPE, "y"), _member("to what was replaced", tarfile.LNKTYPE, "x")],
+        [
+            _member("x", tarfile.SYMTYPE, "y"),
+            _member("to a link", tarfile.LNKTYPE, "x"),
+        ],
+        [
+            _member("x"),
+            _member("x", tarfile.SYMTYPE, "y"),
+            _member("to what was replaced", tarfile.LNKTYPE, "x"),
+        ],
         [_member("up", tarfile.SYMTYPE, ".."), _member("up/x")],
     ],
     ids=lambda members: members[-1].name,
 )
-def test_a_tar_that_leads_elsewhere_is_refused_whole(members: list[tarfile.TarInfo]) -> None:
+def test_a_tar_that_leads_elsewhere_is_refused_whole(
+    members: list[tarfile.TarInfo],
+) -> None:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as made:
         for member in members:

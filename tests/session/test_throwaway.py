@@ -7,7 +7,10 @@ import belljar
 
 async def test_a_throwaway_leaves_nothing_to_the_next(workspace: Path) -> None:
     await belljar.run("touch /tmp/trace ~/trace", workspace)
-    assert (await belljar.run("ls /tmp ~", workspace)).stdout.split() == ["/home/sandbox:", "/tmp:"]
+    assert (await belljar.run("ls /tmp ~", workspace)).stdout.split() == [
+        "/home/sandbox:",
+        "/tmp:",
+    ]
 
 
 async def test_limits_of_a_throwaway_are_in_force(workspace: Path) -> None:

@@ -30,7 +30,11 @@ async def test_a_user_is_found_by_name_and_by_number() -> None:
     for user in ("guest", 1000, "1000"):
         guest = await found(user)
         assert guest.words == b"1000:100:7"
-        assert guest.environment == {"HOME": "/home/guest", "USER": "guest", "LOGNAME": "guest"}
+        assert guest.environment == {
+            "HOME": "/home/guest",
+            "USER": "guest",
+            "LOGNAME": "guest",
+        }
     assert (await found(4321)).words == b"4321:4321"
 
 

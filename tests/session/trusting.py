@@ -25,7 +25,10 @@ def trusting(box: Session) -> Iterator[None]:
     assert harmless is not None
 
     async def admit(command: Any, **_: Any) -> Verdict:
-        return replace(harmless, canonical=command if isinstance(command, str) else " ".join(command))
+        return replace(
+            harmless,
+            canonical=command if isinstance(command, str) else " ".join(command),
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(box._judge, "admit", admit)
@@ -35,7 +38,9 @@ def trusting(box: Session) -> Iterator[None]:
 @contextmanager
 def approving(box: Any, approve: Any) -> Iterator[None]:
     """Within the block `approve` is asked; the approver of a session at a service is an `Answers`."""
-    place, name = (box._judge, "approver") if isinstance(box, Session) else (box._approve, "now")
+    place, name = (
+        (box._judge, "approver") if isinstance(box, Session) else (box._approve, "now")
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(place, name, approve)
         yield

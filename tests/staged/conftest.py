@@ -22,7 +22,12 @@ class Stage:
         self.host, self.merged = host, merged
         status = host.stat()
         self.area = StagedArea.create(
-            root, "bj-" + "0" * 12, str(host), (status.st_dev, status.st_ino), os.geteuid(), os.getegid()
+            root,
+            "bj-" + "0" * 12,
+            str(host),
+            (status.st_dev, status.st_ino),
+            os.geteuid(),
+            os.getegid(),
         )
         overlay.mount([host], self.area.path / "upper", self.area.work, merged)
 

@@ -24,7 +24,9 @@ def test_after_an_apply_the_host_equals_what_the_sandbox_saw(stage: Stage) -> No
     assert stage.changes() == {}
 
 
-def test_an_apply_of_named_files_makes_only_the_directories_they_need(stage: Stage) -> None:
+def test_an_apply_of_named_files_makes_only_the_directories_they_need(
+    stage: Stage,
+) -> None:
     change_much(stage.merged)
     apply(stage.area, ["new/deep/f"])
     assert (stage.host / "new/deep/f").read_text() == "f"
@@ -46,7 +48,9 @@ def test_fifos_are_refused_by_name(stage: Stage) -> None:
     assert not (stage.host / "fifo").exists()
 
 
-def test_a_link_swapped_in_by_the_host_is_not_followed_even_by_force(stage: Stage, tmp_path: Path) -> None:
+def test_a_link_swapped_in_by_the_host_is_not_followed_even_by_force(
+    stage: Stage, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (stage.merged / "dir" / "c.txt").write_text("escaped")
@@ -66,7 +70,9 @@ def test_an_applied_file_can_be_changed_and_applied_again(stage: Stage) -> None:
     assert (stage.host / "a.txt").read_text() == "2"
 
 
-def test_files_are_written_before_their_directory_becomes_read_only(stage: Stage) -> None:
+def test_files_are_written_before_their_directory_becomes_read_only(
+    stage: Stage,
+) -> None:
     (stage.merged / "ro").mkdir()
     (stage.merged / "ro" / "f").write_text("f")
     (stage.merged / "ro").chmod(0o555)
@@ -82,7 +88,10 @@ def test_two_applies_at_once_run_one_after_the_other(stage: Stage) -> None:
     def step(name: str) -> None:
         inside.append(threading.current_thread().name)
 
-    threads = [threading.Thread(target=apply, args=[stage.area], kwargs={"step": step}) for _ in range(2)]
+    threads = [
+        threading.Thread(target=apply, args=[stage.area], kwargs={"step": step})
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -95,7 +104,9 @@ def test_a_change_of_attributes_alone_is_seen_and_applied(stage: Stage) -> None:
     os.setxattr(stage.host / "b.txt", "user.old", b"1")
     os.setxattr(stage.merged / "a.txt", "user.note", b"new")
     os.setxattr(stage.merged / "b.txt", "user.old", b"2")
-    (stage.merged / "dir" / "c.txt").chmod(0o644)  # copied into the upper layer, but unchanged
+    (stage.merged / "dir" / "c.txt").chmod(
+        0o644
+    )  # copied into the upper layer, but unchanged
     assert stage.kinds() == {"a.txt": "modified", "b.txt": "modified"}
     with stage.area.layers() as layers:
         assert "# extended attributes differ\n" in unified(layers, layers.changes())
@@ -110,7 +121,9 @@ def test_a_change_of_attributes_alone_is_seen_and_applied(stage: Stage) -> None:
     assert stage.changes() == {}
 
 
-def test_a_deleted_directory_that_was_brought_back_can_be_deleted_again(stage: Stage) -> None:
+def test_a_deleted_directory_that_was_brought_back_can_be_deleted_again(
+    stage: Stage,
+) -> None:
     shutil.rmtree(stage.merged / "dir")
     apply(stage.area)
     undo(stage.area)
@@ -128,11 +141,15 @@ def test_the_longest_names_are_applied_and_taken_back(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("edit", ["changed", "deleted"])
-def test_a_later_change_by_the_host_to_an_applied_file_is_left_alone(stage: Stage, edit: str) -> None:
+def test_a_later_change_by_the_host_to_an_applied_file_is_left_alone(
+    stage: Stage, edit: str
+) -> None:
     (stage.merged / "a.txt").write_text("sandbox\n")
     (stage.merged / "b.txt").write_text("sandbox\n")
     apply(stage.area, ["a.txt"])
-    (stage.host / "a.txt").write_text("sandbox\nmine\n") if edit == "changed" else (stage.host / "a.txt").unlink()
+    (stage.host / "a.txt").write_text("sandbox\nmine\n") if edit == "changed" else (
+        stage.host / "a.txt"
+    ).unlink()
     assert list(stage.changes()) == ["b.txt"]
     assert apply(stage.area, force=True).paths == ["b.txt"]
     if edit == "changed":

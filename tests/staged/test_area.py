@@ -22,8 +22,16 @@ pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
 
 
 def remains() -> list[str]:
-    found = [each.name for each in root().iterdir() if not each.name.endswith(".lock")] if root().is_dir() else []
-    layers = [each.name for each in (root() / LAYERS).iterdir()] if (root() / LAYERS).is_dir() else []
+    found = (
+        [each.name for each in root().iterdir() if not each.name.endswith(".lock")]
+        if root().is_dir()
+        else []
+    )
+    layers = (
+        [each.name for each in (root() / LAYERS).iterdir()]
+        if (root() / LAYERS).is_dir()
+        else []
+    )
     return [name for name in found if name != LAYERS] + layers
 
 
@@ -47,7 +55,9 @@ async def test_changes_outlive_their_session(staged: Open, place: Path) -> None:
     assert (place / "b.txt").exists()
 
 
-async def test_a_checkpoint_is_not_lost_by_what_is_noted_beside_it(staged: Open) -> None:
+async def test_a_checkpoint_is_not_lost_by_what_is_noted_beside_it(
+    staged: Open,
+) -> None:
     async with staged() as box:
         beside = box.staged.area
         await box.checkpoint("first")
@@ -73,7 +83,10 @@ def test_another_device_number_is_accepted_only_after_a_reboot(stage: Stage) -> 
     device, inode = stage.area.meta["inode"]
     stage.area.meta["inode"] = [device + 1, inode]
     assert not stage.area.is_in_place
-    with pytest.raises(UsageError, match=f"no longer the directory that was staged; `belljar discard {stage.area.id}`"):
+    with pytest.raises(
+        UsageError,
+        match=f"no longer the directory that was staged; `belljar discard {stage.area.id}`",
+    ):
         stage.area.changes()
     stage.area.meta["boot"] = "another"
     assert stage.area.is_in_place
@@ -93,12 +106,16 @@ def test_the_name_of_a_checkpoint_is_taken_once(stage: Stage) -> None:
         stage.area.point("bad")
 
 
-def test_changes_that_are_continued_get_a_work_directory_of_their_own(stage: Stage) -> None:
+def test_changes_that_are_continued_get_a_work_directory_of_their_own(
+    stage: Stage,
+) -> None:
     """The kernel may still use the old one, for the sandbox before."""
     (stage.merged / "kept").write_text("x")
     unmount(stage.merged)
     old = stage.area
-    area = StagedArea.continued(old.path.parent, "bj-" + "9" * 12, old, os.geteuid(), os.getegid(), None)
+    area = StagedArea.continued(
+        old.path.parent, "bj-" + "9" * 12, old, os.geteuid(), os.getegid(), None
+    )
     assert area.work.name != old.work.name
     assert area.work.is_dir()
     assert [change.path for change in area.changes()] == ["kept"]

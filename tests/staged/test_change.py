@@ -32,7 +32,9 @@ def test_fifos_sockets_and_binary_files_are_distinguished(stage: Stage) -> None:
     assert found["bin"].binary
 
 
-def test_a_change_is_binary_if_either_side_is_and_the_contents_changed(stage: Stage) -> None:
+def test_a_change_is_binary_if_either_side_is_and_the_contents_changed(
+    stage: Stage,
+) -> None:
     for name in ("to", "from", "mode", "gone"):
         (stage.host / name).write_bytes(b"\0" if name != "to" else b"text")
         (stage.host / name).chmod(0o644)
@@ -41,7 +43,9 @@ def test_a_change_is_binary_if_either_side_is_and_the_contents_changed(stage: St
     (stage.merged / "mode").chmod(0o755)
     (stage.merged / "gone").unlink()
     (stage.merged / "a.txt").write_text("text")
-    found = {path: (change.kind, change.binary) for path, change in stage.changes().items()}
+    found = {
+        path: (change.kind, change.binary) for path, change in stage.changes().items()
+    }
     assert found == {
         "to": ("modified", True),
         "from": ("modified", True),
@@ -51,7 +55,9 @@ def test_a_change_is_binary_if_either_side_is_and_the_contents_changed(stage: St
     }
 
 
-def test_a_change_is_of_a_directory_if_it_is_one_afterwards_or_one_was_deleted(stage: Stage) -> None:
+def test_a_change_is_of_a_directory_if_it_is_one_afterwards_or_one_was_deleted(
+    stage: Stage,
+) -> None:
     shutil.rmtree(stage.merged / "dir")
     (stage.merged / "dir").write_text("now a file")
     (stage.merged / "b.txt").unlink()
@@ -74,9 +80,13 @@ def test_a_change_is_of_a_directory_if_it_is_one_afterwards_or_one_was_deleted(s
     }
 
 
-def test_many_paths_are_found_among_many_changes_without_comparing_each_with_each() -> None:
+def test_many_paths_are_found_among_many_changes_without_comparing_each_with_each() -> (
+    None
+):
     """Ten thousand of ten thousand: by pairs that would be a hundred million comparisons."""
-    changes = [Change(f"d{number // 100}/f{number}", "added") for number in range(10_000)]
+    changes = [
+        Change(f"d{number // 100}/f{number}", "added") for number in range(10_000)
+    ]
     assert select(changes, [change.path for change in changes]) == changes
     assert select(changes, ["d7/", "./d7/f700", "d7"]) == changes[700:800]
     assert select(changes, ["."]) == changes

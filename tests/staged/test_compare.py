@@ -15,11 +15,20 @@ from belljar.staged.diff import LARGEST
 from belljar.workspace.idmap import unmount
 
 
-def test_only_differences_between_two_sessions_are_shown(stage: Stage, tmp_path: Path) -> None:
+def test_only_differences_between_two_sessions_are_shown(
+    stage: Stage, tmp_path: Path
+) -> None:
     status, merged = stage.host.stat(), tmp_path / "other"
     merged.mkdir()
     inode = (status.st_dev, status.st_ino)
-    other = StagedArea.create(tmp_path / "state", "bj-" + "1" * 12, str(stage.host), inode, os.geteuid(), os.getegid())
+    other = StagedArea.create(
+        tmp_path / "state",
+        "bj-" + "1" * 12,
+        str(stage.host),
+        inode,
+        os.geteuid(),
+        os.getegid(),
+    )
     overlay.mount([stage.host], other.path / "upper", other.work, merged)
     try:
         for place, text in ((stage.merged, "mine\n"), (merged, "yours\n")):
@@ -43,12 +52,21 @@ def test_only_differences_between_two_sessions_are_shown(stage: Stage, tmp_path:
 
 
 def test_two_workspaces_cannot_be_compared(stage: Stage, tmp_path: Path) -> None:
-    other = StagedArea.create(tmp_path / "state", "bj-" + "2" * 12, str(tmp_path), (1, 2), os.geteuid(), os.getegid())
+    other = StagedArea.create(
+        tmp_path / "state",
+        "bj-" + "2" * 12,
+        str(tmp_path),
+        (1, 2),
+        os.geteuid(),
+        os.getegid(),
+    )
     with pytest.raises(UsageError, match="different workspaces"):
         compared(stage.area, other)
 
 
-def test_two_checkpoints_of_a_session_are_compared_also_after_an_apply(stage: Stage) -> None:
+def test_two_checkpoints_of_a_session_are_compared_also_after_an_apply(
+    stage: Stage,
+) -> None:
     (stage.merged / "a.txt").write_text("first\n")
     stage.checkpoint("one")
     (stage.merged / "a.txt").write_text("second\n")

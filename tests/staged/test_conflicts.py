@@ -12,7 +12,9 @@ from belljar.errors import Conflict
 from belljar.staged.apply import apply, undo
 
 
-def test_a_file_that_the_host_changed_meanwhile_is_a_conflict_and_nothing_is_done(stage: Stage) -> None:
+def test_a_file_that_the_host_changed_meanwhile_is_a_conflict_and_nothing_is_done(
+    stage: Stage,
+) -> None:
     change_much(stage.merged)
     (stage.host / "a.txt").write_text("the host's own\n")
     before = tree(stage.host)
@@ -25,7 +27,9 @@ def test_a_file_that_the_host_changed_meanwhile_is_a_conflict_and_nothing_is_don
     assert (stage.host / "a.txt").read_text() == "changed\n"
 
 
-def test_a_file_that_the_host_deleted_or_replaced_meanwhile_is_a_conflict(stage: Stage) -> None:
+def test_a_file_that_the_host_deleted_or_replaced_meanwhile_is_a_conflict(
+    stage: Stage,
+) -> None:
     (stage.merged / "a.txt").write_text("x")
     (stage.merged / "dir" / "c.txt").write_text("x")
     (stage.host / "a.txt").unlink()
@@ -36,7 +40,9 @@ def test_a_file_that_the_host_deleted_or_replaced_meanwhile_is_a_conflict(stage:
     assert {"a.txt", "dir"} <= set(caught.value.paths)
 
 
-def test_a_renamed_file_is_no_conflict_and_one_that_the_host_deleted_still_is(stage: Stage) -> None:
+def test_a_renamed_file_is_no_conflict_and_one_that_the_host_deleted_still_is(
+    stage: Stage,
+) -> None:
     (stage.merged / "a.txt").rename(stage.merged / "moved.txt")
     (stage.merged / "b.txt").write_text("changed")
     (stage.host / "b.txt").unlink()
@@ -61,18 +67,24 @@ def test_a_second_name_of_an_unchanged_file_is_no_conflict(stage: Stage) -> None
     assert (stage.host / "second.txt").read_text() == "one\ntwo\nthree\n"
 
 
-def test_a_host_change_in_a_directory_that_the_sandbox_deleted_is_a_conflict(stage: Stage) -> None:
+def test_a_host_change_in_a_directory_that_the_sandbox_deleted_is_a_conflict(
+    stage: Stage,
+) -> None:
     shutil.rmtree(stage.merged / "dir")
     (stage.host / "dir" / "c.txt").write_text("still needed")
     with pytest.raises(Conflict, match=r"dir/c\.txt changed on the host"):
         apply(stage.area)
 
 
-def test_a_file_that_the_host_touched_or_changed_and_took_back_is_no_conflict(stage: Stage) -> None:
+def test_a_file_that_the_host_touched_or_changed_and_took_back_is_no_conflict(
+    stage: Stage,
+) -> None:
     (stage.merged / "a.txt").write_text("sandbox")
     for text in (None, "host", "one\ntwo\nthree\n"):
         stage.changes()
-        (stage.host / "a.txt").write_text(text) if text else os.utime(stage.host / "a.txt")
+        (stage.host / "a.txt").write_text(text) if text else os.utime(
+            stage.host / "a.txt"
+        )
         if text == "host":
             with pytest.raises(Conflict):
                 apply(stage.area)
@@ -85,12 +97,16 @@ def test_a_file_that_the_host_touched_or_changed_and_took_back_is_no_conflict(st
         apply(stage.area)
 
 
-def test_what_a_checkpoint_holds_is_not_taken_for_something_that_the_host_deleted(stage: Stage) -> None:
+def test_what_a_checkpoint_holds_is_not_taken_for_something_that_the_host_deleted(
+    stage: Stage,
+) -> None:
     (stage.merged / "d").mkdir()
     (stage.merged / "d" / "a").write_text("1")
     (stage.merged / "new.txt").write_text("new")
     stage.checkpoint()
-    (stage.merged / "d" / "c").write_text("4")  # the directory is copied up from the checkpoint's layer
+    (stage.merged / "d" / "c").write_text(
+        "4"
+    )  # the directory is copied up from the checkpoint's layer
     (stage.merged / "new.txt").write_text("newer")
     stage.checkpoint("again")
     (stage.merged / "new.txt").rename(stage.merged / "moved.txt")
@@ -100,7 +116,9 @@ def test_what_a_checkpoint_holds_is_not_taken_for_something_that_the_host_delete
     assert (stage.host / "moved.txt").read_text() == "newer"
 
 
-def test_a_file_that_the_host_deleted_is_a_conflict_also_after_a_checkpoint(stage: Stage) -> None:
+def test_a_file_that_the_host_deleted_is_a_conflict_also_after_a_checkpoint(
+    stage: Stage,
+) -> None:
     (stage.merged / "a.txt").write_text("changed")
     (stage.merged / "dir" / "c.txt").write_text("changed")
     stage.checkpoint()

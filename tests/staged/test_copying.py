@@ -91,13 +91,17 @@ def test_a_digest_depends_on_contents_and_not_on_holes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [5 << 30, 96 << 20])
-def test_a_big_file_never_goes_through_memory_whatever_is_done_with_it(stage: Stage, size: int) -> None:
+def test_a_big_file_never_goes_through_memory_whatever_is_done_with_it(
+    stage: Stage, size: int
+) -> None:
     """With 5 GB for all that need not read every byte, with 96 MB for the rest."""
     held, review = stage.host / "big", Review(stage.area)
     with held.open("wb") as file:
         file.truncate(size)
     stage.area.meta["since"] = held.stat().st_ctime_ns + 1
-    with (stage.merged / "big").open("r+b") as file:  # the overlay copies it into the upper layer, with its holes
+    with (stage.merged / "big").open(
+        "r+b"
+    ) as file:  # the overlay copies it into the upper layer, with its holes
         file.write(b"\0new")
         file.truncate(size + 1 if size > 1 << 30 else size)
     tracemalloc.start()
@@ -146,7 +150,10 @@ def test_a_copy_goes_on_by_hand_only_where_the_kernel_cannot_copy(
 
 
 def test_attributes_are_levelled_both_ways(tmp_path: Path) -> None:
-    for name, attributes in (("new", {"user.a": b"1", "user.b": b"2"}), ("old", {"user.b": b"3", "user.c": b"4"})):
+    for name, attributes in (
+        ("new", {"user.a": b"1", "user.b": b"2"}),
+        ("old", {"user.b": b"3", "user.c": b"4"}),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").touch()
         for key, value in attributes.items():

@@ -30,8 +30,12 @@ def test_a_tree_deeper_than_python_can_follow_is_taken_back(stage: Stage) -> Non
     (stage.merged / "dir" / "new").write_text("x")
     unmount(stage.merged)
     review = Review(stage.area)
-    with pytest.raises(BelljarError, match="nothing was applied: more than 200 directories"):
+    with pytest.raises(
+        BelljarError, match="nothing was applied: more than 200 directories"
+    ):
         review.apply(force=True)
     review.discard(["dir/d"])
     assert "dir/d" not in stage.kinds()
-    assert (stage.area.path / "upper" / deep.relative_to(stage.host) / "file").read_text() == "deep"
+    assert (
+        stage.area.path / "upper" / deep.relative_to(stage.host) / "file"
+    ).read_text() == "deep"

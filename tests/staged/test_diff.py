@@ -39,14 +39,22 @@ def test_new_deleted_mode_binary_and_missing_newline_are_shown(stage: Stage) -> 
     (stage.merged / "bin").write_bytes(b"\0")
     os.mkfifo(stage.merged / "fifo")
     found = text(stage)
-    assert "new file mode 100644\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+n\n\\ No newline at end of file\n" in found
-    assert "deleted file mode 100644\n--- a/b.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n" in found
+    assert (
+        "new file mode 100644\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+n\n\\ No newline at end of file\n"
+        in found
+    )
+    assert (
+        "deleted file mode 100644\n--- a/b.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n"
+        in found
+    )
     assert "old mode 100644\nnew mode 100755\n" in found
     assert "Binary files a/bin and b/bin differ" in found
     assert "# a FIFO: cannot be applied" in found
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed: nobody to take the patch")
+@pytest.mark.skipif(
+    shutil.which("git") is None, reason="git is not installed: nobody to take the patch"
+)
 def test_git_apply_accepts_the_diff(stage: Stage, tmp_path: Path) -> None:
     (stage.merged / "a.txt").write_text("zero\none\nthree\nfour")
     (stage.merged / "dir" / "c.txt").unlink()
@@ -75,7 +83,12 @@ def test_single_hunks_can_be_applied(stage: Stage) -> None:
     assert sides
     found = diff.hunks(sides)
     assert len(found) == 2
-    apply(stage.area, ["many.txt"], contents={"many.txt": diff.with_hunks(sides, found[1:])}, force=True)
+    apply(
+        stage.area,
+        ["many.txt"],
+        contents={"many.txt": diff.with_hunks(sides, found[1:])},
+        force=True,
+    )
     assert (stage.host / "many.txt").read_text().splitlines()[2] == "2"
     assert (stage.host / "many.txt").read_text().splitlines()[30] == "thirty"
     assert text(stage).count("@@ -") == 1

@@ -23,7 +23,9 @@ def git(at: Path, *words: str) -> bytes:
 
 
 @pytest.mark.parametrize("version", ["2", "3", "4"])
-def test_only_an_index_with_other_contents_has_another_digest(tmp_path: Path, version: str) -> None:
+def test_only_an_index_with_other_contents_has_another_digest(
+    tmp_path: Path, version: str
+) -> None:
     for name in ("a", "b" * 7, "c" * 5000):
         (tmp_path / name[:200]).write_text("x")
     git(tmp_path, "init", "-q")
@@ -47,7 +49,9 @@ def test_git_status_in_the_sandbox_is_no_change(stage: Stage) -> None:
     git(stage.host, "init", "-q")
     git(stage.host, "add", "-A")
     before = git(stage.host, "commit", "-qm", "one")
-    os.chown(stage.merged / "a.txt", 54321, 54321)  # in a sandbox every file has another owner
+    os.chown(
+        stage.merged / "a.txt", 54321, 54321
+    )  # in a sandbox every file has another owner
     assert git(stage.merged, "status") != before
     assert stage.kinds() == {}
     (stage.merged / "b.txt").write_text("new")
@@ -61,7 +65,9 @@ def committed(stage: Stage) -> Stage:
     git(stage.host, "init", "-q")
     git(stage.host, "add", "-A")
     git(stage.host, "commit", "-qm", "one")
-    stage.area.meta["since"] = max(each.lstat().st_ctime_ns for each in stage.host.rglob("*")) + 1
+    stage.area.meta["since"] = (
+        max(each.lstat().st_ctime_ns for each in stage.host.rglob("*")) + 1
+    )
     (stage.merged / "b.txt").write_text("new")
     git(stage.merged, "commit", "-qam", "two")
     return stage
@@ -73,7 +79,9 @@ def looked_at_by_git(place: Path) -> None:
     assert git(place, "status") != before
 
 
-def test_git_status_on_the_host_is_no_conflict_for_apply_or_undo(committed: Stage) -> None:
+def test_git_status_on_the_host_is_no_conflict_for_apply_or_undo(
+    committed: Stage,
+) -> None:
     stage = committed
     log = stage.host / ".git/logs/HEAD"
     old = log.read_text()
@@ -89,7 +97,9 @@ def test_git_status_on_the_host_is_no_conflict_for_apply_or_undo(committed: Stag
     assert len(log.read_text().splitlines()) == 2
 
 
-def test_git_add_on_the_host_meanwhile_is_a_conflict_for_apply_and_undo(committed: Stage) -> None:
+def test_git_add_on_the_host_meanwhile_is_a_conflict_for_apply_and_undo(
+    committed: Stage,
+) -> None:
     stage = committed
     stage.changes()
     (stage.host / "mine").write_text("mine")

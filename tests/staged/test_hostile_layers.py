@@ -27,7 +27,9 @@ def upper(stage: Stage) -> Path:
     return stage.area.path / "upper"
 
 
-def test_forged_whiteouts_devices_and_overlay_attributes_do_no_harm(stage: Stage, upper: Path) -> None:
+def test_forged_whiteouts_devices_and_overlay_attributes_do_no_harm(
+    stage: Stage, upper: Path
+) -> None:
     before = tree(stage.host)
     for name in ("nosuch", "a.txt"):
         os.mknod(upper / name, stat.S_IFCHR, 0)
@@ -66,7 +68,11 @@ def test_a_tree_nested_too_deeply_can_be_discarded(stage: Stage, upper: Path) ->
     assert not list(upper.iterdir())
     _nest(upper, "d", levels)
     stage.area.remove()
-    assert [each.name for each in stage.area.path.parent.iterdir() if each.name.endswith(".gone")] == []
+    assert [
+        each.name
+        for each in stage.area.path.parent.iterdir()
+        if each.name.endswith(".gone")
+    ] == []
 
 
 @pytest.mark.parametrize(("name", "levels"), [("d", 300), ("n" * 250, 30)])
@@ -110,7 +116,9 @@ def test_a_host_that_swaps_a_directory_for_a_link_at_any_step_loses_nothing_outs
             (stage.host / "away").rename(stage.host / "dir")
 
 
-def test_files_that_a_running_sandbox_changes_under_an_apply_are_old_or_new(stage: Stage) -> None:
+def test_files_that_a_running_sandbox_changes_under_an_apply_are_old_or_new(
+    stage: Stage,
+) -> None:
     change_much(stage.merged)
 
     def step(name: str) -> None:
@@ -120,5 +128,9 @@ def test_files_that_a_running_sandbox_changes_under_an_apply_are_old_or_new(stag
 
     with suppress(BelljarError, OSError):
         apply(stage.area, step=step)
-    assert (stage.host / "a.txt").read_text() in ("one\ntwo\nthree\n", "changed\n", "again\n")
+    assert (stage.host / "a.txt").read_text() in (
+        "one\ntwo\nthree\n",
+        "changed\n",
+        "again\n",
+    )
     assert not [name for name in tree(stage.host) if name.endswith(".belljar")]

@@ -15,7 +15,10 @@ from belljar.staged.ignored import Ignored
 from belljar.staged.review import Review
 from belljar.workspace.beneath import Folder
 
-ANCHORED = {".gitignore": "/build\nws/dist\n/ws/*.tmp\n", ".git/info/exclude": "/private\n/ws/private\n"}
+ANCHORED = {
+    ".gitignore": "/build\nws/dist\n/ws/*.tmp\n",
+    ".git/info/exclude": "/private\n/ws/private\n",
+}
 RULES = {
     ".gitignore": "*.log\n!keep.log\n/build\ncache/\ndocs/*.html\n**/deep/x\n\\#odd\ntrailing \n",
     "sub/.gitignore": "!*.log\nown.txt\n",
@@ -30,41 +33,75 @@ PATHS = [
 
 def test_the_same_files_are_ignored_as_by_git(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    for path, text in [*RULES.items(), *((path, "x") for path in PATHS if path not in RULES and path != "cache")]:
+    for path, text in [
+        *RULES.items(),
+        *((path, "x") for path in PATHS if path not in RULES and path != "cache"),
+    ]:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     subprocess.run(["git", "add", "-f", "tracked.log"], cwd=tmp_path, check=True)
     wanted = subprocess.run(
-        ["git", "check-ignore", *PATHS], cwd=tmp_path, check=False, capture_output=True, text=True
+        ["git", "check-ignore", *PATHS],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
     ).stdout.splitlines()
     with Folder.at(tmp_path) as lower:
 
         def read(path: str) -> bytes | None:
-            return (tmp_path / path).read_bytes() if (tmp_path / path).is_file() else None
+            return (
+                (tmp_path / path).read_bytes() if (tmp_path / path).is_file() else None
+            )
 
         ignored = Ignored(lower, str(tmp_path), read)
-        found = [path for path in PATHS if ignored.covers(path, is_directory=(tmp_path / path).is_dir(), exists=True)]
+        found = [
+            path
+            for path in PATHS
+            if ignored.covers(
+                path, is_directory=(tmp_path / path).is_dir(), exists=True
+            )
+        ]
     assert found == wanted
     assert "tracked.log" not in found
 
 
 @pytest.mark.parametrize("place", ["", "ws"])
-def test_patterns_above_a_workspace_are_anchored_where_they_are(tmp_path: Path, place: str) -> None:
+def test_patterns_above_a_workspace_are_anchored_where_they_are(
+    tmp_path: Path, place: str
+) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "ws").mkdir()
     for path, text in ANCHORED.items():
         (tmp_path / path).write_text(text)
-    paths = ["build", "dist", "a.tmp", "private", "ws/build", "ws/dist", "ws/a.tmp", "ws/private"]
+    paths = [
+        "build",
+        "dist",
+        "a.tmp",
+        "private",
+        "ws/build",
+        "ws/dist",
+        "ws/a.tmp",
+        "ws/private",
+    ]
     asked = ["git", "-C", str(tmp_path / place), "check-ignore", *paths]
-    wanted = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.splitlines()
+    wanted = subprocess.run(
+        asked, check=False, capture_output=True, text=True
+    ).stdout.splitlines()
     with Folder.at(tmp_path / place) as lower:
         rules = {".gitignore": ANCHORED[".gitignore"].encode()} if not place else {}
         ignored = Ignored(lower, str(tmp_path / place), rules.get)
-        assert [path for path in paths if ignored.covers(path, is_directory=False, exists=True)] == wanted
+        assert [
+            path
+            for path in paths
+            if ignored.covers(path, is_directory=False, exists=True)
+        ] == wanted
     assert len(wanted) == (5 if not place else 3)
 
 
-def test_ignored_changes_are_one_line_and_are_applied_only_when_asked_for(stage: Stage) -> None:
+def test_ignored_changes_are_one_line_and_are_applied_only_when_asked_for(
+    stage: Stage,
+) -> None:
     (stage.merged / "__pycache__").mkdir()
     (stage.merged / "__pycache__" / "a.pyc").write_bytes(b"\0" * 2048)
     (stage.merged / "a.txt").write_text("changed\n")
@@ -74,7 +111,10 @@ def test_ignored_changes_are_one_line_and_are_applied_only_when_asked_for(stage:
     assert "pyc" not in review.diff()
     assert "pyc" in review.diff(ignored=True)
     result = apply(stage.area)
-    assert (result.paths, result.ignored) == (["a.txt"], ["__pycache__", "__pycache__/a.pyc"])
+    assert (result.paths, result.ignored) == (
+        ["a.txt"],
+        ["__pycache__", "__pycache__/a.pyc"],
+    )
     assert not (stage.host / "__pycache__").exists()
     apply(stage.area, ["__pycache__/a.pyc"])
     assert (stage.host / "__pycache__" / "a.pyc").exists()
@@ -83,7 +123,9 @@ def test_ignored_changes_are_one_line_and_are_applied_only_when_asked_for(stage:
     assert (stage.host / "b.pyc").exists()
 
 
-def test_a_command_cannot_hide_its_changes_by_editing_what_is_ignored(stage: Stage) -> None:
+def test_a_command_cannot_hide_its_changes_by_editing_what_is_ignored(
+    stage: Stage,
+) -> None:
     (stage.host / ".git").mkdir()
     (stage.host / ".gitignore").write_text("*.log\n")
     (stage.merged / ".gitignore").write_text("*\n")
@@ -96,18 +138,26 @@ def test_a_command_cannot_hide_its_changes_by_editing_what_is_ignored(stage: Sta
     ]  # fmt: skip
 
 
-def test_a_list_says_what_changed_on_the_other_side_and_how_many_lines(stage: Stage) -> None:
+def test_a_list_says_what_changed_on_the_other_side_and_how_many_lines(
+    stage: Stage,
+) -> None:
     (stage.merged / "a.txt").write_text("one\n2\nthree\nfour\n")
     (stage.merged / "b.txt").write_text("changed\n")
     (stage.host / "b.txt").write_text("mine\n")
     found = {change.path: change for change in Review(stage.area).listed()}
-    assert (found["a.txt"].added, found["a.txt"].removed, found["a.txt"].conflict) == (2, 1, "")
+    assert (found["a.txt"].added, found["a.txt"].removed, found["a.txt"].conflict) == (
+        2,
+        1,
+        "",
+    )
     assert found["b.txt"].conflict == "changed on the host, changed in the sandbox"
     assert found["a.txt"].as_dict()["size"] == 17
 
 
 @pytest.mark.parametrize("side", ["sandbox", "host", "new", "none"])
-def test_an_etag_names_the_changes_with_their_contents_on_both_sides(stage: Stage, side: str) -> None:
+def test_an_etag_names_the_changes_with_their_contents_on_both_sides(
+    stage: Stage, side: str
+) -> None:
     (stage.merged / "a.txt").write_text("changed\n")
     (stage.merged / "large").write_bytes(b"x" * (2 << 20))
     review = Review(stage.area)
@@ -120,7 +170,9 @@ def test_an_etag_names_the_changes_with_their_contents_on_both_sides(stage: Stag
     elif side == "new":
         (stage.merged / "more").touch()
     else:
-        assert review.apply(if_match=seen, contents={"a.txt": b"some of it\n"}).paths == ["a.txt", "large"]
+        assert review.apply(
+            if_match=seen, contents={"a.txt": b"some of it\n"}
+        ).paths == ["a.txt", "large"]
         assert (stage.host / "a.txt").read_text() == "some of it\n"
         return
     with pytest.raises(Conflict):
@@ -128,7 +180,9 @@ def test_an_etag_names_the_changes_with_their_contents_on_both_sides(stage: Stag
     assert not (stage.host / "large").exists()
 
 
-def test_what_the_sandbox_changes_while_it_is_applied_is_not_applied(stage: Stage) -> None:
+def test_what_the_sandbox_changes_while_it_is_applied_is_not_applied(
+    stage: Stage,
+) -> None:
     (stage.merged / "large").write_bytes(b"x" * (2 << 20))
     seen = etag(stage.area.changes())
 

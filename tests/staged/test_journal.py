@@ -20,7 +20,9 @@ from belljar.staged.journal import FEW
 from belljar.workspace.beneath import Folder, Owner
 
 
-def test_a_full_disk_in_the_middle_leaves_each_file_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_in_the_middle_leaves_each_file_whole(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     change_much(stage.merged)
     before = tree(stage.host)
 
@@ -57,7 +59,9 @@ for line in sys.stdin:
 """
 
 
-def test_an_apply_killed_at_200_points_leaves_each_file_old_or_new_and_resumes(stage: Stage) -> None:
+def test_an_apply_killed_at_200_points_leaves_each_file_old_or_new_and_resumes(
+    stage: Stage,
+) -> None:
     (stage.merged / "many").mkdir()
     for number in range(95):
         (stage.merged / "many" / str(number)).write_text(f"{number}\n" * 50)
@@ -65,7 +69,9 @@ def test_an_apply_killed_at_200_points_leaves_each_file_old_or_new_and_resumes(s
     old, new = tree(stage.host), tree(stage.merged)
     points, at, promised, status = 0, 0, False, -signal.SIGKILL
     command = [sys.executable, "-c", DYING, str(stage.area.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as dying:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as dying:
         assert dying.stdin
         assert dying.stdout
         while status == -signal.SIGKILL:
@@ -74,9 +80,16 @@ def test_an_apply_killed_at_200_points_leaves_each_file_old_or_new_and_resumes(s
             dying.stdin.flush()
             status = int(dying.stdout.readline())
             if not promised and (stage.area.path / "journal.json").exists():
-                promised, at = True, 0  # from now on it only carries out the journal's steps
+                promised, at = (
+                    True,
+                    0,
+                )  # from now on it only carries out the journal's steps
             for name, what in tree(stage.host).items():
-                known = what in (old.get(name), new.get(name)) or what[0] == "directory" or name.endswith(".belljar")
+                known = (
+                    what in (old.get(name), new.get(name))
+                    or what[0] == "directory"
+                    or name.endswith(".belljar")
+                )
                 assert known, (points, name, what)
         dying.stdin.close()
     assert (status, points > 200) == (0, True)
@@ -87,22 +100,30 @@ def test_an_apply_killed_at_200_points_leaves_each_file_old_or_new_and_resumes(s
 
 def test_an_error_in_the_middle_of_an_apply_undoes_the_rest(stage: Stage) -> None:
     change_much(stage.merged)
-    locked = subprocess.run(["chattr", "+i", str(stage.host / "b.txt")], check=False, capture_output=True)
+    locked = subprocess.run(
+        ["chattr", "+i", str(stage.host / "b.txt")], check=False, capture_output=True
+    )
     if locked.returncode != 0:
         pytest.skip("this file system knows no immutable files")
     before = tree(stage.host)
     try:
-        with pytest.raises(BelljarError, match="nothing was applied: Operation not permitted"):
+        with pytest.raises(
+            BelljarError, match="nothing was applied: Operation not permitted"
+        ):
             apply(stage.area, force=True)
         assert tree(stage.host) == before
     finally:
         subprocess.run(["chattr", "-i", str(stage.host / "b.txt")], check=True)
-    apply(stage.area, [name for name in stage.changes() if name != "b.txt"])  # without the file that chattr has touched
+    apply(
+        stage.area, [name for name in stage.changes() if name != "b.txt"]
+    )  # without the file that chattr has touched
     apply(stage.area, force=True)
     assert tree(stage.host) == tree(stage.merged)
 
 
-def test_an_apply_by_root_follows_no_name_that_the_owner_swaps(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_apply_by_root_follows_no_name_that_the_owner_swaps(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The owner may rename everything in his directories at any moment, even what root made there."""
     secrets = [stage.host / f"secret{number}" for number in range(4)]
     for path in stage.host.rglob("*"):
@@ -137,11 +158,19 @@ def test_an_apply_by_root_follows_no_name_that_the_owner_swaps(stage: Stage, mon
     monkeypatch.setattr("belljar.staged.journal.copy_file", copy)
     for name in there:
         with suppress(BelljarError):
-            apply(stage.area, [name], force=True, step=lambda said: swap("a.txt", said.removeprefix("chmod ")))
+            apply(
+                stage.area,
+                [name],
+                force=True,
+                step=lambda said: swap("a.txt", said.removeprefix("chmod ")),
+            )
     left = {path.lstat().st_ino: path.lstat() for path in stage.host.rglob("*")}
     kept = [left[inode] for inode in inodes if inode in left]
     assert [path for path in secrets if path.exists()] == []
-    assert [(status.st_uid, status.st_mode & 0o777) for status in kept] == [(0, 0o700), *[(0, 0o600)] * (len(kept) - 1)]
+    assert [(status.st_uid, status.st_mode & 0o777) for status in kept] == [
+        (0, 0o700),
+        *[(0, 0o600)] * (len(kept) - 1),
+    ]
 
 
 def test_many_files_wait_for_the_disk_together_and_one_that_is_refused_undoes_all(
@@ -152,12 +181,25 @@ def test_many_files_wait_for_the_disk_together_and_one_that_is_refused_undoes_al
     for name in names:
         (stage.merged / name).write_text("new\n")
     waited: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: waited.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda descriptor: waited.append(os.readlink(f"/proc/self/fd/{descriptor}")),
+    )
     before = tree(stage.host)
 
     def refused(said: str) -> None:
         if said == f"rename {names[3]}":
-            assert len([path for path in stage.host.iterdir() if path.name.endswith(".belljar")]) == len(names) - 3
+            assert (
+                len(
+                    [
+                        path
+                        for path in stage.host.iterdir()
+                        if path.name.endswith(".belljar")
+                    ]
+                )
+                == len(names) - 3
+            )
             raise OSError(errno.EPERM, "refused", names[3])
 
     with pytest.raises(BelljarError, match="nothing was applied"):
@@ -169,7 +211,9 @@ def test_many_files_wait_for_the_disk_together_and_one_that_is_refused_undoes_al
 
 
 @pytest.mark.parametrize("again", [None, ["a.txt"], ["a.txt", "dir"], ["dir"]])
-def test_an_apply_that_was_cut_off_is_told_by_the_next_one(stage: Stage, again: list[str] | None) -> None:
+def test_an_apply_that_was_cut_off_is_told_by_the_next_one(
+    stage: Stage, again: list[str] | None
+) -> None:
     """It finishes what was begun, so that is what it has applied, also if somebody names it."""
     (stage.merged / "a.txt").write_text("new\n")
     (stage.merged / "dir" / "c.txt").write_text("new c\n")
@@ -182,4 +226,6 @@ def test_an_apply_that_was_cut_off_is_told_by_the_next_one(stage: Stage, again: 
         apply(stage.area, ["a.txt", "dir/c.txt"], step=cut_off)
     (stage.merged / "dir" / "d.txt").write_text("new d\n")
     rest = ["dir/d.txt"] if again is None or "dir" in again else []
-    assert sorted(apply(stage.area, again).paths) == sorted(["a.txt", "dir/c.txt", *rest])
+    assert sorted(apply(stage.area, again).paths) == sorted(
+        ["a.txt", "dir/c.txt", *rest]
+    )

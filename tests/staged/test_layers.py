@@ -21,7 +21,12 @@ def test_added_modified_deleted_and_mode_changes_are_found(stage: Stage) -> None
     (stage.merged / "a.txt").write_text("changed\n")
     (stage.merged / "b.txt").unlink()
     (stage.merged / "dir" / "c.txt").chmod(0o755)
-    assert stage.kinds() == {"new.txt": "added", "a.txt": "modified", "b.txt": "deleted", "dir/c.txt": "mode"}
+    assert stage.kinds() == {
+        "new.txt": "added",
+        "a.txt": "modified",
+        "b.txt": "deleted",
+        "dir/c.txt": "mode",
+    }
     assert (stage.host / "a.txt").read_text() == "one\ntwo\nthree\n"
 
 
@@ -53,7 +58,12 @@ def test_a_moved_directory_is_gone_and_new(stage: Stage) -> None:
     with pytest.raises(OSError, match="cross-device"):
         (stage.merged / "dir").rename(stage.merged / "moved")
     shutil.move(stage.merged / "dir", stage.merged / "moved")
-    assert stage.kinds() == {"dir": "deleted", "moved": "added", "moved/c.txt": "added", "moved/d.txt": "added"}
+    assert stage.kinds() == {
+        "dir": "deleted",
+        "moved": "added",
+        "moved/c.txt": "added",
+        "moved/d.txt": "added",
+    }
     before = tree(stage.host)
     apply(stage.area)
     assert tree(stage.host) == tree(stage.merged)
@@ -69,7 +79,12 @@ def test_changes_of_type_are_found(stage: Stage) -> None:
     (stage.merged / "b.txt").symlink_to("/etc/passwd")
     shutil.rmtree(stage.merged / "dir")
     (stage.merged / "dir").write_text("now a file")
-    assert stage.kinds() == {"a.txt": "type", "a.txt/x": "added", "b.txt": "type", "dir": "type"}
+    assert stage.kinds() == {
+        "a.txt": "type",
+        "a.txt/x": "added",
+        "b.txt": "type",
+        "dir": "type",
+    }
     assert stage.changes()["b.txt"].after.target == "/etc/passwd"  # type: ignore[union-attr]
 
 
@@ -89,7 +104,12 @@ def test_a_git_directory_is_one_change(stage: Stage) -> None:
     (stage.merged / "sub" / ".git" / "HEAD").write_text("ref")
     (stage.merged / "worktree").mkdir()
     (stage.merged / "worktree" / ".git").write_text("gitdir: elsewhere")
-    assert stage.kinds() == {".git": "modified", "sub/.git": "modified", "worktree": "added", "worktree/.git": "added"}
+    assert stage.kinds() == {
+        ".git": "modified",
+        "sub/.git": "modified",
+        "worktree": "added",
+        "worktree/.git": "added",
+    }
     assert len(stage.changes()[".git"].members) == 20
 
 

@@ -28,4 +28,7 @@ def test_files_of_repeated_lines_are_compared_in_bounded_time() -> None:
 def test_other_texts_are_compared_as_difflib_does() -> None:
     for seed in range(50):
         old, new = _lines(seed, 60, 20), _lines(seed + 1000, 60, 20)
-        assert Matcher(old, new).get_opcodes() == difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        assert (
+            Matcher(old, new).get_opcodes()
+            == difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        )

@@ -24,7 +24,9 @@ BASE = "".join(f"{n}\n" for n in range(10))
 def text(stage: Stage) -> Stage:
     """The sandbox has changed the first line of `a.txt`, and its changes have been listed."""
     (stage.host / "a.txt").write_text(BASE)
-    stage.area._note(since=stage.area.since + 10**9)  # as if the session had started only now
+    stage.area._note(
+        since=stage.area.since + 10**9
+    )  # as if the session had started only now
     (stage.merged / "a.txt").write_text(BASE.replace("0\n", "sandbox\n"))
     assert stage.kinds() == {"a.txt": "modified"}
     stage.area._note(since=stage.area.since - 10**9)
@@ -41,18 +43,26 @@ def test_changes_to_different_lines_are_both_kept(text: Stage) -> None:
     with pytest.raises(Conflict):
         apply(text.area)
     assert list(apply(text.area, merge=True).merged) == ["a.txt"]
-    assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "sandbox\n").replace("9\n", "host\n")
-    assert text.kinds() == {}, "nothing is left to apply, though the sandbox has not seen the host's change"
+    assert (text.host / "a.txt").read_text() == BASE.replace(
+        "0\n", "sandbox\n"
+    ).replace("9\n", "host\n")
+    assert text.kinds() == {}, (
+        "nothing is left to apply, though the sandbox has not seen the host's change"
+    )
 
 
 def test_what_the_sandbox_does_after_a_merge_is_merged_again(text: Stage) -> None:
     _host(text, "9\n", "host\n")
     apply(text.area, merge=True)
-    (text.merged / "a.txt").write_text((text.merged / "a.txt").read_text().replace("5\n", "more\n"))
+    (text.merged / "a.txt").write_text(
+        (text.merged / "a.txt").read_text().replace("5\n", "more\n")
+    )
     with pytest.raises(Conflict):  # it would undo the host's change
         apply(text.area)
     apply(text.area, merge=True)
-    assert (text.host / "a.txt").read_text() == "sandbox\n1\n2\n3\n4\nmore\n6\n7\n8\nhost\n"
+    assert (
+        text.host / "a.txt"
+    ).read_text() == "sandbox\n1\n2\n3\n4\nmore\n6\n7\n8\nhost\n"
 
 
 def test_a_merge_can_be_undone_and_repeated(text: Stage) -> None:
@@ -62,10 +72,14 @@ def test_a_merge_can_be_undone_and_repeated(text: Stage) -> None:
     assert (text.host / "a.txt").read_text() == BASE.replace("9\n", "host\n")
     assert text.kinds() == {"a.txt": "modified"}
     apply(text.area, merge=True)
-    assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "sandbox\n").replace("9\n", "host\n")
+    assert (text.host / "a.txt").read_text() == BASE.replace(
+        "0\n", "sandbox\n"
+    ).replace("9\n", "host\n")
 
 
-def test_changes_to_the_same_lines_are_a_conflict_and_nothing_is_applied(text: Stage) -> None:
+def test_changes_to_the_same_lines_are_a_conflict_and_nothing_is_applied(
+    text: Stage,
+) -> None:
     _host(text, "0\n", "host\n")
     (text.merged / "new").write_text("x")
     with pytest.raises(Conflict):
@@ -93,14 +107,24 @@ def test_settings_of_git_that_are_merged_are_judged_as_they_will_be(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A running sandbox could show harmless settings to the check, and other ones to the merge."""
-    lines = ["[user]", "name = a", "email = a", "[init]", "defaultbranch = a", "[pull]", "ff = true", ""]
+    lines = [
+        "[user]",
+        "name = a",
+        "email = a",
+        "[init]",
+        "defaultbranch = a",
+        "[pull]",
+        "ff = true",
+        "",
+    ]
     own = stage.host / ".git" / "config"
     own.parent.mkdir()
     own.write_text("\n".join(lines))
     stage.area._note(since=stage.area.since + 10**9)
     staged = stage.merged / ".git" / "config"
     harmless, harmful = (
-        "\n".join([*lines, *more]) for more in (["[user]", "name = b", ""], ["[core]", "pager = b", ""])
+        "\n".join([*lines, *more])
+        for more in (["[user]", "name = b", ""], ["[core]", "pager = b", ""])
     )
     staged.write_text(harmless)
     stage.changes()
@@ -114,7 +138,9 @@ def test_settings_of_git_that_are_merged_are_judged_as_they_will_be(
     found = applying.conflicts
     monkeypatch.setattr(applying, "conflicts", conflicts)
     with pytest.raises(Conflict, match="while it was looked at"):
-        apply(stage.area, merge=True, step=lambda _: staged.write_text(harmless) and None)
+        apply(
+            stage.area, merge=True, step=lambda _: staged.write_text(harmless) and None
+        )
     assert "pager" not in own.read_text()
 
 
@@ -126,7 +152,9 @@ def test_merges_agree_with_git_merge_file(tmp_path: Path) -> None:
         base = [b"%d\n" % chance.randrange(8) for _ in range(12)]
         sides = [_edited(base, chance) for _ in range(2)]
         found = merged(base, *sides)
-        for name, lines in zip(("ours", "base", "theirs"), (sides[0], base, sides[1]), strict=True):
+        for name, lines in zip(
+            ("ours", "base", "theirs"), (sides[0], base, sides[1]), strict=True
+        ):
             (tmp_path / name).write_bytes(b"".join(lines))
         done = subprocess.run(["git", "merge-file", "-p", "ours", "base", "theirs"], cwd=tmp_path, capture_output=True,
                               check=False)  # fmt: skip
@@ -142,7 +170,11 @@ def _same_lines(one: bytes, other: bytes) -> bool:
 
 def _edited(lines: list[bytes], chance: random.Random) -> list[bytes]:
     at = chance.randrange(len(lines))
-    return [*lines[:at], b"new %d\n" % chance.randrange(9), *lines[at + chance.randrange(3) :]]
+    return [
+        *lines[:at],
+        b"new %d\n" % chance.randrange(9),
+        *lines[at + chance.randrange(3) :],
+    ]
 
 
 def test_a_merge_that_was_refused_loses_nothing_of_the_sandbox(text: Stage) -> None:
@@ -157,7 +189,9 @@ def test_a_merge_that_was_refused_loses_nothing_of_the_sandbox(text: Stage) -> N
     with pytest.raises(Conflict, match=r"b\.txt"):
         apply(text.area, merge=True)
     assert list(apply(text.area, ["a.txt"], merge=True).merged) == ["a.txt"]
-    assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "sandbox\n").replace("9\n", "host\n")
+    assert (text.host / "a.txt").read_text() == BASE.replace(
+        "0\n", "sandbox\n"
+    ).replace("9\n", "host\n")
 
 
 def test_what_was_merged_is_the_base_of_the_next_merge(text: Stage) -> None:
@@ -166,4 +200,6 @@ def test_what_was_merged_is_the_base_of_the_next_merge(text: Stage) -> None:
     apply(text.area, merge=True)
     (text.merged / "a.txt").write_text(BASE.replace("0\n", "other\n"))
     apply(text.area, merge=True)
-    assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "other\n").replace("9\n", "host\n")
+    assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "other\n").replace(
+        "9\n", "host\n"
+    )

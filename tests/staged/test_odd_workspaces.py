@@ -14,7 +14,15 @@ from belljar.staged.apply import apply
 from belljar.workspace.idmap import unmount
 
 pytestmark = pytest.mark.root
-GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"]
+GIT = [
+    "git",
+    "-c",
+    "user.name=a",
+    "-c",
+    "user.email=a@b",
+    "-c",
+    "protocol.file.allow=always",
+]
 
 
 def test_a_disk_that_fills_up_during_an_apply_undoes_all_of_it(tmp_path: Path) -> None:
@@ -31,7 +39,9 @@ def test_a_disk_that_fills_up_during_an_apply_undoes_all_of_it(tmp_path: Path) -
             (merged / "big").write_bytes(bytes(range(256)) * 8192)
             (merged / "z.txt").unlink()
             before = tree(host)
-            with pytest.raises(BelljarError, match="nothing was applied: No space left"):
+            with pytest.raises(
+                BelljarError, match="nothing was applied: No space left"
+            ):
                 apply(stage.area)
             assert tree(host) == before
             apply(stage.area, ["a.txt", "z.txt"])
@@ -76,10 +86,14 @@ def test_links_that_lead_out_or_in_circles_are_applied_as_links(stage: Stage) ->
 
 
 def _git(*words: object, at: Path) -> None:
-    subprocess.run([*GIT, "-C", str(at), *map(str, words)], check=True, capture_output=True)
+    subprocess.run(
+        [*GIT, "-C", str(at), *map(str, words)], check=True, capture_output=True
+    )
 
 
-def test_a_submodule_is_one_change_and_its_hooks_are_held_back(stage: Stage, tmp_path: Path) -> None:
+def test_a_submodule_is_one_change_and_its_hooks_are_held_back(
+    stage: Stage, tmp_path: Path
+) -> None:
     module = tmp_path / "module"
     _git("init", "-q", module, at=tmp_path)
     _git("commit", "-q", "--allow-empty", "-m", "one", at=module)
@@ -91,7 +105,9 @@ def test_a_submodule_is_one_change_and_its_hooks_are_held_back(stage: Stage, tmp
     _git("add", "-A", at=stage.merged / "sub")
     _git("commit", "-qm", "two", at=stage.merged / "sub")
     assert stage.kinds() == {".git": "modified", "sub/new": "added"}
-    assert apply(stage.area, force=True).held == []  # force, because the repository is newer than the session
+    assert (
+        apply(stage.area, force=True).held == []
+    )  # force, because the repository is newer than the session
     (stage.merged / ".git/modules/sub/hooks/pre-commit").write_text("evil")
     assert apply(stage.area).held == [".git"]
     (stage.merged / "sub/.git").write_text("gitdir: /tmp/evil")

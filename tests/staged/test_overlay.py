@@ -18,7 +18,9 @@ pytestmark = pytest.mark.root
 
 
 def _tmpfs(place: Path, _: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True
+    )
 
 
 def _loop(place: Path, beside: Path) -> None:
@@ -57,7 +59,9 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]
     unmount(host)
 
 
-def test_a_workspace_on_another_file_system_is_applied_and_undone(elsewhere: Stage) -> None:
+def test_a_workspace_on_another_file_system_is_applied_and_undone(
+    elsewhere: Stage,
+) -> None:
     before = tree(elsewhere.host)
     change_much(elsewhere.merged)
     apply(elsewhere.area)

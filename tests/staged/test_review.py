@@ -29,11 +29,24 @@ def test_named_changes_can_be_discarded_and_the_rest_stays(stage: Stage) -> None
     change_much(stage.merged)
     (stage.merged / "new" / "other").write_text("stays")
     unmount(stage.merged)
-    assert Review(stage.area).discard(["a.txt", "b.txt", "new/deep/f"]) == ["a.txt", "b.txt", "new/deep/f"]
-    assert set(stage.kinds()) == {"dir", "link", "new", "new/deep", "new/other", "run.sh"}
+    assert Review(stage.area).discard(["a.txt", "b.txt", "new/deep/f"]) == [
+        "a.txt",
+        "b.txt",
+        "new/deep/f",
+    ]
+    assert set(stage.kinds()) == {
+        "dir",
+        "link",
+        "new",
+        "new/deep",
+        "new/other",
+        "run.sh",
+    }
 
 
-def test_a_discarded_deletion_in_a_replaced_directory_restores_the_file(stage: Stage) -> None:
+def test_a_discarded_deletion_in_a_replaced_directory_restores_the_file(
+    stage: Stage,
+) -> None:
     shutil.rmtree(stage.merged / "dir")
     (stage.merged / "dir").mkdir()
     (stage.merged / "dir" / "new").write_text("x")
@@ -58,7 +71,9 @@ def test_hunks_are_shown_and_taken_one_by_one(stage: Stage) -> None:
     (hunk,) = review.hunks("a.txt")
     assert "+zero" in hunk
     change = stage.changes()["a.txt"]
-    review.apply_chosen({change: review.show(change)}, {"a.txt": review.with_hunks("a.txt", [0])})
+    review.apply_chosen(
+        {change: review.show(change)}, {"a.txt": review.with_hunks("a.txt", [0])}
+    )
     assert (stage.host / "a.txt").read_text().startswith("zero")
     with pytest.raises(UsageError, match="nothing changed there"):
         review.hunks("b.txt")
@@ -112,21 +127,33 @@ def test_a_hook_that_replaced_the_shown_file_is_not_applied(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-def test_a_binary_file_is_applied_as_it_was_when_it_was_shown(stage: Stage, cut_off: bool) -> None:
+def test_a_binary_file_is_applied_as_it_was_when_it_was_shown(
+    stage: Stage, cut_off: bool
+) -> None:
     """The replaced file has the same kind, mode, size and diff."""
     (stage.merged / "a.txt").write_text("other\n")
     (stage.merged / "b.txt").write_bytes(b"\0harmless")
     review, changes = Review(stage.area), stage.changes()
     seen = {change: review.show(change) for change in changes.values()}
     (stage.merged / "b.txt").write_bytes(b"\0harmful!")
-    assert {change: review.show(change).text for change in seen} == {change: seen[change].text for change in seen}
+    assert {change: review.show(change).text for change in seen} == {
+        change: seen[change].text for change in seen
+    }
     before = tree(stage.host)
     if cut_off:
         (stage.merged / "b.txt").write_bytes(b"\0harmless")
         with pytest.raises(KeyboardInterrupt):
-            apply(stage.area, seen=seen, digests=seen[changes["b.txt"]].digests, step=_cut_off_at("file b.txt"))
+            apply(
+                stage.area,
+                seen=seen,
+                digests=seen[changes["b.txt"]].digests,
+                step=_cut_off_at("file b.txt"),
+            )
         (stage.merged / "b.txt").write_bytes(b"\0harmful!")
-    with pytest.raises(BelljarError, match=r"nothing was applied: changed in the sandbox since it was shown: b\.txt"):
+    with pytest.raises(
+        BelljarError,
+        match=r"nothing was applied: changed in the sandbox since it was shown: b\.txt",
+    ):
         review.apply() if cut_off else review.apply_chosen(seen, {})
     assert tree(stage.host) == before
     (stage.merged / "b.txt").write_bytes(b"\0harmless")
@@ -143,7 +170,9 @@ def _cut_off_at(where: str) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_an_apply_can_be_undone_after_the_rest_was_discarded(stage: Stage, checkpoint: bool) -> None:
+def test_an_apply_can_be_undone_after_the_rest_was_discarded(
+    stage: Stage, checkpoint: bool
+) -> None:
     before = tree(stage.host)
     change_much(stage.merged)
     unmount(stage.merged)
@@ -160,7 +189,9 @@ def test_an_apply_can_be_undone_after_the_rest_was_discarded(stage: Stage, check
 
 
 @pytest.mark.parametrize("replaced", ["link", "dir/inner"])
-def test_a_link_that_a_checkpoint_replaced_is_restored_by_a_discard(stage: Stage, replaced: str) -> None:
+def test_a_link_that_a_checkpoint_replaced_is_restored_by_a_discard(
+    stage: Stage, replaced: str
+) -> None:
     (stage.host / "dir" / "inner").symlink_to("c.txt")
     before = tree(stage.host)
     (stage.merged / replaced).unlink()
@@ -173,7 +204,9 @@ def test_a_link_that_a_checkpoint_replaced_is_restored_by_a_discard(stage: Stage
     assert stage.kinds() == {}
 
 
-def test_a_directory_with_links_that_a_checkpoint_deleted_is_restored_by_a_discard(stage: Stage) -> None:
+def test_a_directory_with_links_that_a_checkpoint_deleted_is_restored_by_a_discard(
+    stage: Stage,
+) -> None:
     (stage.host / "dir" / "inner").symlink_to("../nowhere")
     (stage.host / "dir" / "deep").mkdir(mode=0o750)
     (stage.host / "dir" / "deep" / "f").write_text("f")

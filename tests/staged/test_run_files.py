@@ -12,7 +12,9 @@ from belljar.staged.apply import apply
 from belljar.staged.review import Review
 
 
-def test_a_file_that_the_host_would_run_is_applied_only_with_runs_later(stage: Stage) -> None:
+def test_a_file_that_the_host_would_run_is_applied_only_with_runs_later(
+    stage: Stage,
+) -> None:
     (stage.merged / ".envrc").write_text("evil")
     (stage.merged / "x").write_text("x")
     result = apply(stage.area)
@@ -33,11 +35,24 @@ def test_a_commit_is_applied_and_a_planted_hook_is_held(stage: Stage) -> None:
     (stage.merged / ".git" / "hooks" / "pre-commit").write_text("evil")
     assert apply(stage.area).held == [".git"]
     (stage.merged / ".git" / "hooks" / "pre-commit").unlink()
-    (stage.merged / ".git" / "config").write_text("[core]\n\tbare = false\n\tfsmonitor = evil\n")
+    (stage.merged / ".git" / "config").write_text(
+        "[core]\n\tbare = false\n\tfsmonitor = evil\n"
+    )
     assert apply(stage.area).held == [".git"]
 
 
-@pytest.mark.parametrize("path", [".git", "sub/.git", ".git/hooks", ".git/config", ".vscode", "sub/.claude", ".github"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git",
+        "sub/.git",
+        ".git/hooks",
+        ".git/config",
+        ".vscode",
+        "sub/.claude",
+        ".github",
+    ],
+)
 def test_a_link_to_a_file_that_is_run_is_held_back(stage: Stage, path: str) -> None:
     (stage.merged / path).parent.mkdir(exist_ok=True)
     (stage.merged / "harmless").mkdir()
@@ -48,12 +63,16 @@ def test_a_link_to_a_file_that_is_run_is_held_back(stage: Stage, path: str) -> N
 
 def test_settings_too_long_to_be_read_are_held_back(stage: Stage) -> None:
     (stage.host / ".git").mkdir()
-    (stage.merged / ".git" / "config").write_text("#" * (2 << 20) + "\n[core]\n\tfsmonitor = evil\n")
+    (stage.merged / ".git" / "config").write_text(
+        "#" * (2 << 20) + "\n[core]\n\tfsmonitor = evil\n"
+    )
     assert apply(stage.area).held == [".git"]
 
 
 @pytest.mark.parametrize("when", ["read", "journal"])
-def test_settings_that_a_running_sandbox_swaps_meanwhile_are_not_applied(stage: Stage, when: str) -> None:
+def test_settings_that_a_running_sandbox_swaps_meanwhile_are_not_applied(
+    stage: Stage, when: str
+) -> None:
     (stage.host / ".git").mkdir()
     config = stage.merged / ".git" / "config"
     config.write_text("[core]\n\tbare = false\n")
@@ -68,11 +87,17 @@ def test_settings_that_a_running_sandbox_swaps_meanwhile_are_not_applied(stage: 
     assert not applied.exists() or "evil" not in applied.read_text()
 
 
-def test_a_yes_to_a_directory_is_none_to_what_the_host_would_run_in_it(stage: Stage) -> None:
+def test_a_yes_to_a_directory_is_none_to_what_the_host_would_run_in_it(
+    stage: Stage,
+) -> None:
     (stage.merged / "new").mkdir()
     (stage.merged / "new" / ".envrc").write_text("evil")
     (stage.merged / "new" / "x").write_text("x")
     review = Review(stage.area)
-    seen = {change: review.show(change) for change in review.changes() if not change.runs_later}
+    seen = {
+        change: review.show(change)
+        for change in review.changes()
+        if not change.runs_later
+    }
     assert review.apply_chosen(seen, {}).paths == ["new", "new/x"]
     assert not (stage.host / "new" / ".envrc").exists()

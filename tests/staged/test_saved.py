@@ -27,12 +27,16 @@ def test_an_apply_is_undone_exactly_and_only_once(stage: Stage) -> None:
     apply(stage.area)
     undo(stage.area)
     assert tree(stage.host) == before
-    assert {path: path.lstat().st_mtime_ns for path in stage.host.rglob("*.txt")} == times
+    assert {
+        path: path.lstat().st_mtime_ns for path in stage.host.rglob("*.txt")
+    } == times
     with pytest.raises(UsageError, match="nothing that can still be taken back"):
         undo(stage.area)
 
 
-def test_applies_are_taken_back_the_newest_first_and_only_so_many_are_kept(stage: Stage) -> None:
+def test_applies_are_taken_back_the_newest_first_and_only_so_many_are_kept(
+    stage: Stage,
+) -> None:
     for number in range(saved.MOST + 3):
         (stage.merged / "a.txt").write_text(f"{number}")
         apply(stage.area)
@@ -41,7 +45,9 @@ def test_applies_are_taken_back_the_newest_first_and_only_so_many_are_kept(stage
         assert (stage.host / "a.txt").read_text() == f"{number}"
     with pytest.raises(UsageError, match="nothing that can still"):
         undo(stage.area)
-    assert [path.name for path in stage.area.path.iterdir() if path.name.startswith("und")] == []
+    assert [
+        path.name for path in stage.area.path.iterdir() if path.name.startswith("und")
+    ] == []
 
 
 def test_an_undo_over_a_file_that_the_host_changed_is_a_conflict(stage: Stage) -> None:
@@ -53,7 +59,9 @@ def test_an_undo_over_a_file_that_the_host_changed_is_a_conflict(stage: Stage) -
     assert (stage.host / "a.txt").read_text() == "mine"
 
 
-def test_after_a_forced_apply_and_undo_the_conflict_is_still_there(stage: Stage) -> None:
+def test_after_a_forced_apply_and_undo_the_conflict_is_still_there(
+    stage: Stage,
+) -> None:
     (stage.merged / "a.txt").write_text("sandbox")
     (stage.host / "a.txt").write_text("host")
     apply(stage.area, force=True)
@@ -81,7 +89,9 @@ def test_an_undo_that_was_cut_off_is_done_again(stage: Stage) -> None:
     assert tree(stage.host) == before
 
 
-def test_what_the_host_put_into_an_applied_directory_survives_an_undo(stage: Stage) -> None:
+def test_what_the_host_put_into_an_applied_directory_survives_an_undo(
+    stage: Stage,
+) -> None:
     (stage.merged / "new" / "deep").mkdir(parents=True)
     (stage.merged / "new" / "deep" / "ours").write_text("x")
     apply(stage.area)
@@ -90,7 +100,9 @@ def test_what_the_host_put_into_an_applied_directory_survives_an_undo(stage: Sta
     assert [path.name for path in (stage.host / "new").iterdir()] == ["mine"]
 
 
-def test_an_undo_does_not_follow_a_link_that_replaced_an_applied_directory(stage: Stage, tmp_path: Path) -> None:
+def test_an_undo_does_not_follow_a_link_that_replaced_an_applied_directory(
+    stage: Stage, tmp_path: Path
+) -> None:
     """And the link does not make the undo fail half-way for good."""
     before, outside = tree(stage.host), tmp_path / "outside"
     (stage.merged / "new/deep").mkdir(parents=True)
@@ -103,7 +115,9 @@ def test_an_undo_does_not_follow_a_link_that_replaced_an_applied_directory(stage
     assert (outside / "deep/f").read_text() == "f"
 
 
-def test_an_undo_stopped_by_a_link_is_finished_once_the_link_is_gone(stage: Stage, tmp_path: Path) -> None:
+def test_an_undo_stopped_by_a_link_is_finished_once_the_link_is_gone(
+    stage: Stage, tmp_path: Path
+) -> None:
     before, outside = tree(stage.host), tmp_path / "outside"
     (stage.merged / "dir/c.txt").write_text("changed")
     apply(stage.area)
@@ -118,13 +132,17 @@ def test_an_undo_stopped_by_a_link_is_finished_once_the_link_is_gone(stage: Stag
     assert tree(stage.host) == before
 
 
-def test_an_undo_that_would_delete_a_host_file_in_a_replaced_directory_is_a_conflict(stage: Stage) -> None:
+def test_an_undo_that_would_delete_a_host_file_in_a_replaced_directory_is_a_conflict(
+    stage: Stage,
+) -> None:
     (stage.merged / "a.txt").unlink()
     (stage.merged / "a.txt").mkdir()
     (stage.merged / "a.txt" / "ours").write_text("x")
     apply(stage.area)
     (stage.host / "a.txt" / "mine").write_text("mine")
-    with pytest.raises(Conflict, match=r"nothing was taken back: a\.txt/mine: made on the host") as caught:
+    with pytest.raises(
+        Conflict, match=r"nothing was taken back: a\.txt/mine: made on the host"
+    ) as caught:
         undo(stage.area)
     assert set(caught.value.paths) == {"a.txt/mine"}
     (stage.host / "a.txt" / "mine").unlink()
@@ -135,7 +153,9 @@ def test_an_undo_that_would_delete_a_host_file_in_a_replaced_directory_is_a_conf
 def test_a_change_of_a_directorys_mode_copies_no_contents(stage: Stage) -> None:
     (stage.merged / "dir").chmod(0o700)
     apply(stage.area)
-    assert sorted(path.name for path in (stage.area.path / "undo").iterdir()) == ["saved.json"]
+    assert sorted(path.name for path in (stage.area.path / "undo").iterdir()) == [
+        "saved.json"
+    ]
     undo(stage.area)
     assert (stage.host / "dir").stat().st_mode & 0o777 == 0o755
     assert (stage.host / "dir" / "c.txt").exists()
@@ -163,7 +183,14 @@ def shut_directories(place: Path) -> tuple[Path, StagedArea]:
         (host / name / "f").write_text("one")
     (host / "shut" / "gone").touch()
     status = host.stat()
-    area = StagedArea.create(place / "state", "bj-" + "0" * 12, str(host), (status.st_dev, status.st_ino), 0, 0)
+    area = StagedArea.create(
+        place / "state",
+        "bj-" + "0" * 12,
+        str(host),
+        (status.st_dev, status.st_ino),
+        0,
+        0,
+    )
     upper = area.path / "upper"
     for name in ("shut", "opened", "closed", "made"):
         (upper / name).mkdir()
@@ -180,7 +207,9 @@ def shut_directories(place: Path) -> tuple[Path, StagedArea]:
 
 @pytest.mark.root
 @pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_an_apply_of_an_ordinary_user_killed_at_any_point_ends_with_the_right_modes(verb: str) -> None:
+def test_an_apply_of_an_ordinary_user_killed_at_any_point_ends_with_the_right_modes(
+    verb: str,
+) -> None:
     for point in count():
         with deep_directory() as place:
             give(place)
@@ -199,8 +228,16 @@ def test_an_apply_of_an_ordinary_user_killed_at_any_point_ends_with_the_right_mo
                         undo(area)
                 if verb == "apply":
                     apply(area)
-                    modes = {path.name: path.stat().st_mode & 0o777 for path in host.iterdir()}
-                    assert modes == {"shut": 0o555, "opened": 0o755, "closed": 0o500, "made": 0o500}, point
+                    modes = {
+                        path.name: path.stat().st_mode & 0o777
+                        for path in host.iterdir()
+                    }
+                    assert modes == {
+                        "shut": 0o555,
+                        "opened": 0o755,
+                        "closed": 0o500,
+                        "made": 0o500,
+                    }, point
                     assert {path.read_text() for path in host.rglob("f")} == {"two"}
                 else:
                     assert tree(host) == old, point

@@ -11,7 +11,9 @@ from belljar.staged.review import Review
 from belljar.staged.settled import LARGEST
 
 
-def test_what_was_applied_is_no_ghost_when_the_host_deletes_or_changes_it(stage: Stage) -> None:
+def test_what_was_applied_is_no_ghost_when_the_host_deletes_or_changes_it(
+    stage: Stage,
+) -> None:
     change_much(stage.merged)
     (stage.merged / "large.bin").write_bytes(b"x" * (LARGEST + 1))
     apply(stage.area)
@@ -28,7 +30,9 @@ def test_text_that_was_applied_as_it_was_shown_is_no_ghost_either(stage: Stage) 
     (stage.merged / "note.txt").write_text("hello\n")
     (stage.merged / "b.txt").write_text("changed\n")
     review = Review(stage.area)
-    review.apply_chosen({change: review.show(change) for change in review.changes()}, {})
+    review.apply_chosen(
+        {change: review.show(change) for change in review.changes()}, {}
+    )
     (stage.host / "note.txt").unlink()
     (stage.host / "b.txt").unlink()
     assert stage.kinds() == {}

@@ -15,7 +15,9 @@ from belljar.staged import swap
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.oci]
 
 
-async def test_a_hundred_checkpoints_can_be_made_and_any_restored(root_workspace: Path) -> None:
+async def test_a_hundred_checkpoints_can_be_made_and_any_restored(
+    root_workspace: Path,
+) -> None:
     """On one engine and with an id-mapped workspace only: the layers are the same everywhere."""
     async with Session(root_workspace, changes="staged", engine="oci") as box:
         for number in range(100):
@@ -25,7 +27,9 @@ async def test_a_hundred_checkpoints_can_be_made_and_any_restored(root_workspace
         await box.rollback("42")
         assert (await box.run("cat n; ls f* | wc -l")).stdout == "42\n43\n"
         assert len(await box.changes()) == 44
-        assert [point.name for point in box.checkpoints()] == [str(number) for number in range(43)]
+        assert [point.name for point in box.checkpoints()] == [
+            str(number) for number in range(43)
+        ]
 
 
 async def test_a_sandbox_without_its_workspace_does_not_run_on(

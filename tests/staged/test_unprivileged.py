@@ -12,7 +12,9 @@ __all__ = ["home", "python"]
 pytestmark = [pytest.mark.docker, pytest.mark.root]
 
 
-def test_an_ordinary_user_stages_looks_applies_and_undoes(python: str, home: Path, base_image: str) -> None:
+def test_an_ordinary_user_stages_looks_applies_and_undoes(
+    python: str, home: Path, base_image: str
+) -> None:
     workspace = home / "workspace"
     (workspace / "dir").mkdir()
     for name in ("a.txt", "b.txt", "d.txt", "dir/c.txt"):
@@ -30,20 +32,43 @@ def test_an_ordinary_user_stages_looks_applies_and_undoes(python: str, home: Pat
     assert "+two\n" in seen["diff"]
     assert seen["twin"] == "a.txt\nb.txt\nd.txt\n"  # a FIFO is not copied
     assert (seen["discarded"], seen["d.txt"]) == (["d.txt"], "one\n")
-    assert seen["still"] == "one\ntwo\n.:\na.txt\ndir\nmoved.txt\nnew\nout\n\ndir:\ne.txt\n/etc/passwd\n"
+    assert (
+        seen["still"]
+        == "one\ntwo\n.:\na.txt\ndir\nmoved.txt\nnew\nout\n\ndir:\ne.txt\n/etc/passwd\n"
+    )
     assert seen["again"] == seen["changes"]
-    assert set(seen["later"]) == {"b.txt", "d.txt", "dir/c.txt", "dir/e.txt", "moved.txt", "out"}
+    assert set(seen["later"]) == {
+        "b.txt",
+        "d.txt",
+        "dir/c.txt",
+        "dir/e.txt",
+        "moved.txt",
+        "out",
+    }
     assert seen["later_discarded"] == ["out"]
     assert set(seen["applied"]) == set(seen["later"]) - {"out"}
     assert seen["left"] == []
     assert seen["after"] == ["a.txt", "dir", "dir/e.txt", "moved.txt", "new", "new/x"]
     assert set(seen["undone"]) == set(seen["applied"])
     assert seen["mode"] & 0o111
-    assert seen["remains"] == ["work"], "nothing of the changes; the kernel's own directory only root can remove"
+    assert seen["remains"] == ["work"], (
+        "nothing of the changes; the kernel's own directory only root can remove"
+    )
     shut, before = seen["shut"], {"opened": "555", "shut": "555"}
     assert (shut["ran"], shut["before"]) == ("", before)
-    assert shut["applied"] == [{"made": "500", "made/in": "755", "opened": "700", "shut": "555"}, ["f", "g"]]
+    assert shut["applied"] == [
+        {"made": "500", "made/in": "755", "opened": "700", "shut": "555"},
+        ["f", "g"],
+    ]
     assert shut["undone"] == [before, ["f"]]
-    assert shut["discarded"] == ["made", "made/in", "made/in/x", "opened", "opened/f", "shut/f", "shut/g"]
+    assert shut["discarded"] == [
+        "made",
+        "made/in",
+        "made/in/x",
+        "opened",
+        "opened/f",
+        "shut/f",
+        "shut/g",
+    ]
     assert shut["inside"] == "555 opened\n555 shut\noneone"
     assert shut["back"] == "500 made\n700 opened\n555 shut\ntwo\ntwo\n"

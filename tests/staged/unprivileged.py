@@ -28,7 +28,11 @@ mkdir -p made/in; touch made/in/x; chmod 500 made; chmod 700 opened; echo two > 
 
 
 def modes(workspace: Path) -> dict[str, str]:
-    return {str(p.relative_to(workspace)): f"{p.stat().st_mode & 0o777:o}" for p in workspace.rglob("*") if p.is_dir()}
+    return {
+        str(p.relative_to(workspace)): f"{p.stat().st_mode & 0o777:o}"
+        for p in workspace.rglob("*")
+        if p.is_dir()
+    }
 
 
 async def in_shut_directories(workspace: Path) -> dict[str, Any]:
@@ -42,9 +46,15 @@ async def in_shut_directories(workspace: Path) -> dict[str, Any]:
         seen["ran"] = (await box.run(SHUT)).stderr
         seen["before"] = modes(workspace)
         await box.apply()
-        seen["applied"] = modes(workspace), sorted(path.name for path in (workspace / "shut").iterdir())
+        seen["applied"] = (
+            modes(workspace),
+            sorted(path.name for path in (workspace / "shut").iterdir()),
+        )
         await box.undo_apply()
-        seen["undone"] = modes(workspace), sorted(path.name for path in (workspace / "shut").iterdir())
+        seen["undone"] = (
+            modes(workspace),
+            sorted(path.name for path in (workspace / "shut").iterdir()),
+        )
         seen["discarded"] = sorted(await box.discard())
         seen["inside"] = (await box.run("stat -c '%a %n' *; cat */*")).stdout
         await box.run(SHUT)
@@ -67,14 +77,18 @@ async def main(workspace: Path) -> dict[str, Any]:
         seen["changes"] = {change.path: change.kind for change in await box.changes()}
         seen["diff"] = await box.diff(["a.txt"])
         point = await box.checkpoint("good")
-        await box.run("rm -rf *; mkdir a.txt; echo x > b.txt; mkfifo fifo; ln -s / d.txt")
+        await box.run(
+            "rm -rf *; mkdir a.txt; echo x > b.txt; mkfifo fifo; ln -s / d.txt"
+        )
         twin = await box.fork()
         seen["twin"] = (await twin.run("ls")).stdout
         await twin.close()
         seen["discarded"] = await box.discard(["d.txt"])
         seen["d.txt"] = (await box.run("cat d.txt")).stdout
         await box.rollback(point)
-        seen["still"] = (await box.run("cat a.txt; ls . dir; test -x a.txt && readlink out")).stdout
+        seen["still"] = (
+            await box.run("cat a.txt; ls . dir; test -x a.txt && readlink out")
+        ).stdout
         seen["again"] = {change.path: change.kind for change in await box.changes()}
         await box.apply(["a.txt", "new"])
         id = box.id
@@ -84,12 +98,18 @@ async def main(workspace: Path) -> dict[str, Any]:
     seen["later_discarded"] = review.discard(["out"])
     seen["applied"] = review.apply().paths
     seen["left"] = [change.path for change in area.changes()]
-    seen["after"] = sorted(str(path.relative_to(workspace)) for path in workspace.rglob("*"))
+    seen["after"] = sorted(
+        str(path.relative_to(workspace)) for path in workspace.rglob("*")
+    )
     seen["undone"] = review.undo()
     seen["mode"] = (workspace / "a.txt").stat().st_mode & 0o777
     for each in StagedArea.all(area.path.parent):  # its own, and the twin's
         each.remove()
-    gone = [path for path in area.path.parent.rglob("*") if not path.name.endswith((".lock", ".gone", ".layers"))]
+    gone = [
+        path
+        for path in area.path.parent.rglob("*")
+        if not path.name.endswith((".lock", ".gone", ".layers"))
+    ]
     seen["remains"] = sorted({path.name for path in gone})
     (workspace / "other").mkdir()
     seen["shut"] = await in_shut_directories(workspace / "other")

@@ -35,11 +35,16 @@ class Answer:
 
 def environment(**changes: str) -> dict[str, str]:
     quiet = ("GITHUB_ACTIONS", "BELLJAR_LOG", "BELLJAR_DEBUG")
-    return {name: value for name, value in os.environ.items() if name not in quiet} | changes
+    return {
+        name: value for name, value in os.environ.items() if name not in quiet
+    } | changes
 
 
 def belljar(
-    *args: str | Path, stdin: bytes | None = None, cwd: Path | None = None, env: dict[str, str] | None = None
+    *args: str | Path,
+    stdin: bytes | None = None,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
 ) -> Answer:
     done = subprocess.run(
         [*PROGRAM, *map(str, args)],
@@ -51,7 +56,11 @@ def belljar(
         timeout=LONGEST,
         check=False,
     )
-    return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+    return Answer(
+        done.returncode,
+        done.stdout.decode("utf-8", "replace"),
+        done.stderr.decode("utf-8", "replace"),
+    )
 
 
 class Started(subprocess.Popen[bytes]):
@@ -63,6 +72,16 @@ class Started(subprocess.Popen[bytes]):
         super().__exit__(kind, *rest)
 
 
-def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> Started:
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return Started([*PROGRAM, *map(str, args)], env=environment(**(env or {})), **{**streams, **options})
+def start(
+    *args: str | Path, env: dict[str, str] | None = None, **options: Any
+) -> Started:
+    streams = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
+    return Started(
+        [*PROGRAM, *map(str, args)],
+        env=environment(**(env or {})),
+        **{**streams, **options},
+    )

@@ -15,14 +15,18 @@ PASSED = ("BELLJAR", "COVERAGE", "DOCKER", "PYTHON", "XDG")
 ERAS = ["auto", "legacy"]
 """Protocol versions: `auto` is 2026-07-28, in which a server may not send requests; `legacy` is 2025-11-25."""
 
-UNTIL_NO_SLEEP_IS_LEFT = "while grep -qa 'sleep.100[1]' /proc/[0-9]*/cmdline 2>/dev/null; do :; done"
+UNTIL_NO_SLEEP_IS_LEFT = (
+    "while grep -qa 'sleep.100[1]' /proc/[0-9]*/cmdline 2>/dev/null; do :; done"
+)
 """A command that ends when no `sleep 1001` is left."""
 
 
 def client(workspace: Path, *options: str, era: str = "auto", **more: Any) -> Client:
     args = [*COMMAND[1:], "--workspace", str(workspace), *options]
     env = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
-    return Client(StdioServerParameters(command=COMMAND[0], args=args, env=env), mode=era, **more)
+    return Client(
+        StdioServerParameters(command=COMMAND[0], args=args, env=env), mode=era, **more
+    )
 
 
 def text(result: types.CallToolResult) -> str:
@@ -43,7 +47,9 @@ class Person:
         self.forms.clear()
         self.answer = types.ElicitResult(action=action, content=content or None)  # type: ignore[arg-type]
 
-    async def __call__(self, _: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    async def __call__(
+        self, _: Any, params: types.ElicitRequestParams
+    ) -> types.ElicitResult:
         self.questions.append(params.message)
         if isinstance(params, types.ElicitRequestFormParams):
             self.forms.append(params.requested_schema["properties"])

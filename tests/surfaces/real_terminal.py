@@ -22,25 +22,38 @@ PATIENCE = 120.0
 class Terminal:
     """A pseudo-terminal with a program on it."""
 
-    def __init__(self, *argv: str | Path, rows: int = 24, cols: int = 80, cwd: Path | None = None, **env: str) -> None:
+    def __init__(
+        self,
+        *argv: str | Path,
+        rows: int = 24,
+        cols: int = 80,
+        cwd: Path | None = None,
+        **env: str,
+    ) -> None:
         self._seen = b""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             if cwd is not None:
                 os.chdir(cwd)
             # This terminal does not answer a cursor position request.
-            settings = environment(**{"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **env})
+            settings = environment(
+                **{"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **env}
+            )
             os.execvpe(str(argv[0]), [str(word) for word in argv], settings)
         self.resize(rows, cols)
 
     @classmethod
-    def belljar(cls, *args: str | Path, rows: int = 24, cols: int = 80, **env: str) -> Self:
+    def belljar(
+        cls, *args: str | Path, rows: int = 24, cols: int = 80, **env: str
+    ) -> Self:
         return cls(*PROGRAM, *args, rows=rows, cols=cols, **env)
 
     @classmethod
     def host_shell(cls, workspace: Path) -> Self:
         """A bash of the host in which `belljar` is defined."""
-        shell = cls("bash", "--norc", "--noediting", cwd=workspace, PS1="host> ", TERM="dumb")
+        shell = cls(
+            "bash", "--norc", "--noediting", cwd=workspace, PS1="host> ", TERM="dumb"
+        )
         shell.until("host> ")
         shell.type(f'belljar() {{ {sys.executable} -m belljar "$@"; }}\n')
         shell.until("host> ")
@@ -61,7 +74,9 @@ class Terminal:
         """Read until `text` appears, and return what came before it."""
         end = time.monotonic() + PATIENCE
         while text.encode() not in self._seen:
-            ready, _, _ = select.select([self.fd], [], [], max(0.0, end - time.monotonic()))
+            ready, _, _ = select.select(
+                [self.fd], [], [], max(0.0, end - time.monotonic())
+            )
             assert ready, f"no {text!r} in {self._seen!r}"
             self._seen += os.read(self.fd, 65536)
         before, _, self._seen = self._seen.partition(text.encode())

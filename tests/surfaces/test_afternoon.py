@@ -31,7 +31,11 @@ def origin(tmp_path: Path) -> Path:
     (path / "sums.py").write_text(SUMS)
     (path / "test_sums.py").write_text(TESTS)
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-    for words in (("init", "-q", "-b", "main"), ("add", "."), (*identity, "commit", "-qm", "begin")):
+    for words in (
+        ("init", "-q", "-b", "main"),
+        ("add", "."),
+        (*identity, "commit", "-qm", "begin"),
+    ):
         subprocess.run(["git", *words], cwd=path, check=True)
     return path
 
@@ -45,7 +49,15 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def session(workspace: Path, origin: Path, base_image: str) -> Iterator[str]:
-    options = ("--workspace", workspace, "--staged", "--mount", f"{origin}:/origin", "--lease", "300")
+    options = (
+        "--workspace",
+        workspace,
+        "--staged",
+        "--mount",
+        f"{origin}:/origin",
+        "--lease",
+        "300",
+    )
     id = _good(belljar("session", "start", *options)).stdout.strip()
     yield id
     belljar("session", "stop", id)
@@ -60,7 +72,9 @@ def _call(session: str, tool: str, **params: str) -> str:
     return _good(belljar("call", "--session", session, tool, json.dumps(params))).stdout
 
 
-def test_an_afternoon_of_work_succeeds_on_the_command_line(session: str, workspace: Path, tmp_path: Path) -> None:
+def test_an_afternoon_of_work_succeeds_on_the_command_line(
+    session: str, workspace: Path, tmp_path: Path
+) -> None:
     _good(belljar("run", "--session", session, "git clone -q /origin app"))
     assert belljar("run", "--session", session, RUN_TESTS).status == 1
 
@@ -70,7 +84,12 @@ def test_an_afternoon_of_work_succeeds_on_the_command_line(session: str, workspa
 
     serve = "cd app && python3 -u -m http.server 8000"
     shell = _good(belljar("start", "--session", session, serve)).stdout.strip()
-    found = belljar("run", "--session", session, "until : < /dev/tcp/127.0.0.1/8000; do sleep 0.1; done 2>/dev/null")
+    found = belljar(
+        "run",
+        "--session",
+        session,
+        "until : < /dev/tcp/127.0.0.1/8000; do sleep 0.1; done 2>/dev/null",
+    )
     _good(found)
     with start("forward", "--json", session, "8000") as forward:
         assert forward.stdout is not None
@@ -78,19 +97,27 @@ def test_an_afternoon_of_work_succeeds_on_the_command_line(session: str, workspa
         with urlopen(f"{url}/sums.py", timeout=30) as page:
             assert page.read().decode() == SUMS.replace("-", "+")
         forward.send_signal(signal.SIGINT)
-    assert "GET /sums.py" in belljar("logs", shell).stderr + belljar("logs", shell).stdout
+    assert (
+        "GET /sums.py" in belljar("logs", shell).stderr + belljar("logs", shell).stdout
+    )
     _good(belljar("kill", shell))
 
     _good(belljar("cp", f"{session}:app/sums.py", tmp_path / "sums.py"))
     assert (tmp_path / "sums.py").read_text() == SUMS.replace("-", "+")
 
-    assert not (workspace / "app").exists(), "nothing reaches the host before it is applied"
+    assert not (workspace / "app").exists(), (
+        "nothing reaches the host before it is applied"
+    )
     _good(belljar("apply", "--session", session, "app/sums.py"))
     assert (workspace / "app/sums.py").read_text() == SUMS.replace("-", "+")
 
 
-async def test_an_afternoon_of_work_succeeds_over_mcp(workspace: Path, origin: Path, base_image: str) -> None:
-    async with client(workspace, "--tools", "bash,files", "--mount", f"{origin}:/origin") as mcp:
+async def test_an_afternoon_of_work_succeeds_over_mcp(
+    workspace: Path, origin: Path, base_image: str
+) -> None:
+    async with client(
+        workspace, "--tools", "bash,files", "--mount", f"{origin}:/origin"
+    ) as mcp:
 
         async def bash(command: str) -> tuple[bool, str]:
             answer = await mcp.call_tool("Bash", {"command": command})
@@ -102,6 +129,8 @@ async def test_an_afternoon_of_work_succeeds_over_mcp(workspace: Path, origin: P
         assert not (await mcp.call_tool("edit_file", edit)).is_error
         passed, said = await bash(RUN_TESTS)
         assert passed, said
-        found = await mcp.call_tool("search_files", {"pattern": "a \\+ b", "path": "app"})
+        found = await mcp.call_tool(
+            "search_files", {"pattern": "a \\+ b", "path": "app"}
+        )
         assert "sums.py" in text(found)
     assert (workspace / "app/sums.py").read_text() == SUMS.replace("-", "+")

@@ -26,7 +26,9 @@ Address = tuple[str, int]
 
 
 def request(token: str) -> bytes:
-    return f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    return (
+        f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    )
 
 
 UNREAD = 400_000 * request("another")
@@ -34,9 +36,14 @@ UNREAD = 400_000 * request("another")
 
 
 def test_half_sent_requests_do_not_lock_out_other_clients(workspace: Path) -> None:
-    with serving(workspace, wrapper=("prlimit", "--nofile=256:256"), BELLJAR_MCP_TOKEN=TOKEN) as served:
+    with serving(
+        workspace, wrapper=("prlimit", "--nofile=256:256"), BELLJAR_MCP_TOKEN=TOKEN
+    ) as served:
         address = urlsplit(served.url)
-        half = [socket.create_connection((address.hostname, address.port), timeout=60) for _ in range(400)]
+        half = [
+            socket.create_connection((address.hostname, address.port), timeout=60)
+            for _ in range(400)
+        ]
         for each in half:
             with suppress(OSError):  # the server has closed it to make room
                 each.sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\nX-Slow: ")
@@ -64,10 +71,14 @@ def test_an_unfinished_request_times_out(monkeypatch: pytest.MonkeyPatch) -> Non
     "sent",
     [
         pytest.param(UNREAD, id="unread refusals"),
-        pytest.param(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", id="no body"),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", id="no body"
+        ),
     ],
 )
-def test_clients_without_the_token_do_not_lock_out_others(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_without_the_token_do_not_lock_out_others(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections.Guarded, "most", 4)
     monkeypatch.setattr(connections.Guarded, "patience", 600)
 
@@ -80,7 +91,9 @@ def test_clients_without_the_token_do_not_lock_out_others(sent: bytes, monkeypat
                 each.setblocking(False)
                 await loop.sock_connect(each, address)
             sending = [loop.sock_sendall(each, sent) for each in deaf]
-            await asyncio.gather(*sending, return_exceptions=True)  # until all is sent, or the server has closed
+            await asyncio.gather(
+                *sending, return_exceptions=True
+            )  # until all is sent, or the server has closed
             async with connection(address) as (reader, writer):
                 writer.write(request(TOKEN))
                 assert b" 200 " in await reader.readline()
@@ -88,7 +101,9 @@ def test_clients_without_the_token_do_not_lock_out_others(sent: bytes, monkeypat
     run(scenario, answering(b""))
 
 
-def test_a_slow_reader_with_the_token_gets_its_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_with_the_token_gets_its_whole_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connections.Guarded, "patience", 0.2)
     monkeypatch.setattr(connections.Guarded, "idle", 0.2)
 
@@ -103,7 +118,9 @@ def test_a_slow_reader_with_the_token_gets_its_whole_answer(monkeypatch: pytest.
     run(scenario, answering(LONG))
 
 
-def test_an_answer_that_is_never_read_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_never_read_ends_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.2)
     disconnected = asyncio.Event()
 
@@ -122,7 +139,9 @@ def test_an_answer_that_is_never_read_ends_its_connection(monkeypatch: pytest.Mo
     run(scenario, endless)
 
 
-def test_a_connection_that_became_a_websocket_is_its_application_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_became_a_websocket_is_its_application_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connections.Guarded, "patience", 0.2)
 
     async def echoing(_: Any, receive: Any, send: Any) -> None:
@@ -133,7 +152,9 @@ def test_a_connection_that_became_a_websocket_is_its_application_s(monkeypatch: 
 
     async def scenario(address: Address) -> None:
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with websockets.connect(f"ws://{address[0]}:{address[1]}/", additional_headers=headers) as socket:
+        async with websockets.connect(
+            f"ws://{address[0]}:{address[1]}/", additional_headers=headers
+        ) as socket:
             async with connection(address) as (silent, _):
                 await ended(silent)  # now `patience` is over for the websocket too
             await socket.send("still there")
@@ -152,7 +173,9 @@ def answering(body: bytes) -> Any:
 
 
 @asynccontextmanager
-async def connection(address: Address) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connection(
+    address: Address,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(*address)
     try:
         yield reader, writer
@@ -174,7 +197,9 @@ def run(scenario: Callable[[Address], Awaitable[None]], app: Any) -> None:
             "lifespan": "off",
             "timeout_graceful_shutdown": 5,
         }
-        server = uvicorn.Server(uvicorn.Config(gate, http=connections.Guarded, **options))
+        server = uvicorn.Server(
+            uvicorn.Config(gate, http=connections.Guarded, **options)
+        )
         with socket.create_server(("127.0.0.1", 0)) as listener:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.serve, [listener])

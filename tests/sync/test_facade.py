@@ -44,7 +44,9 @@ def test_every_public_name_shows_its_use() -> None:
     for module in (belljar, sync):
         for name in module.__all__:
             text = getattr(module, name).__doc__ or ""
-            assert re.search(r"\n +\S|`[^`]*[(.=][^`]*`", text), f"{module.__name__}.{name} shows no example"
+            assert re.search(r"\n +\S|`[^`]*[(.=][^`]*`", text), (
+                f"{module.__name__}.{name} shows no example"
+            )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,7 +61,12 @@ def test_every_public_method_shows_a_call_of_it(kind: type) -> None:
 
 
 def test_the_reference_is_one_command_and_names_everything_public() -> None:
-    said = subprocess.run([sys.executable, "-m", "pydoc", "belljar"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-m", "pydoc", "belljar"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     for name in {*belljar.__all__} - {"errors", "sync"}:
         assert re.search(rf"\b{name}\(|class {name}\b", said), name
     assert "await box.run(" in said

@@ -11,6 +11,8 @@ def test_files_are_written_read_listed_and_removed(workspace: Path) -> None:
         box.files.write("notes/a.txt", b"one\n")
         box.files.append("notes/a.txt", b"two\n")
         assert box.files.read("notes/a.txt") == b"one\ntwo\n"
-        assert [each.path.rpartition("/")[2] for each in box.files.list("notes")] == ["a.txt"]
+        assert [each.path.rpartition("/")[2] for each in box.files.list("notes")] == [
+            "a.txt"
+        ]
         box.files.remove("notes/a.txt")
         assert not box.files.exists("notes/a.txt")

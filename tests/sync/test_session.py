@@ -48,7 +48,12 @@ def test_a_blocking_session_can_be_paused(workspace: Path) -> None:
 def test_a_blocking_session_can_be_used_from_many_threads(workspace: Path) -> None:
     found: list[str] = []
     with sync.Session(workspace) as box:
-        threads = [threading.Thread(target=lambda n=n: found.append(box.run(f"echo {n}").stdout)) for n in range(8)]
+        threads = [
+            threading.Thread(
+                target=lambda n=n: found.append(box.run(f"echo {n}").stdout)
+            )
+            for n in range(8)
+        ]
         for each in threads:
             each.start()
         for each in threads:

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.judging_off_the_loop import _judging_stays_off_the_event_loop as _judging_stays_off_the_event_loop
+from tests.judging_off_the_loop import (
+    _judging_stays_off_the_event_loop as _judging_stays_off_the_event_loop,
+)
 
 from belljar import Session, ToolRegistry
 

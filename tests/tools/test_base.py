@@ -16,7 +16,11 @@ from belljar.tools.parameters import Params, Text
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_without_a_session_a_call_says_so(name: str) -> None:
-    given = {"BashOutput": {"bash_id": "shell_1"}, "KillShell": {"shell_id": "shell_1"}, "ListShells": {}}
+    given = {
+        "BashOutput": {"bash_id": "shell_1"},
+        "KillShell": {"shell_id": "shell_1"},
+        "ListShells": {},
+    }
     result = await registry.call(name, given.get(name, {"command": "ls"}))
     assert not registry.available(name)
     assert not result.success
@@ -25,7 +29,9 @@ async def test_without_a_session_a_call_says_so(name: str) -> None:
     assert "No active terminal session" in result.text
 
 
-@pytest.mark.parametrize("name", ["terminal-run", "Bash", "execute_command", "shell_execute", "run_command"])
+@pytest.mark.parametrize(
+    "name", ["terminal-run", "Bash", "execute_command", "shell_execute", "run_command"]
+)
 async def test_a_dry_run_runs_nothing_and_still_refuses(name: str) -> None:
     rehearsal = ToolRegistry(dry_run=True)
     result = await rehearsal.call(name, {"command": "ls"})
@@ -34,7 +40,11 @@ async def test_a_dry_run_runs_nothing_and_still_refuses(name: str) -> None:
     assert "[Dry Run] Would execute: ls" in str(shape)
     assert shape.get("status", "success") == "success"
     assert shape.get("exit_code") in (0, None)
-    refused = {"command": "rm", "args": ["-rf", "/"]} if "_command" in name else {"command": "rm -rf /"}
+    refused = (
+        {"command": "rm", "args": ["-rf", "/"]}
+        if "_command" in name
+        else {"command": "rm -rf /"}
+    )
     assert not (await rehearsal.call(name, refused)).success
 
 
@@ -49,7 +59,9 @@ async def test_a_dry_run_runs_nothing_and_still_refuses(name: str) -> None:
         ("ListShells", {}, "List shells"),
     ],
 )
-def test_a_call_has_a_summary_before_it_is_made(name: str, params: dict[str, Any], summary: str) -> None:
+def test_a_call_has_a_summary_before_it_is_made(
+    name: str, params: dict[str, Any], summary: str
+) -> None:
     assert registry.summary(name, params) == summary
 
 
@@ -74,7 +86,9 @@ def test_file_and_staged_calls_have_a_summary_too() -> None:
         ("run_command", {"command": "rm", "args": ["-rf", "/"]}, "blocked"),
     ],
 )
-def test_a_call_has_a_risk_before_it_is_made(name: str, params: dict[str, Any], risk: str) -> None:
+def test_a_call_has_a_risk_before_it_is_made(
+    name: str, params: dict[str, Any], risk: str
+) -> None:
     assert registry.risk(name, params) == risk
 
 
@@ -96,7 +110,9 @@ def test_what_fits_is_not_truncated() -> None:
 
 
 @pytest.mark.engine
-async def test_the_example_of_a_tool_works_and_is_judged(box: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_example_of_a_tool_works_and_is_judged(
+    box: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class CountParams(Params):
         path: Text = Field(description="The file")
 
@@ -107,10 +123,16 @@ async def test_the_example_of_a_tool_works_and_is_judged(box: Session, monkeypat
     await box.files.write("three.txt", "one two three\n")
     tools = ToolRegistry(box)
     tools.register(made["CountWords"])
-    assert (await tools.call("count_words", {"path": "three.txt"})).text.split()[0] == "3"
+    assert (await tools.call("count_words", {"path": "three.txt"})).text.split()[
+        0
+    ] == "3"
     assert not (await tools.call("count_words", {"path": "missing.txt"})).success
     assert tools.risk("count_words", {"path": "three.txt"}) == "low"
     rehearsal = made["CountWords"](box, dry_run=True)
     assert "wc -w three.txt" in (await rehearsal.call({"path": "three.txt"})).text
-    monkeypatch.setattr(made["CountWords"], "command", lambda tool, params: ["rm", "-rf", "/"])
-    assert (await tools.call("count_words", {"path": "three.txt"})).code == "policy_denied"
+    monkeypatch.setattr(
+        made["CountWords"], "command", lambda tool, params: ["rm", "-rf", "/"]
+    )
+    assert (
+        await tools.call("count_words", {"path": "three.txt"})
+    ).code == "policy_denied"

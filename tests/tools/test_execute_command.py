@@ -25,8 +25,12 @@ BLACKLISTED = [
 ]  # fmt: skip
 
 
-async def execute(tools: ToolRegistry, command: str, *args: str, **params: Any) -> CommandExecutionResult:
-    result = await tools.call("execute_command", {"command": command, "args": list(args), **params})
+async def execute(
+    tools: ToolRegistry, command: str, *args: str, **params: Any
+) -> CommandExecutionResult:
+    result = await tools.call(
+        "execute_command", {"command": command, "args": list(args), **params}
+    )
     assert isinstance(result, CommandExecutionResult)
     return result
 
@@ -39,14 +43,24 @@ def configured(box: Session, **config: Any) -> ToolRegistry:
 
 
 @pytest.mark.parametrize("command", ALLOWED)
-async def test_valid_whitelisted_commands_pass(tools: ToolRegistry, command: str) -> None:
-    assert tools.risk("execute_command", {"command": command, "args": ["x"]}) != "blocked"
+async def test_valid_whitelisted_commands_pass(
+    tools: ToolRegistry, command: str
+) -> None:
+    assert (
+        tools.risk("execute_command", {"command": command, "args": ["x"]}) != "blocked"
+    )
 
 
 @pytest.mark.parametrize(("command", "args"), BLACKLISTED)
-async def test_invalid_blacklisted_commands_fail(tools: ToolRegistry, command: str, args: list[str]) -> None:
+async def test_invalid_blacklisted_commands_fail(
+    tools: ToolRegistry, command: str, args: list[str]
+) -> None:
     result = await execute(tools, command, *args)
-    assert (result.status, result.code, result.exit_code) == ("error", "COMMAND_BLACKLISTED", None)
+    assert (result.status, result.code, result.exit_code) == (
+        "error",
+        "COMMAND_BLACKLISTED",
+        None,
+    )
     assert result.error is not None
     assert result.error.startswith("Command is blacklisted: ")
 
@@ -57,13 +71,20 @@ async def test_non_whitelisted_commands_fail(tools: ToolRegistry, command: str) 
     assert (result.status, result.code) == ("error", "COMMAND_NOT_WHITELISTED")
 
 
-@pytest.mark.parametrize(("command", "blocked"), [("LS", False), ("Echo", False), ("CURL", True), ("Sudo", True)])
-async def test_case_insensitive_matching(tools: ToolRegistry, command: str, blocked: bool) -> None:
+@pytest.mark.parametrize(
+    ("command", "blocked"),
+    [("LS", False), ("Echo", False), ("CURL", True), ("Sudo", True)],
+)
+async def test_case_insensitive_matching(
+    tools: ToolRegistry, command: str, blocked: bool
+) -> None:
     assert (tools.risk("execute_command", {"command": command}) == "blocked") is blocked
     assert ((await execute(tools, command)).code == "COMMAND_BLACKLISTED") is blocked
 
 
-async def test_a_command_allowed_case_insensitively_runs_under_its_real_name(tools: ToolRegistry) -> None:
+async def test_a_command_allowed_case_insensitively_runs_under_its_real_name(
+    tools: ToolRegistry,
+) -> None:
     result = await execute(tools, "ECHO", "Hello")
     assert (result.status, result.output) == ("success", "Hello\n")
 
@@ -73,13 +94,33 @@ async def test_a_command_allowed_case_insensitively_runs_under_its_real_name(too
 
 async def test_successfully_execute_simple_command_echo(tools: ToolRegistry) -> None:
     result = await execute(tools, "echo", "hello")
-    assert (result.status, result.output, result.error, result.exit_code) == ("success", "hello\n", "", 0)
-    assert set(result.metadata) == {"duration_ms", "output_size_bytes", "error_size_bytes"}
-    assert (result.metadata.output_size_bytes, result.metadata.error_size_bytes) == (6, 0)
-    assert set(result.as_dict()) == {"status", "output", "error", "exit_code", "metadata"}
+    assert (result.status, result.output, result.error, result.exit_code) == (
+        "success",
+        "hello\n",
+        "",
+        0,
+    )
+    assert set(result.metadata) == {
+        "duration_ms",
+        "output_size_bytes",
+        "error_size_bytes",
+    }
+    assert (result.metadata.output_size_bytes, result.metadata.error_size_bytes) == (
+        6,
+        0,
+    )
+    assert set(result.as_dict()) == {
+        "status",
+        "output",
+        "error",
+        "exit_code",
+        "metadata",
+    }
 
 
-async def test_successfully_execute_command_with_args_ls_la(tools: ToolRegistry) -> None:
+async def test_successfully_execute_command_with_args_ls_la(
+    tools: ToolRegistry,
+) -> None:
     result = await execute(tools, "ls", "-la")
     assert result.status == "success"
     assert "sub" in (result.output or "")
@@ -103,19 +144,38 @@ async def test_execute_command_in_a_directory(tools: ToolRegistry) -> None:
 
 async def test_command_with_non_zero_exit_code(tools: ToolRegistry) -> None:
     result = await execute(tools, "ls", "/nonexistent")
-    assert (result.status, result.exit_code, result.code) == ("error", 2, "EXECUTION_FAILED")
+    assert (result.status, result.exit_code, result.code) == (
+        "error",
+        2,
+        "EXECUTION_FAILED",
+    )
     assert "No such file" in (result.error or "")
 
 
 async def test_command_not_found_error(tools: ToolRegistry) -> None:
     result = await execute(tools, "pnpm", "install")
-    assert (result.status, result.code, result.exit_code) == ("error", "COMMAND_NOT_FOUND", None)
+    assert (result.status, result.code, result.exit_code) == (
+        "error",
+        "COMMAND_NOT_FOUND",
+        None,
+    )
 
 
-async def test_timeout_exceeded_sigterm_then_sigkill(box: Session, caplog: pytest.LogCaptureFixture) -> None:
+async def test_timeout_exceeded_sigterm_then_sigkill(
+    box: Session, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, LOGGER)
-    patient, prompt = configured(box, kill_timeout=60_000), configured(box, kill_timeout=100)
-    polite = await execute(patient, "python3", "-c", "import time; print(1, flush=True); time.sleep(60)", timeout=4000)
+    patient, prompt = (
+        configured(box, kill_timeout=60_000),
+        configured(box, kill_timeout=100),
+    )
+    polite = await execute(
+        patient,
+        "python3",
+        "-c",
+        "import time; print(1, flush=True); time.sleep(60)",
+        timeout=4000,
+    )
     assert (polite.status, polite.code, polite.output) == ("timeout", "TIMEOUT", "1\n")
     assert polite.result is not None
     assert polite.result.signal == 15
@@ -139,7 +199,11 @@ async def test_output_size_exceeded(box: Session) -> None:
         heard: list[Output] = []
         tools = configured(box, max_output_bytes=size, kill_timeout=100)
         cut = await tools.call("execute_command", params, on_output=heard.append)
-        assert (cut.code, cut.output, cut.metadata.output_size_bytes) == ("OUTPUT_SIZE_EXCEEDED", size * "x", size)
+        assert (cut.code, cut.output, cut.metadata.output_size_bytes) == (
+            "OUTPUT_SIZE_EXCEEDED",
+            size * "x",
+            size,
+        )
         assert sum(len(output.data) for output in heard) == size
 
 
@@ -149,8 +213,15 @@ async def test_concurrent_limit_exceeded(box: Session) -> None:
     results = []
 
     async def first() -> None:
-        params = {"command": "python3", "args": ["-c", "print(1, flush=True); import time; time.sleep(60)"]}
-        results.append(await tools.call("execute_command", params, on_output=lambda _: up.set(), abort=done))
+        params = {
+            "command": "python3",
+            "args": ["-c", "print(1, flush=True); import time; time.sleep(60)"],
+        }
+        results.append(
+            await tools.call(
+                "execute_command", params, on_output=lambda _: up.set(), abort=done
+            )
+        )
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(first)
@@ -158,7 +229,9 @@ async def test_concurrent_limit_exceeded(box: Session) -> None:
         refused = await execute(tools, "echo", "x")
         done.set()
     assert (refused.status, refused.code) == ("error", "CONCURRENT_LIMIT_EXCEEDED")
-    assert (await execute(tools, "echo", "x")).status == "success", "the place is free again"
+    assert (await execute(tools, "echo", "x")).status == "success", (
+        "the place is free again"
+    )
     assert "Command aborted" in (results[0].error or "")
 
 
@@ -166,9 +239,17 @@ async def test_concurrent_limit_exceeded(box: Session) -> None:
 
 
 async def test_stdout_and_stderr_captured_correctly(tools: ToolRegistry) -> None:
-    result = await execute(tools, "python3", "-c", "import sys; print('out'); print('err', file=sys.stderr)")
+    result = await execute(
+        tools,
+        "python3",
+        "-c",
+        "import sys; print('out'); print('err', file=sys.stderr)",
+    )
     assert (result.output, result.error) == ("out\n", "err\n")
-    assert (result.metadata.output_size_bytes, result.metadata.error_size_bytes) == (4, 4)
+    assert (result.metadata.output_size_bytes, result.metadata.error_size_bytes) == (
+        4,
+        4,
+    )
 
 
 async def test_output_accumulation_works_up_to_the_limit(tools: ToolRegistry) -> None:
@@ -180,7 +261,9 @@ async def test_output_accumulation_works_up_to_the_limit(tools: ToolRegistry) ->
 
 async def test_output_can_be_streamed(tools: ToolRegistry) -> None:
     heard = list[Output]()
-    await tools.call("execute_command", {"command": "echo", "args": ["x"]}, on_output=heard.append)
+    await tools.call(
+        "execute_command", {"command": "echo", "args": ["x"]}, on_output=heard.append
+    )
     assert heard == [Output("stdout", b"x\n")]
 
 
@@ -219,7 +302,9 @@ async def test_the_hosts_configuration_may_choose_another_policy(box: Session) -
 # Logging
 
 
-async def test_the_log_has_the_lines_that_the_document_lists(box: Session, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_has_the_lines_that_the_document_lists(
+    box: Session, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, LOGGER)
     tools = configured(box, kill_timeout=100, max_output_bytes=1000)
     await execute(tools, "echo", "a", "b")
@@ -241,9 +326,14 @@ async def test_the_log_has_the_lines_that_the_document_lists(box: Session, caplo
         ("error", "Output size exceeded: python3"),
     ]:
         assert expected in said
-    assert any(level == "debug" and text.startswith("Process spawned (pid: ") for level, text in said)
     assert any(
-        level == "info" and text.startswith("Command executed: echo (exit: 0, duration: ") for level, text in said
+        level == "debug" and text.startswith("Process spawned (pid: ")
+        for level, text in said
+    )
+    assert any(
+        level == "info"
+        and text.startswith("Command executed: echo (exit: 0, duration: ")
+        for level, text in said
     )
 
 
@@ -257,7 +347,10 @@ async def test_a_command_is_judged_once_and_asked_about_once(place: Path) -> Non
     async with Session(place, approve=approve, policy="default") as box:
         seen: list[str] = []
         record = box._ledger.record
-        box._ledger.record = lambda kind, **facts: (seen.append(kind), record(kind, **facts))[1]  # type: ignore[method-assign]
+        box._ledger.record = lambda kind, **facts: (
+            seen.append(kind),
+            record(kind, **facts),
+        )[1]  # type: ignore[method-assign]
         tools = ToolRegistry(box, config={"execute_command": {"policy": "permissive"}})
         await tools.call("execute_command", {"command": "echo", "args": ["hi"]})
         await tools.call("execute_command", {"command": "sudo", "args": ["true"]})
@@ -265,7 +358,9 @@ async def test_a_command_is_judged_once_and_asked_about_once(place: Path) -> Non
     assert seen.count("verdict") == 2
 
 
-async def test_a_command_with_its_arguments_in_one_text_is_told_to_part_them(tools: ToolRegistry) -> None:
+async def test_a_command_with_its_arguments_in_one_text_is_told_to_part_them(
+    tools: ToolRegistry,
+) -> None:
     """ "echo x is not on the list; use one of … echo …" made models go round in circles."""
     result = await execute(tools, "echo 'a b'")
     assert result.code == "COMMAND_NOT_WHITELISTED"

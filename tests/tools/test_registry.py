@@ -46,14 +46,18 @@ def test_every_schema_is_valid_and_describes_every_parameter(format: str) -> Non
         for parameter, shape in schema["properties"].items():
             assert shape.get("description"), f"{name}.{parameter}"
             assert shape.get("type"), f"{name}.{parameter}"
-            assert not shape.keys() & {"anyOf", "title", "ge", "le"}, f"{name}.{parameter}"
+            assert not shape.keys() & {"anyOf", "title", "ge", "le"}, (
+                f"{name}.{parameter}"
+            )
 
 
 def test_openai_tools_are_functions() -> None:
     assert {entry["type"] for entry in registry.schemas("openai")} == {"function"}
 
 
-async def test_an_unknown_tool_format_family_or_configuration_is_a_usage_error() -> None:
+async def test_an_unknown_tool_format_family_or_configuration_is_a_usage_error() -> (
+    None
+):
     with pytest.raises(UsageError, match="choose from terminal-run, Bash"):
         await registry.call("Basho", {})
     with pytest.raises(UsageError, match="anthropic, openai, mcp"):
@@ -67,7 +71,10 @@ async def test_an_unknown_tool_format_family_or_configuration_is_a_usage_error()
 
 
 def test_only_the_families_asked_for_are_there() -> None:
-    assert list(ToolRegistry(families=("run_command", "shell_execute")).names()) == ["run_command", "shell_execute"]
+    assert list(ToolRegistry(families=("run_command", "shell_execute")).names()) == [
+        "run_command",
+        "shell_execute",
+    ]
 
 
 class _Hello(Tool):

@@ -14,7 +14,9 @@ from belljar import host as hosts
 from belljar.staged.area import StagedArea
 
 
-async def test_staged_changes_are_looked_at_discarded_and_applied_only_with_a_persons_yes(workspace: Path) -> None:
+async def test_staged_changes_are_looked_at_discarded_and_applied_only_with_a_persons_yes(
+    workspace: Path,
+) -> None:
     person = Person()
     (workspace / "a.txt").write_text("one\n")
     os.chown(workspace / "a.txt", workspace.stat().st_uid, workspace.stat().st_gid)
@@ -24,7 +26,12 @@ async def test_staged_changes_are_looked_at_discarded_and_applied_only_with_a_pe
             return text(await mcp.call_tool(tool, arguments))
 
         names = {tool.name for tool in (await mcp.list_tools()).tools}
-        assert names >= {"list_changes", "diff_changes", "apply_changes", "discard_changes"}
+        assert names >= {
+            "list_changes",
+            "diff_changes",
+            "apply_changes",
+            "discard_changes",
+        }
         await call("Bash", command="echo two > a.txt; echo x > b.txt")
         assert await call("list_changes") == "~ a.txt\n+ b.txt"
         assert "+two" in await call("diff_changes", paths=["a.txt"])
@@ -32,10 +39,18 @@ async def test_staged_changes_are_looked_at_discarded_and_applied_only_with_a_pe
         assert "declined" in await call("apply_changes")
         asked = person.questions[0]
         assert "+two" in asked
-        assert asked.startswith("An agent wants to write its changes into your real workspace, outside the sandbox.\n")
-        assert "A yes writes changes of the sandbox into the real workspace (+1 ~1).\n" in asked
+        assert asked.startswith(
+            "An agent wants to write its changes into your real workspace, outside the sandbox.\n"
+        )
+        assert (
+            "A yes writes changes of the sandbox into the real workspace (+1 ~1).\n"
+            in asked
+        )
         assert "    ~ a.txt  +1 −1\n    + b.txt  +1 −0\n" in asked
-        assert person.forms[0]["approve"]["description"] == "Yes writes these changes into the real workspace."
+        assert (
+            person.forms[0]["approve"]["description"]
+            == "Yes writes these changes into the real workspace."
+        )
         assert (workspace / "a.txt").read_text() == "one\n"
         assert await call("discard_changes", paths=["b.txt"]) == "1 discarded"
         person.will("accept", approve=True)
@@ -47,7 +62,9 @@ async def test_staged_changes_are_looked_at_discarded_and_applied_only_with_a_pe
         await to_thread.run_sync(area.remove)
 
 
-async def test_without_a_person_staged_changes_are_left_for_the_command_line(workspace: Path) -> None:
+async def test_without_a_person_staged_changes_are_left_for_the_command_line(
+    workspace: Path,
+) -> None:
     async with client(workspace, "--staged") as mcp:
         await mcp.call_tool("Bash", {"command": "echo x > b.txt"})
         said = text(await mcp.call_tool("apply_changes", {}))

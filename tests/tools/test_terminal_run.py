@@ -24,7 +24,11 @@ async def run(tools: ToolRegistry, command: str, **params: Any) -> ToolResult:
 
 async def test_id_name_category_tags_and_default_risk(tools: ToolRegistry) -> None:
     tool = tools.get("terminal-run")
-    assert (tool.name, tool.title, tool.category) == ("terminal-run", "Run Command", "terminal")
+    assert (tool.name, tool.title, tool.category) == (
+        "terminal-run",
+        "Run Command",
+        "terminal",
+    )
     assert tool.tags == ("terminal", "command", "shell", "execute")
     assert tool.default_risk == "high"
     assert tool.is_available
@@ -38,18 +42,31 @@ async def test_run_command_tool_simple_command_succeeds(tools: ToolRegistry) -> 
     assert re.fullmatch(r"Command succeeded \((\d{1,3}ms|\d+\.\ds)\)", result.message)
     assert result.message == f"Command succeeded ({result.data.formatted_duration})"
     data = result.data
-    assert (data.command, data.exit_code, data.output_length) == ("echo hello; echo error >&2", 0, 12)
-    assert (data.was_truncated, data.was_streamed, data.succeeded) == (False, False, True)
+    assert (data.command, data.exit_code, data.output_length) == (
+        "echo hello; echo error >&2",
+        0,
+        12,
+    )
+    assert (data.was_truncated, data.was_streamed, data.succeeded) == (
+        False,
+        False,
+        True,
+    )
     assert data.working_directory == "/workspace"
     assert data.formatted_duration.endswith("ms") == (round(data["duration"], 1) < 1)
     assert 0 < data["duration"] < 60
     assert set(result.as_dict()) == {"success", "content", "message", "data", "errors"}
 
 
-async def test_run_command_tool_failing_command_returns_exit_code(tools: ToolRegistry) -> None:
+async def test_run_command_tool_failing_command_returns_exit_code(
+    tools: ToolRegistry,
+) -> None:
     result = await run(tools, "echo before; exit 42")
     assert not result.success
-    assert (result.content, result.message) == ("before\n", "Command failed with exit code 42")
+    assert (result.content, result.message) == (
+        "before\n",
+        "Command failed with exit code 42",
+    )
     assert (result.data.exit_code, result.data.succeeded) == (42, False)
 
 
@@ -67,13 +84,22 @@ async def test_a_longer_duration_is_shown_in_seconds(tools: ToolRegistry) -> Non
 
 
 @pytest.mark.parametrize("command", DANGEROUS)
-async def test_run_command_tool_dangerous_command_blocked(tools: ToolRegistry, command: str) -> None:
+async def test_run_command_tool_dangerous_command_blocked(
+    tools: ToolRegistry, command: str
+) -> None:
     result = await run(tools, command)
     assert not result.success
-    assert [(p.parameter, p.code) for p in result.problems] == [("command", "DANGEROUS_COMMAND")]
-    assert result.problems[0].message == "Potentially dangerous command detected and blocked for safety."
+    assert [(p.parameter, p.code) for p in result.problems] == [
+        ("command", "DANGEROUS_COMMAND")
+    ]
+    assert (
+        result.problems[0].message
+        == "Potentially dangerous command detected and blocked for safety."
+    )
     assert result.as_dict()["errors"] == [result.problems[0].as_dict()]
-    assert result.data.verdict["reason"] in (result.message or ""), "the model is told why"
+    assert result.data.verdict["reason"] in (result.message or ""), (
+        "the model is told why"
+    )
 
 
 async def test_validate_dangerous_patterns_all_blocked(tools: ToolRegistry) -> None:
@@ -82,7 +108,9 @@ async def test_validate_dangerous_patterns_all_blocked(tools: ToolRegistry) -> N
 
 
 @pytest.mark.parametrize("command", [None, "", "   \n"])
-async def test_a_missing_or_blank_command_is_required(tools: ToolRegistry, command: str | None) -> None:
+async def test_a_missing_or_blank_command_is_required(
+    tools: ToolRegistry, command: str | None
+) -> None:
     result = await tools.call("terminal-run", {"command": command})
     assert [(p.parameter, p.code) for p in result.problems] == [("command", "REQUIRED")]
 
@@ -92,19 +120,31 @@ async def test_a_timeout_below_one_is_an_invalid_range_and_is_told_with_a_danger
 ) -> None:
     result = await run(tools, "ls", timeout_seconds=0)
     assert [p.as_dict() for p in result.problems] == [
-        {"parameter": "timeout_seconds", "message": "Timeout must be at least 1 second", "code": "INVALID_RANGE"}
+        {
+            "parameter": "timeout_seconds",
+            "message": "Timeout must be at least 1 second",
+            "code": "INVALID_RANGE",
+        }
     ]
     both = await run(tools, "rm -rf /", timeout_seconds=-5)
     assert [p.code for p in both.problems] == ["DANGEROUS_COMMAND", "INVALID_RANGE"]
 
 
-async def test_a_timeout_over_the_maximum_counts_as_the_maximum(tools: ToolRegistry) -> None:
+async def test_a_timeout_over_the_maximum_counts_as_the_maximum(
+    tools: ToolRegistry,
+) -> None:
     assert (await run(tools, "true", timeout_seconds=100_000)).success
 
 
-async def test_run_command_tool_working_directory_validated(tools: ToolRegistry, place: Path) -> None:
-    assert (await run(tools, "pwd", working_directory="sub")).content == "/workspace/sub\n"
-    assert (await run(tools, "pwd", working_directory=str(place / "sub"))).data.working_directory == "/workspace/sub"
+async def test_run_command_tool_working_directory_validated(
+    tools: ToolRegistry, place: Path
+) -> None:
+    assert (
+        await run(tools, "pwd", working_directory="sub")
+    ).content == "/workspace/sub\n"
+    assert (
+        await run(tools, "pwd", working_directory=str(place / "sub"))
+    ).data.working_directory == "/workspace/sub"
     for outside in ("..", "sub/../../x", "/etc", "out", "missing"):
         result = await run(tools, "pwd", working_directory=outside)
         assert not result.success
@@ -112,7 +152,9 @@ async def test_run_command_tool_working_directory_validated(tools: ToolRegistry,
 
 
 async def test_environment_is_added(tools: ToolRegistry) -> None:
-    assert (await run(tools, 'echo "$A-$HOME"', environment={"A": "x y"})).content == "x y-/home/sandbox\n"
+    assert (
+        await run(tools, 'echo "$A-$HOME"', environment={"A": "x y"})
+    ).content == "x y-/home/sandbox\n"
 
 
 async def test_run_command_tool_long_output_truncated(tools: ToolRegistry) -> None:
@@ -123,7 +165,9 @@ async def test_run_command_tool_long_output_truncated(tools: ToolRegistry) -> No
     assert (len(exact.content), exact.data.was_truncated) == (100_000, False)
 
 
-async def test_the_full_length_is_reported_even_if_most_was_not_kept(tools: ToolRegistry) -> None:
+async def test_the_full_length_is_reported_even_if_most_was_not_kept(
+    tools: ToolRegistry,
+) -> None:
     result = await run(tools, "python3 -c \"print('日' * 3_000_000, end='')\"")
     assert result.data.output_length == 3_000_000
     assert result.content == "日" * 100_000 + "\n\n[Output truncated...]"
@@ -134,14 +178,20 @@ async def test_the_order_of_both_streams_is_exact(tools: ToolRegistry) -> None:
     assert result.content == "".join(f"o{i}\ne{i}\n" for i in range(1, 201))
 
 
-async def test_without_capture_the_command_goes_on_in_the_session(tools: ToolRegistry, box: Session) -> None:
-    result = await run(tools, "mkfifo /tmp/a-gate; read x < /tmp/a-gate; echo $x", capture_output=False)
+async def test_without_capture_the_command_goes_on_in_the_session(
+    tools: ToolRegistry, box: Session
+) -> None:
+    result = await run(
+        tools, "mkfifo /tmp/a-gate; read x < /tmp/a-gate; echo $x", capture_output=False
+    )
     assert result.success
     assert result.content is None
     assert (result.message or "").startswith("Command sent to terminal: mkfifo")
     assert (result.data.was_streamed, result.data.exit_code) == (True, 0)
     shell = box.shell(result.data.shell_id)
-    await box.run("until [ -p /tmp/a-gate ]; do sleep 0.01; done; echo went on > /tmp/a-gate")
+    await box.run(
+        "until [ -p /tmp/a-gate ]; do sleep 0.01; done; echo went on > /tmp/a-gate"
+    )
     assert (await shell.wait(60)).stdout == "went on\n"
 
 
@@ -154,7 +204,9 @@ async def test_run_command_tool_sudo_critical_risk(tools: ToolRegistry) -> None:
     ["npm install", "pip install x", "gem install x", "cargo install x", "brew install x", "git push", "rm -rf build",
      "dotnet build", "npm run build", "ls", "pwd", "cat x"],
 )  # fmt: skip
-async def test_run_command_tool_install_high_risk(tools: ToolRegistry, command: str) -> None:
+async def test_run_command_tool_install_high_risk(
+    tools: ToolRegistry, command: str
+) -> None:
     assert tools.risk("terminal-run", {"command": command}) == "high"
 
 
@@ -171,10 +223,18 @@ async def test_a_caller_may_listen_and_abort(tools: ToolRegistry) -> None:
         heard.append(output.data)
         abort.set()
 
-    result = await tools.call("terminal-run", {"command": "echo up; sleep 60"}, on_output=listen, abort=abort)
-    assert (result.success, result.message, heard) == (False, "Command aborted", [b"up\n"])
+    result = await tools.call(
+        "terminal-run", {"command": "echo up; sleep 60"}, on_output=listen, abort=abort
+    )
+    assert (result.success, result.message, heard) == (
+        False,
+        "Command aborted",
+        [b"up\n"],
+    )
 
 
 async def test_a_refusal_passes_through_an_abortable_call(tools: ToolRegistry) -> None:
-    result = await tools.call("terminal-run", {"command": "rm -rf /"}, abort=anyio.Event())
+    result = await tools.call(
+        "terminal-run", {"command": "rm -rf /"}, abort=anyio.Event()
+    )
     assert [p.code for p in result.problems] == ["DANGEROUS_COMMAND"]

@@ -41,9 +41,13 @@ class Platform:
 
 PLATFORMS = {
     "docker": Platform("root", "docker", "systemctl start docker", CONTRACT),
-    "docker-user": Platform("tester-docker", "docker", "docker version -f '{{.Server.Version}}'"),
+    "docker-user": Platform(
+        "tester-docker", "docker", "docker version -f '{{.Server.Version}}'"
+    ),
     "podman": Platform("root", "podman", "systemctl start podman.socket", CONTRACT),
-    "podman-rootless": Platform("tester-alone", "podman", "systemctl --user start podman.socket"),
+    "podman-rootless": Platform(
+        "tester-alone", "podman", "systemctl --user start podman.socket"
+    ),
     "oci": Platform("root", "oci", tests=f"{CONTRACT} tests/engines/oci"),
     "oci-rootless": Platform("tester-alone", "oci", tests=CONTRACT),
 }
@@ -52,9 +56,15 @@ PLATFORMS = {
 def main(words: list[str]) -> int:
     suite = words.pop(0) if words and words[0] in SUITES else SUITES[0]
     if unknown := set(words) - set(PLATFORMS):
-        sys.exit(f"vm: no platform is called {', '.join(unknown)}; there are {', '.join(PLATFORMS)}")
+        sys.exit(
+            f"vm: no platform is called {', '.join(unknown)}; there are {', '.join(PLATFORMS)}"
+        )
     _install_programs()
-    disk = Disk(Path(os.environ.get("VM") or "/var/tmp/belljar-vm"), suite, catalog.reference("base"))
+    disk = Disk(
+        Path(os.environ.get("VM") or "/var/tmp/belljar-vm"),
+        suite,
+        catalog.reference("base"),
+    )
     if not disk.is_there:
         with _timed(f"disk with {suite}"):
             disk.make()
@@ -63,15 +73,23 @@ def main(words: list[str]) -> int:
     with machine:
         with _timed("sources"):
             machine.bring_sources()
-        machine.run("root", "uname -r; stat -fc 'control groups: %T' /sys/fs/cgroup; runc --version | head -1")
+        machine.run(
+            "root",
+            "uname -r; stat -fc 'control groups: %T' /sys/fs/cgroup; runc --version | head -1",
+        )
         results = _failed_steps(machine, words or list(PLATFORMS))
     for name, failed in results.items():
-        print(f"vm: {suite}: {name}: {'FAILED: ' + ', '.join(failed) if failed else 'ok'}", flush=True)
+        print(
+            f"vm: {suite}: {name}: {'FAILED: ' + ', '.join(failed) if failed else 'ok'}",
+            flush=True,
+        )
     return any(results.values())
 
 
 def _install_programs() -> None:
-    missing = [package for program, package in PROGRAMS.items() if not shutil.which(program)]
+    missing = [
+        package for program, package in PROGRAMS.items() if not shutil.which(program)
+    ]
     if os.geteuid() != 0:
         sys.exit("vm: this needs root")
     if missing:
@@ -86,7 +104,11 @@ def _failed_steps(machine: Machine, names: list[str]) -> dict[str, list[str]]:
     for step in ("engine", "doctor", "smoke", "tests"):
         for name in names:
             command = _command(step, PLATFORMS[name])
-            if command and "engine" not in failed[name] and not _passes(machine, name, step, command):
+            if (
+                command
+                and "engine" not in failed[name]
+                and not _passes(machine, name, step, command)
+            ):
                 failed[name].append(step)
     return failed
 
@@ -103,7 +125,12 @@ def _command(step: str, platform: Platform) -> str:
 def _passes(machine: Machine, name: str, step: str, command: str) -> bool:
     platform = PLATFORMS[name]
     with _timed(f"{name}: {step}") as outcome:
-        outcome["failed"] = machine.run(platform.user, f"{_settings(platform)}; cd {CHECKOUT}; {command}") != 0
+        outcome["failed"] = (
+            machine.run(
+                platform.user, f"{_settings(platform)}; cd {CHECKOUT}; {command}"
+            )
+            != 0
+        )
     return not outcome["failed"]
 
 
@@ -111,7 +138,9 @@ def _settings(platform: Platform) -> str:
     slow = "export BELLJAR_PATIENCE=" + ("1" if has_kvm() else "30")
     engine = f"export BELLJAR_ENGINE={platform.engine} BELLJAR_TEST_ENGINES={platform.engine}"
     # Debian 13's /tmp is in memory and too small for these tests.
-    return f"{SESSION}; {slow}; {engine}; export PYTHONDONTWRITEBYTECODE=1 TMPDIR=/var/tmp"
+    return (
+        f"{SESSION}; {slow}; {engine}; export PYTHONDONTWRITEBYTECODE=1 TMPDIR=/var/tmp"
+    )
 
 
 def _pytest(tests: str) -> str:
@@ -124,7 +153,10 @@ def _timed(what: str) -> Iterator[dict[str, bool]]:
     began, outcome = time.monotonic(), {"failed": False}
     yield outcome
     verdict = "FAILED" if outcome["failed"] else "ok"
-    print(f"vm: {what}: {verdict} ({(time.monotonic() - began) / 60:.1f} minutes)", flush=True)
+    print(
+        f"vm: {what}: {verdict} ({(time.monotonic() - began) / 60:.1f} minutes)",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

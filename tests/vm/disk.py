@@ -24,7 +24,15 @@ PACKAGES = (
     "fuse-overlayfs", "python3", "python3-venv", "make", "git", "mmdebstrap",
 )  # fmt: skip
 # Other AppArmor profiles are deleted: an emulated processor takes minutes to compile them at boot.
-PROFILES = {"runc", "crun", "podman", "buildah", "passt", "usr.bin.passt", "usr.bin.pasta"}
+PROFILES = {
+    "runc",
+    "crun",
+    "podman",
+    "buildah",
+    "passt",
+    "usr.bin.passt",
+    "usr.bin.pasta",
+}
 MASKED = ("systemd-networkd-wait-online.service", "apt-daily.timer", "apt-daily-upgrade.timer", "man-db.timer",
           "e2scrub_all.timer", "fstrim.timer", "podman-auto-update.timer", "dpkg-db-backup.timer")  # fmt: skip
 BYTES = 10 * 2**30
@@ -43,7 +51,9 @@ class Disk:
     def __init__(self, directory: Path, suite: str, image: str) -> None:
         self.suite, self.image = suite, image
         self.place = directory / f"{suite}-{self._digest()}"
-        self.file, self.kernel, self.initrd = (self.place / name for name in ("disk", "kernel", "initrd"))
+        self.file, self.kernel, self.initrd = (
+            self.place / name for name in ("disk", "kernel", "initrd")
+        )
         self.key = self.place / "key"
 
     def _digest(self) -> str:
@@ -60,7 +70,9 @@ class Disk:
         self.place.mkdir(parents=True, mode=0o700)
         tree = self.place / "tree"
         bootstrap(tree, self.suite, PACKAGES, "--variant=important")
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key], check=True
+        )
         self._configure(tree)
         self._install(tree)
         _run(f"docker save -o '{tree}/srv/base.tar' {self.image}")
@@ -84,7 +96,9 @@ class Disk:
     def _configure(self, tree: Path) -> None:
         (tree / "etc/hostname").write_text("belljar-vm\n")
         (tree / "etc/hosts").write_text("127.0.0.1 localhost belljar-vm\n")
-        (tree / "etc/systemd/network/all.network").write_text("[Match]\nName=e*\n[Network]\nDHCP=ipv4\n")
+        (tree / "etc/systemd/network/all.network").write_text(
+            "[Match]\nName=e*\n[Network]\nDHCP=ipv4\n"
+        )
         for profile in (tree / "etc/apparmor.d").iterdir():
             if profile.is_file() and profile.name not in PROFILES:
                 profile.unlink()
@@ -106,13 +120,19 @@ class Disk:
     def _install(self, tree: Path) -> None:
         copy_checkout(tree / CHECKOUT[1:])
         self._inside(
-            tree, f"cd {CHECKOUT} && make setup >/srv/setup.log 2>&1 || {{ tail -20 /srv/setup.log; exit 1; }}"
+            tree,
+            f"cd {CHECKOUT} && make setup >/srv/setup.log 2>&1 || {{ tail -20 /srv/setup.log; exit 1; }}",
         )
 
     def _inside(self, tree: Path, command: str) -> None:
         passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         environment = {"PATH": PATH, "HOME": "/root", "IMAGE": self.image, **passed_on}
-        subprocess.run(Entry(tree).argv(f"set -eu\n{command}"), check=True, env=environment, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            Entry(tree).argv(f"set -eu\n{command}"),
+            check=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
 
 
 def _as_alone(command: str) -> str:

@@ -53,10 +53,20 @@ class Machine:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
-    def run(self, user: str, command: str, *, stdin: bytes | None = None, quiet: bool = False) -> int:
+    def run(
+        self,
+        user: str,
+        command: str,
+        *,
+        stdin: bytes | None = None,
+        quiet: bool = False,
+    ) -> int:
         silent = subprocess.DEVNULL if quiet else None
         done = subprocess.run(
-            [*self._ssh(), f"{user}@127.0.0.1", command], input=stdin or b"", stdout=silent, stderr=silent
+            [*self._ssh(), f"{user}@127.0.0.1", command],
+            input=stdin or b"",
+            stdout=silent,
+            stderr=silent,
         )
         return done.returncode
 
@@ -67,14 +77,23 @@ class Machine:
             "ConnectTimeout": "30", "ControlMaster": "auto", "ControlPersist": "60",
             "ControlPath": f"{self.disk.place}/ssh-{os.getpid()}-%r", "ServerAliveInterval": "30",
         }  # fmt: skip
-        options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+        options = [
+            word
+            for name, value in settings.items()
+            for word in ("-o", f"{name}={value}")
+        ]
         return ["ssh", "-q", "-i", str(self.disk.key), "-p", str(self._port), *options]
 
     def bring_sources(self) -> None:
         """Copy the files that git tracks and the compiled init over those on the disk."""
-        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        listed = subprocess.run(
+            ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout
         names = [name for name in listed.splitlines() if (ROOT / name).exists()]
-        init = [f"share/belljar/{path.name}" for path in Path(sys.prefix, "share/belljar").glob("belljar-init-*")]
+        init = [
+            f"share/belljar/{path.name}"
+            for path in Path(sys.prefix, "share/belljar").glob("belljar-init-*")
+        ]
         pack = [
             "tar",
             "-c",
@@ -88,7 +107,9 @@ class Machine:
         ]
         packed = subprocess.run(pack, cwd=ROOT, check=True, capture_output=True).stdout
         # Compile once: else every process compiles each module again, which takes seconds.
-        compiled = f"cd {CHECKOUT} && tar -x && .venv/bin/python -m compileall -q src tests"
+        compiled = (
+            f"cd {CHECKOUT} && tar -x && .venv/bin/python -m compileall -q src tests"
+        )
         if self.run("root", compiled, stdin=packed):
             raise RuntimeError("the sources did not get into the machine")
 

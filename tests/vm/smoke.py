@@ -40,26 +40,45 @@ async def test_a_throwaway_works_on_the_callers_files(project: Path) -> None:
     assert (made.st_uid, made.st_gid) == (os.getuid(), os.getgid())
 
 
-async def test_commands_have_no_capabilities_and_no_network(box: belljar.Session) -> None:
-    seen = await box.run("grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status; ls /sys/class/net", timeout=FAR)
-    assert seen.stdout.split() == ["CapEff:", "0" * 16, "NoNewPrivs:", "1", "Seccomp:", "2", "lo"]
+async def test_commands_have_no_capabilities_and_no_network(
+    box: belljar.Session,
+) -> None:
+    seen = await box.run(
+        "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status; ls /sys/class/net",
+        timeout=FAR,
+    )
+    assert seen.stdout.split() == [
+        "CapEff:",
+        "0" * 16,
+        "NoNewPrivs:",
+        "1",
+        "Seccomp:",
+        "2",
+        "lo",
+    ]
     root = await box.run("findmnt -no OPTIONS /", timeout=FAR)
     assert "ro" in root.stdout.strip().split(",")
 
 
 async def test_limits_are_in_force_and_usage_is_reported(project: Path) -> None:
     limits = belljar.Limits(memory="96m", pids=40)
-    async with belljar.Session(workspace=str(project), policy="permissive", limits=limits) as box:
+    async with belljar.Session(
+        workspace=str(project), policy="permissive", limits=limits
+    ) as box:
         result = await box.run(["python3", "-c", "x = bytearray(10**9)"], timeout=FAR)
         assert result.cause == "out_of_memory"
-        many = await box.run("for i in $(seq 100); do sleep 600 & done; echo over", timeout=FAR)
+        many = await box.run(
+            "for i in $(seq 100); do sleep 600 & done; echo over", timeout=FAR
+        )
         assert "fork" in many.stderr
         used = await box.run("head -c 3000000 /dev/zero | sha1sum", timeout=FAR)
         assert used.peak_memory
         assert used.cpu_time
 
 
-async def test_a_session_keeps_its_state_and_leaves_no_process(box: belljar.Session) -> None:
+async def test_a_session_keeps_its_state_and_leaves_no_process(
+    box: belljar.Session,
+) -> None:
     await box.run("echo kept >/tmp/x", timeout=FAR)
     assert (await box.run("cat /tmp/x", timeout=FAR)).stdout == "kept\n"
     left = await box.run("setsid sleep 600 & echo", timeout=FAR)
@@ -74,11 +93,16 @@ async def test_background_and_persistent_shells_work(box: belljar.Session) -> No
     assert (await shell.wait()).stdout == "tick\ntock two\n"
     tools = belljar.ToolRegistry(box)
     await tools.call("Bash", {"command": "cd /tmp; v=41"})
-    assert "42 in /tmp" in (await tools.call("Bash", {"command": 'echo "$((v+1)) in $PWD"'})).text
+    assert (
+        "42 in /tmp"
+        in (await tools.call("Bash", {"command": 'echo "$((v+1)) in $PWD"'})).text
+    )
 
 
 async def test_a_pool_hands_out_sandboxes(project: Path) -> None:
     async with belljar.Pool(workspace=str(project), size=6) as pool:
         for number in range(7):
             async with pool.session() as box:
-                assert (await box.run(["echo", str(number)], timeout=FAR)).stdout == f"{number}\n"
+                assert (
+                    await box.run(["echo", str(number)], timeout=FAR)
+                ).stdout == f"{number}\n"

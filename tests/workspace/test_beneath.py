@@ -19,7 +19,9 @@ from belljar.workspace.beneath import KEPT, Folder
 
 
 @pytest.fixture(params=["openat2", "walked"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
+def folder(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Folder]:
     monkeypatch.setattr(beneath, "_has_openat2", lambda: request.param == "openat2")
     root = tmp_path / "root"
     (root / "sub" / "deep").mkdir(parents=True)
@@ -41,7 +43,15 @@ def refused(action: Callable[[], object]) -> int | None:
     raise AssertionError("it was not refused")
 
 
-ESCAPES = ["link/file", "inner/file", "leaf", "../outside/file", "sub/../../outside/file", "link", "/etc/passwd"]
+ESCAPES = [
+    "link/file",
+    "inner/file",
+    "leaf",
+    "../outside/file",
+    "sub/../../outside/file",
+    "link",
+    "/etc/passwd",
+]
 
 
 @pytest.mark.parametrize("path", ESCAPES)
@@ -50,8 +60,12 @@ def test_no_path_leads_out_or_through_a_link(folder: Folder, path: str) -> None:
     refused(lambda: folder.folder(path))
 
 
-@pytest.mark.parametrize("path", ["link/new", "inner/new", "../new", "link/../new", "/tmp/new"])
-def test_nothing_is_made_or_removed_outside(folder: Folder, tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["link/new", "inner/new", "../new", "link/../new", "/tmp/new"]
+)
+def test_nothing_is_made_or_removed_outside(
+    folder: Folder, tmp_path: Path, path: str
+) -> None:
     for change in (
         lambda: folder.write(path, b"x"),
         lambda: folder.mkdir(path),
@@ -66,7 +80,9 @@ def test_nothing_is_made_or_removed_outside(folder: Folder, tmp_path: Path, path
     assert (tmp_path / "root/sub/file").read_text() == "inside"
 
 
-def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(folder: Folder, tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(
+    folder: Folder, tmp_path: Path
+) -> None:
     folder.write("leaf", b"new", 0o640)
     assert (tmp_path / "outside/file").read_text() == "outside"
     assert (tmp_path / "root/leaf").read_bytes() == b"new"
@@ -74,7 +90,9 @@ def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(folder: Folder
     assert sorted(os.listdir(tmp_path / "root")) == ["inner", "leaf", "link", "sub"]
 
 
-def test_a_replacement_that_fails_leaves_the_old_file(folder: Folder, tmp_path: Path) -> None:
+def test_a_replacement_that_fails_leaves_the_old_file(
+    folder: Folder, tmp_path: Path
+) -> None:
     def fails() -> None:
         with folder.replacing("sub/file") as file:
             file.write(b"half")
@@ -98,10 +116,15 @@ def test_reading_is_bounded(folder: Folder) -> None:
     assert code == errno.EFBIG
 
 
-def test_a_small_file_takes_little_memory_whatever_may_be_read(folder: Folder, tmp_path: Path) -> None:
+def test_a_small_file_takes_little_memory_whatever_may_be_read(
+    folder: Folder, tmp_path: Path
+) -> None:
     tracemalloc.start()
     try:
-        assert folder.read("sub/file", 1 << 30) == (tmp_path / "root/sub/file").read_bytes()
+        assert (
+            folder.read("sub/file", 1 << 30)
+            == (tmp_path / "root/sub/file").read_bytes()
+        )
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -119,7 +142,14 @@ def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(
 
 
 def test_the_walk_lists_links_and_follows_none(folder: Folder) -> None:
-    assert [name for name, _ in folder.walk()] == ["inner", "leaf", "link", "sub", "sub/deep", "sub/file"]
+    assert [name for name, _ in folder.walk()] == [
+        "inner",
+        "leaf",
+        "link",
+        "sub",
+        "sub/deep",
+        "sub/file",
+    ]
     assert [name for name, _ in folder.walk("sub")] == ["sub/deep", "sub/file"]
 
 
@@ -141,7 +171,9 @@ def test_a_tree_too_deep_to_walk_is_reported_and_leaves_no_descriptor_open(
     assert descriptors.open_paths(str(tmp_path)) == before
 
 
-def test_a_deep_tree_is_walked_with_few_descriptors(folder: Folder, tmp_path: Path) -> None:
+def test_a_deep_tree_is_walked_with_few_descriptors(
+    folder: Folder, tmp_path: Path
+) -> None:
     place = tmp_path / "root/sub/deep"
     deep = "/".join(["d"] * 3 * beneath.HELD)
     (place / deep / "last").mkdir(parents=True)
@@ -157,7 +189,9 @@ def test_a_deep_tree_is_walked_with_few_descriptors(folder: Folder, tmp_path: Pa
     assert descriptors.open_paths(str(tmp_path)) == before
 
 
-def test_a_directory_that_is_moved_under_a_walk_leads_nowhere_else(folder: Folder, tmp_path: Path) -> None:
+def test_a_directory_that_is_moved_under_a_walk_leads_nowhere_else(
+    folder: Folder, tmp_path: Path
+) -> None:
     place = tmp_path / "root/sub/deep"
     parts = ["d"] * 3 * beneath.HELD
     (place / "/".join(parts)).mkdir(parents=True)
@@ -176,7 +210,9 @@ def test_a_mode_never_gets_a_set_id_bit(folder: Folder, tmp_path: Path) -> None:
     refused(lambda: folder.chmod("leaf", 0o777))
 
 
-def test_extended_attributes_are_those_of_the_opened_file(folder: Folder, tmp_path: Path) -> None:
+def test_extended_attributes_are_those_of_the_opened_file(
+    folder: Folder, tmp_path: Path
+) -> None:
     try:
         folder.set_xattr("sub/file", "user.note", b"mine")
     except OSError as error:
@@ -189,7 +225,9 @@ def test_extended_attributes_are_those_of_the_opened_file(folder: Folder, tmp_pa
     refused(lambda: folder.set_xattr("leaf", "user.note", b"mine"))
 
 
-def test_a_directory_that_is_swapped_for_a_link_all_the_time_never_leads_out(folder: Folder, tmp_path: Path) -> None:
+def test_a_directory_that_is_swapped_for_a_link_all_the_time_never_leads_out(
+    folder: Folder, tmp_path: Path
+) -> None:
     root, done = tmp_path / "root", threading.Event()
     (root / "real").mkdir()
     (root / "real/file").write_text("inside")
@@ -221,14 +259,25 @@ def test_a_directory_that_is_swapped_for_a_link_all_the_time_never_leads_out(fol
 
 def test_a_path_is_named_below_its_folder_or_not_at_all(tmp_path: Path) -> None:
     with Folder.at(tmp_path) as folder:
-        named = {path: beneath.named_below(folder.descriptor, path) for path in ("a/../b", "..b", "..", "../b", ".")}
-        assert named == {"a/../b": "b", "..b": "..b", "..": None, "../b": None, ".": None}
+        named = {
+            path: beneath.named_below(folder.descriptor, path)
+            for path in ("a/../b", "..b", "..", "../b", ".")
+        }
+        assert named == {
+            "a/../b": "b",
+            "..b": "..b",
+            "..": None,
+            "../b": None,
+            ".": None,
+        }
         assert beneath.named_below(folder.descriptor, f"{tmp_path}/x") == "x"
         assert beneath.named_below(folder.descriptor, "/etc/passwd") is None
     assert beneath.parents("a/b/c") == ["a", "a/b"]
 
 
-def test_what_is_removed_during_a_walk_does_not_end_it(folder: Folder, tmp_path: Path) -> None:
+def test_what_is_removed_during_a_walk_does_not_end_it(
+    folder: Folder, tmp_path: Path
+) -> None:
     found = []
     for name, _ in folder.walk():
         found.append(name)
@@ -238,7 +287,9 @@ def test_what_is_removed_during_a_walk_does_not_end_it(folder: Folder, tmp_path:
 
 
 @as_root
-def test_root_changes_no_mode_of_its_own_files_in_somebody_else_s_folder(tmp_path: Path) -> None:
+def test_root_changes_no_mode_of_its_own_files_in_somebody_else_s_folder(
+    tmp_path: Path,
+) -> None:
     for owner, kept in ((1000, 0o600), (0, 0o644)):
         place = new_directory(tmp_path / str(owner))
         for name, uid in (("root's", 0), ("theirs", 1000)):
@@ -248,16 +299,23 @@ def test_root_changes_no_mode_of_its_own_files_in_somebody_else_s_folder(tmp_pat
         with Folder.at(place) as folder:
             folder.chmod("root's", 0o644)
             folder.chmod("theirs", 0o644)
-        assert [(place / name).stat().st_mode & 0o777 for name in ("root's", "theirs")] == [kept, 0o644]
+        assert [
+            (place / name).stat().st_mode & 0o777 for name in ("root's", "theirs")
+        ] == [kept, 0o644]
 
 
 @as_root
-def test_only_a_link_or_an_empty_directory_is_given_away(folder: Folder, tmp_path: Path) -> None:
+def test_only_a_link_or_an_empty_directory_is_given_away(
+    folder: Folder, tmp_path: Path
+) -> None:
     for path in ("sub/file", "sub"):
         assert refused(lambda path=path: folder.give(path, (1000, 1000))) == errno.EBUSY
     for path in ("sub/deep", "leaf"):
         folder.give(path, (1000, 1000))
-    owners = {path: (tmp_path / "root" / path).lstat().st_uid for path in ("sub/file", "sub", "sub/deep", "leaf")}
+    owners = {
+        path: (tmp_path / "root" / path).lstat().st_uid
+        for path in ("sub/file", "sub", "sub/deep", "leaf")
+    }
     assert owners == {"sub/file": 0, "sub": 0, "sub/deep": 1000, "leaf": 1000}
     assert (tmp_path / "outside/file").stat().st_uid == 0
 

@@ -42,7 +42,9 @@ def looked(tree: Path, cwd: str | None) -> str:
         ("not/there", "/workspace/not/there"),
     ],
 )
-def test_a_directory_inside_the_workspace_is_accepted(tree: Path, cwd: str | None, found: str) -> None:
+def test_a_directory_inside_the_workspace_is_accepted(
+    tree: Path, cwd: str | None, found: str
+) -> None:
     assert looked(tree, cwd) == found
 
 
@@ -51,7 +53,19 @@ def test_a_path_of_the_host_below_the_workspace_is_translated(tree: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "cwd", ["..", "/", "/etc", "src/../..", "etc", "src/up", "/workspace/../etc", "/work", "loop", "a\0b"]
+    "cwd",
+    [
+        "..",
+        "/",
+        "/etc",
+        "src/../..",
+        "etc",
+        "src/up",
+        "/workspace/../etc",
+        "/work",
+        "loop",
+        "a\0b",
+    ],
 )
 def test_a_directory_that_leads_out_is_refused(tree: Path, cwd: str) -> None:
     with pytest.raises(WorkingDirectoryError, match="Invalid working directory"):

@@ -130,24 +130,43 @@ def opens_by_path(call: ast.Call) -> bool:
 def modules() -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        calls = [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call)
+        ]
         if lines := sorted(call.lineno for call in calls if opens_by_path(call)):
             found[path.relative_to(SOURCE).as_posix()] = lines
     return found
 
 
 def test_no_other_module_opens_a_path_by_itself() -> None:
-    unnamed = {name: lines for name, lines in modules().items() if not name.startswith(tuple(REASONS))}
-    assert not unnamed, "use belljar.workspace.beneath.Folder, or say here why nobody else can choose these paths"
+    unnamed = {
+        name: lines
+        for name, lines in modules().items()
+        if not name.startswith(tuple(REASONS))
+    }
+    assert not unnamed, (
+        "use belljar.workspace.beneath.Folder, or say here why nobody else can choose these paths"
+    )
 
 
 def test_every_module_with_a_stated_reason_exists() -> None:
-    assert [reason for reason in REASONS if not any(name.startswith(reason) for name in modules())] == []
+    assert [
+        reason
+        for reason in REASONS
+        if not any(name.startswith(reason) for name in modules())
+    ] == []
 
 
 def test_modules_that_read_the_workspace_open_beneath_its_descriptor() -> None:
     """They read the workspace while commands change it, so they may not use paths at all."""
-    for name in ("workspace/cwd.py", "runs_later/watch.py", "workspace/survey.py", "surfaces/cli/ci_report.py"):
+    for name in (
+        "workspace/cwd.py",
+        "runs_later/watch.py",
+        "workspace/survey.py",
+        "surfaces/cli/ci_report.py",
+    ):
         text = (SOURCE / name).read_text()
         assert "belljar.workspace.beneath" in text, name
         assert "os.open(" not in text, name

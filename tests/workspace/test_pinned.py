@@ -42,7 +42,9 @@ def status_of(uid: int, gid: int) -> os.stat_result:
         ((0, 8), (0, 0), Identity(65534, 65534)),
     ],
 )
-def test_commands_never_run_as_root(owner: tuple[int, int], caller: tuple[int, int], expected: Identity) -> None:
+def test_commands_never_run_as_root(
+    owner: tuple[int, int], caller: tuple[int, int], expected: Identity
+) -> None:
     assert choose_identity(status_of(*owner), *caller) == expected
 
 
@@ -82,7 +84,10 @@ def test_a_directory_that_the_caller_may_not_read_is_one_clear_error() -> None:
         try:
             if caller == 0:
                 os.seteuid(65534)
-            with pytest.raises(WorkspaceError, match="you may not read it; choose a directory of your own"):
+            with pytest.raises(
+                WorkspaceError,
+                match="you may not read it; choose a directory of your own",
+            ):
                 Workspace.open(path)
         finally:
             os.seteuid(caller)
@@ -117,7 +122,9 @@ def test_a_symlink_to_the_root_is_still_the_root(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("relation", ["own", "own/below", "."])
-def test_belljar_s_own_directories_are_refused_as_workspaces(tmp_path: Path, relation: str) -> None:
+def test_belljar_s_own_directories_are_refused_as_workspaces(
+    tmp_path: Path, relation: str
+) -> None:
     own = tmp_path / "own"
     (own / "below").mkdir(parents=True)
     with pytest.raises(WorkspaceError, match="Belljar's own files"):
@@ -132,7 +139,9 @@ def test_a_workspace_is_closed_at_the_end_of_its_block(tmp_path: Path) -> None:
     assert not descriptors.open_paths(str(tmp_path))
 
 
-def test_a_directory_that_is_removed_while_it_is_opened_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_directory_that_is_removed_while_it_is_opened_is_one_clear_error(
+    tmp_path: Path,
+) -> None:
     descriptor = os.open(new_directory(tmp_path / "w"), os.O_PATH | os.O_DIRECTORY)
     (tmp_path / "w").rmdir()
     with pytest.raises(WorkspaceError, match="was removed"):
@@ -157,32 +166,52 @@ def test_a_symlink_is_followed_once_and_then_forgotten(tmp_path: Path) -> None:
         assert workspace.path == str(first)
 
 
-def test_a_directory_that_was_swapped_is_noticed_before_the_mount(workspace: Path, tmp_path: Path) -> None:
+def test_a_directory_that_was_swapped_is_noticed_before_the_mount(
+    workspace: Path, tmp_path: Path
+) -> None:
     with Workspace.open(workspace) as pinned:
         workspace.rename(tmp_path / "moved")
         workspace.symlink_to("/etc")
-        with pytest.raises(WorkspaceError, match="replaced"), pinned.shown(tmp_path / "run", shared=False):
+        with (
+            pytest.raises(WorkspaceError, match="replaced"),
+            pinned.shown(tmp_path / "run", shared=False),
+        ):
             pass
         with pytest.raises(WorkspaceError, match="replaced"):
             pinned.check_mounted(None)
 
 
-def test_a_directory_that_was_removed_is_noticed(workspace: Path, tmp_path: Path) -> None:
+def test_a_directory_that_was_removed_is_noticed(
+    workspace: Path, tmp_path: Path
+) -> None:
     with Workspace.open(workspace) as pinned:
         workspace.rmdir()
-        with pytest.raises(WorkspaceError, match="gone"), pinned.shown(tmp_path / "run", shared=False):
+        with (
+            pytest.raises(WorkspaceError, match="gone"),
+            pinned.shown(tmp_path / "run", shared=False),
+        ):
             pass
 
 
 @as_root
 def test_a_container_that_got_another_directory_is_stopped(workspace: Path) -> None:
-    script = "import os,sys; os.chroot(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    script = (
+        "import os,sys; os.chroot(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    )
     root = workspace / "root"
     (root / "workspace").mkdir(parents=True)
-    process = subprocess.Popen([sys.executable, "-c", script, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert process.stdout
     assert process.stdin
-    with process, Workspace.open(workspace) as other, Workspace.open(root / "workspace") as same:
+    with (
+        process,
+        Workspace.open(workspace) as other,
+        Workspace.open(root / "workspace") as same,
+    ):
         process.stdout.readline()
         same.check_mounted(process.pid)
         with pytest.raises(ProtectionMissing, match="workspace"):
@@ -190,27 +219,39 @@ def test_a_container_that_got_another_directory_is_stopped(workspace: Path) -> N
         process.stdin.close()
 
 
-def test_a_remote_engine_gets_the_path_unchanged(workspace: Path, tmp_path: Path) -> None:
-    with Workspace.open(workspace) as pinned, pinned.shown(tmp_path / "run", shared=False) as source:
+def test_a_remote_engine_gets_the_path_unchanged(
+    workspace: Path, tmp_path: Path
+) -> None:
+    with (
+        Workspace.open(workspace) as pinned,
+        pinned.shown(tmp_path / "run", shared=False) as source,
+    ):
         assert source == str(workspace)
         assert not (tmp_path / "run").exists()
 
 
 @as_root
-def test_mounts_below_the_workspace_are_not_carried_along(root_workspace: Path, tmp_path: Path) -> None:
+def test_mounts_below_the_workspace_are_not_carried_along(
+    root_workspace: Path, tmp_path: Path
+) -> None:
     below = root_workspace / "below"
     below.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", below], check=True)
     try:
         (below / "secret").touch()
-        with Workspace.open(root_workspace) as pinned, pinned.shown(tmp_path / "run") as source:
+        with (
+            Workspace.open(root_workspace) as pinned,
+            pinned.shown(tmp_path / "run") as source,
+        ):
             assert list((Path(source) / "below").iterdir()) == []
     finally:
         subprocess.run(["umount", below], check=True)
 
 
 @as_root
-def test_a_pinned_workspace_is_mounted_even_when_its_path_was_swapped(root_workspace: Path, tmp_path: Path) -> None:
+def test_a_pinned_workspace_is_mounted_even_when_its_path_was_swapped(
+    root_workspace: Path, tmp_path: Path
+) -> None:
     (root_workspace / "mine").touch()
     with Workspace.open(root_workspace) as pinned:
         root_workspace.rename(tmp_path / "moved")
@@ -220,7 +261,9 @@ def test_a_pinned_workspace_is_mounted_even_when_its_path_was_swapped(root_works
 
 
 @as_root
-def test_a_mount_left_by_a_killed_process_can_be_released(root_workspace: Path, tmp_path: Path) -> None:
+def test_a_mount_left_by_a_killed_process_can_be_released(
+    root_workspace: Path, tmp_path: Path
+) -> None:
     (root_workspace / "precious").touch()
     target = tmp_path / "run" / "workspace"
     target.mkdir(parents=True)
@@ -241,7 +284,9 @@ def test_releasing_never_removes_a_directory_with_files(tmp_path: Path) -> None:
 
 
 @as_root
-def test_a_workspace_that_cannot_be_mapped_again_is_used_by_its_owner(tmp_path: Path) -> None:
+def test_a_workspace_that_cannot_be_mapped_again_is_used_by_its_owner(
+    tmp_path: Path,
+) -> None:
     with (
         Workspace.open(new_directory(tmp_path / "workspace")) as pinned,
         pinned.shown(tmp_path / "first") as source,
@@ -253,10 +298,22 @@ def test_a_workspace_that_cannot_be_mapped_again_is_used_by_its_owner(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "name", ["with space", "new\nline", "co:lon", "com,ma", "ünïcødé ☃", "n" * 200, "-dash", "$(id)"]
+    "name",
+    [
+        "with space",
+        "new\nline",
+        "co:lon",
+        "com,ma",
+        "ünïcødé ☃",
+        "n" * 200,
+        "-dash",
+        "$(id)",
+    ],
 )
 @pytest.mark.parametrize("owner", [0, 1000], ids=["root", "user"])
-async def test_odd_names_are_mounted_as_they_are(base_image: str, tmp_path: Path, name: str, owner: int) -> None:
+async def test_odd_names_are_mounted_as_they_are(
+    base_image: str, tmp_path: Path, name: str, owner: int
+) -> None:
     path = tmp_path / name
     path.mkdir()
     if os.geteuid() == 0:
@@ -268,7 +325,9 @@ async def test_odd_names_are_mounted_as_they_are(base_image: str, tmp_path: Path
     assert (path / "made").stat().st_uid == path.stat().st_uid
 
 
-async def test_no_mount_is_left_once_a_sandbox_runs(base_image: str, root_workspace: Path) -> None:
+async def test_no_mount_is_left_once_a_sandbox_runs(
+    base_image: str, root_workspace: Path
+) -> None:
     async with belljar.Session(workspace=root_workspace) as box:
         assert box.id not in Path("/proc/self/mountinfo").read_text()
         (root_workspace / "late").write_text("seen")
@@ -291,15 +350,23 @@ def test_a_home_is_no_workspace_unless_it_is_allowed(
     Workspace.open(home / relation, allow_home=True).close()
 
 
-def test_the_home_of_the_account_counts_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_of_the_account_counts_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HOME", "/nonexistent")
     with pytest.raises(WorkspaceError, match="home directory"):
         Workspace.open(pwd.getpwuid(os.geteuid()).pw_dir)
 
 
 @as_root
-def test_the_home_of_the_user_behind_sudo_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    user = next(each for each in pwd.getpwall() if each.pw_dir != "/root" and Path(each.pw_dir).is_dir())
+def test_the_home_of_the_user_behind_sudo_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    user = next(
+        each
+        for each in pwd.getpwall()
+        if each.pw_dir != "/root" and Path(each.pw_dir).is_dir()
+    )
     monkeypatch.delenv("SUDO_USER", raising=False)
     without = pinned.homes()
     monkeypatch.setenv("SUDO_USER", user.pw_name)
@@ -330,9 +397,13 @@ def test_a_container_with_a_mount_inside_the_workspace_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However an image or an engine managed to mount something there."""
-    monkeypatch.setattr(pinned, "mount_points", lambda _: ["/", "/workspace", "/workspace/deep"])
+    monkeypatch.setattr(
+        pinned, "mount_points", lambda _: ["/", "/workspace", "/workspace/deep"]
+    )
     workspace = Workspace.open(tmp_path)
-    with pytest.raises(ProtectionMissing, match="mounted inside it, at /workspace/deep"):
+    with pytest.raises(
+        ProtectionMissing, match="mounted inside it, at /workspace/deep"
+    ):
         workspace.check_mounted(os.getpid())
     workspace.close()
 

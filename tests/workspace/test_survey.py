@@ -17,7 +17,9 @@ from belljar.workspace import beneath, survey
 
 
 @pytest.mark.parametrize("bits", [0o4755, 0o2755])
-async def test_a_set_id_file_in_the_workspace_stops_the_run(base_image: str, workspace: Path, bits: int) -> None:
+async def test_a_set_id_file_in_the_workspace_stops_the_run(
+    base_image: str, workspace: Path, bits: int
+) -> None:
     deep = workspace / "a" / "b"
     deep.mkdir(parents=True)
     (deep / "tool").write_text("x")
@@ -27,15 +29,23 @@ async def test_a_set_id_file_in_the_workspace_stops_the_run(base_image: str, wor
 
 
 @pytest.mark.root  # only root may give a file capabilities
-async def test_a_file_with_capabilities_in_the_workspace_stops_the_run(base_image: str, workspace: Path) -> None:
+async def test_a_file_with_capabilities_in_the_workspace_stops_the_run(
+    base_image: str, workspace: Path
+) -> None:
     (workspace / "tool").write_text("x")
     (workspace / "tool").chmod(0o755)
-    os.setxattr(workspace / "tool", "security.capability", struct.pack("<5I", 0x02000001, 1 << 7, 0, 0, 0))
+    os.setxattr(
+        workspace / "tool",
+        "security.capability",
+        struct.pack("<5I", 0x02000001, 1 << 7, 0, 0, 0),
+    )
     with pytest.raises(ProtectionMissing, match=r"tool.*setcap -r"):
         await belljar.run("true", workspace)
 
 
-async def test_a_set_id_file_that_was_fixed_no_longer_stops_the_run(base_image: str, workspace: Path) -> None:
+async def test_a_set_id_file_that_was_fixed_no_longer_stops_the_run(
+    base_image: str, workspace: Path
+) -> None:
     (workspace / "tool").write_text("x")
     (workspace / "tool").chmod(0o4755)
     with pytest.raises(ProtectionMissing):
@@ -50,7 +60,9 @@ def test_sandboxes_that_start_together_share_one_walk(workspace: Path) -> None:
     os.close(descriptor)
 
 
-async def test_a_directory_with_its_group_bit_is_no_set_id_file(base_image: str, workspace: Path) -> None:
+async def test_a_directory_with_its_group_bit_is_no_set_id_file(
+    base_image: str, workspace: Path
+) -> None:
     (workspace / "shared").mkdir()
     (workspace / "shared").chmod(0o2775)
     assert (await belljar.run("true", workspace)).ok
@@ -61,7 +73,9 @@ async def test_a_tree_that_is_too_deep_is_named_with_the_way_out(
 ) -> None:
     monkeypatch.setattr(beneath, "DEEPEST", 8)
     (workspace / "a b" / "/".join("d" * 9)).mkdir(parents=True)
-    with pytest.raises(ProtectionMissing, match="nested deeper than 8 directories") as caught:
+    with pytest.raises(
+        ProtectionMissing, match="nested deeper than 8 directories"
+    ) as caught:
         await belljar.run("true", workspace)
     way_out = str(caught.value).rpartition(": ")[2]
     assert way_out == f"rm -rf -- '{workspace}/a b'"
@@ -69,7 +83,9 @@ async def test_a_tree_that_is_too_deep_is_named_with_the_way_out(
     assert (await belljar.run("true", workspace)).ok
 
 
-def test_who_asks_before_the_walk_is_over_waits_for_its_end(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_asks_before_the_walk_is_over_waits_for_its_end(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)
     (workspace / "tool").touch(0o755)
     (workspace / "tool").chmod(0o4755)

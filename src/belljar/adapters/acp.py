@@ -64,7 +64,9 @@ CONTINUES = range(0x80, 0xC0)
 
 
 class BelljarClient:
-    def __init__(self, box: Any, updates: Callable[[str, Any], Any] | None = None) -> None:
+    def __init__(
+        self, box: Any, updates: Callable[[str, Any], Any] | None = None
+    ) -> None:
         """`updates(session_id, update)` gets what the agent says and does; it may be a coroutine function."""
         self.box = box
         self._updates = updates
@@ -95,7 +97,11 @@ class BelljarClient:
             await told
 
     async def request_permission(
-        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
+        self,
+        session_id: str,
+        tool_call: ToolCallUpdate,
+        options: list[PermissionOption],
+        **_: Any,
     ) -> RequestPermissionResponse:
         try:
             await self.box.ask(await self._question(tool_call))
@@ -116,7 +122,9 @@ class BelljarClient:
         what = f"{call.title or call.kind or 'tool call'}\n{json.dumps(given, indent=2, default=str)}"
         finding = Finding("acp.permission", "ask", "high", reason)
         digest = hashlib.sha256(what.encode("utf-8", "surrogateescape")).hexdigest()
-        return belljar.Verdict("ask", "high", reason, (finding,), what, digest, self.box.policy.name)
+        return belljar.Verdict(
+            "ask", "high", reason, (finding,), what, digest, self.box.policy.name
+        )
 
     # Terminals.
 
@@ -137,30 +145,46 @@ class BelljarClient:
         words = [command, *args] if args else command
         try:
             place = None if cwd is None else self._place(cwd)
-            shell = await self.box.start(words, ring=ring, cwd=place, env=variables, combined=True)
+            shell = await self.box.start(
+                words, ring=ring, cwd=place, env=variables, combined=True
+            )
         except (belljar.PolicyDenied, CommandError) as error:
-            terminal = Terminal(None, most, f"{boxes.reason(error)}\n", error.exit_status)
+            terminal = Terminal(
+                None, most, f"{boxes.reason(error)}\n", error.exit_status
+            )
         except UsageError as error:
             raise RequestError.invalid_params({"message": str(error)}) from error
         else:
             shell.close_input()
             terminal = Terminal(shell, most)
-        id = shell.id if terminal.shell is not None else f"denied_{len(self._terminals)}"
+        id = (
+            shell.id if terminal.shell is not None else f"denied_{len(self._terminals)}"
+        )
         self._terminals[session_id, id] = terminal
         return CreateTerminalResponse(terminal_id=id)
 
-    async def terminal_output(self, session_id: str, terminal_id: str, **_: Any) -> TerminalOutputResponse:
+    async def terminal_output(
+        self, session_id: str, terminal_id: str, **_: Any
+    ) -> TerminalOutputResponse:
         return await self._terminal(session_id, terminal_id).output()
 
-    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str, **_: Any) -> WaitForTerminalExitResponse:
+    async def wait_for_terminal_exit(
+        self, session_id: str, terminal_id: str, **_: Any
+    ) -> WaitForTerminalExitResponse:
         ended = await self._terminal(session_id, terminal_id).ended()
-        return WaitForTerminalExitResponse(exit_code=ended.exit_code, signal=ended.signal)
+        return WaitForTerminalExitResponse(
+            exit_code=ended.exit_code, signal=ended.signal
+        )
 
-    async def kill_terminal(self, session_id: str, terminal_id: str, **_: Any) -> KillTerminalResponse:
+    async def kill_terminal(
+        self, session_id: str, terminal_id: str, **_: Any
+    ) -> KillTerminalResponse:
         await self._terminal(session_id, terminal_id).kill()
         return KillTerminalResponse()
 
-    async def release_terminal(self, session_id: str, terminal_id: str, **_: Any) -> ReleaseTerminalResponse:
+    async def release_terminal(
+        self, session_id: str, terminal_id: str, **_: Any
+    ) -> ReleaseTerminalResponse:
         terminal = self._terminal(session_id, terminal_id)
         await terminal.kill()
         terminal.forget()
@@ -176,7 +200,12 @@ class BelljarClient:
     # Files.
 
     async def read_text_file(
-        self, session_id: str, path: str, line: int | None = None, limit: int | None = None, **_: Any
+        self,
+        session_id: str,
+        path: str,
+        line: int | None = None,
+        limit: int | None = None,
+        **_: Any,
     ) -> ReadTextFileResponse:
         place = self._place(path)
         with _translated(path):
@@ -187,19 +216,32 @@ class BelljarClient:
         lines = text.splitlines(keepends=True)[max((line or 1) - 1, 0) :]
         return ReadTextFileResponse(content="".join(lines[:limit]))
 
-    async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> WriteTextFileResponse:
+    async def write_text_file(
+        self, session_id: str, path: str, content: str, **_: Any
+    ) -> WriteTextFileResponse:
         place = self._place(path)
         with _translated(path):
-            await self.box.admit(["tee", "--", place], question=f"write {place}:\n{content}")
+            await self.box.admit(
+                ["tee", "--", place], question=f"write {place}:\n{content}"
+            )
             await boxes.write(self.box, place, content)
         return WriteTextFileResponse()
 
     def _place(self, path: str) -> str:
         """Where it is in the sandbox. An agent may know the workspace by its path on this machine."""
         if not posixpath.isabs(path):
-            raise RequestError.invalid_params({"message": f"{path!r} is not an absolute path"})
-        plain, here = posixpath.normpath(path), posixpath.normpath(self.box.options.workspace)
-        return posixpath.join(WORKSPACE, plain[len(here) + 1 :]) if f"{plain}/".startswith(f"{here}/") else plain
+            raise RequestError.invalid_params(
+                {"message": f"{path!r} is not an absolute path"}
+            )
+        plain, here = (
+            posixpath.normpath(path),
+            posixpath.normpath(self.box.options.workspace),
+        )
+        return (
+            posixpath.join(WORKSPACE, plain[len(here) + 1 :])
+            if f"{plain}/".startswith(f"{here}/")
+            else plain
+        )
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         raise RequestError.method_not_found(method)
@@ -219,7 +261,9 @@ class Terminal:
     async def output(self) -> TerminalOutputResponse:
         """The newest of what it printed."""
         if self.shell is None:
-            return TerminalOutputResponse(output=self._text, truncated=False, exit_status=await self.ended())
+            return TerminalOutputResponse(
+                output=self._text, truncated=False, exit_status=await self.ended()
+            )
         data, position, is_cut = bytearray(), 0, False
         while True:
             chunk = await self.shell.read(offset=position)
@@ -260,7 +304,9 @@ def _answered(options: list[PermissionOption], kind: str) -> RequestPermissionRe
     """The option of this kind; "always" is never chosen, for then the agent would not ask again."""
     for option in options:
         if option.kind == kind:
-            return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=option.option_id))
+            return RequestPermissionResponse(
+                outcome=AllowedOutcome(outcome="selected", option_id=option.option_id)
+            )
     return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
 
 
@@ -271,5 +317,9 @@ def _translated(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise RequestError.resource_not_found(path) from None
     except (belljar.PolicyDenied, OSError, UsageError, UnicodeDecodeError) as error:
-        message = boxes.reason(error) if isinstance(error, belljar.BelljarError) else f"{path}: {error}"
+        message = (
+            boxes.reason(error)
+            if isinstance(error, belljar.BelljarError)
+            else f"{path}: {error}"
+        )
         raise RequestError.invalid_params({"message": message}) from error

@@ -40,7 +40,9 @@ MOST_OUTPUT = 64 << 20
 _PREFIX, _NAME = "belljar-workspace-", "workspace"
 
 
-def session(workspace: Workspace = None, *, host: Any = None, **options: Any) -> belljar.Session:
+def session(
+    workspace: Workspace = None, *, host: Any = None, **options: Any
+) -> belljar.Session:
     """A session that is not open yet. Without a workspace it has a new, empty one."""
     given = options_of(options)
     where = host_of(host)
@@ -66,9 +68,13 @@ def _new_workspace() -> Path:
     return made
 
 
-async def opened(workspace: Workspace = None, *, host: Any = None, **options: Any) -> belljar.Session:
+async def opened(
+    workspace: Workspace = None, *, host: Any = None, **options: Any
+) -> belljar.Session:
     """An open session; nothing is left behind if it cannot be opened."""
-    return await open_or_remove(await to_thread.run_sync(lambda: session(workspace, host=host, **options)))
+    return await open_or_remove(
+        await to_thread.run_sync(lambda: session(workspace, host=host, **options))
+    )
 
 
 async def open_or_remove(box: belljar.Session) -> belljar.Session:
@@ -103,12 +109,16 @@ async def _remove_own(box: belljar.Session) -> None:
     path = getattr(getattr(box, "options", None), "workspace", "")
     if own_workspace(path):
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(lambda: shutil.rmtree(Path(path).parent, ignore_errors=True))
+            await to_thread.run_sync(
+                lambda: shutil.rmtree(Path(path).parent, ignore_errors=True)
+            )
 
 
 async def link_target(box: belljar.Session, path: str) -> str | None:
     """Where the link `path` leads, as it is written; None if it is no link."""
-    if not isinstance(box, belljar.Session):  # one far away cannot be asked about a link itself
+    if not isinstance(
+        box, belljar.Session
+    ):  # one far away cannot be asked about a link itself
         done = await box.run(["readlink", "-n", "--", path])
         return done.stdout if done.ok else None
     try:
@@ -146,7 +156,11 @@ def looping(path: str) -> belljar.FileFailed:
 def own_workspace(path: str) -> bool:
     """Whether `session` made this directory."""
     place, above = Path(path), Path(path).parent
-    return place.name == _NAME and above.name.startswith(_PREFIX) and above.parent == Path(tempfile.gettempdir())
+    return (
+        place.name == _NAME
+        and above.name.startswith(_PREFIX)
+        and above.parent == Path(tempfile.gettempdir())
+    )
 
 
 def host_of(host: Any) -> Any:
@@ -160,7 +174,9 @@ def is_far(host: Any) -> bool:
     return host is not None and not isinstance(host, belljar.Host)
 
 
-async def run_whole(box: Any, command: Any, **options: Any) -> tuple[belljar.Result, bytes, bytes]:
+async def run_whole(
+    box: Any, command: Any, **options: Any
+) -> tuple[belljar.Result, bytes, bytes]:
     """A command's result and all of its output, which the result alone may have shortened. Past MOST_OUTPUT the command
     is killed (`cause == "output_limit"`)."""
     streams = {"stdout": bytearray(), "stderr": bytearray()}
@@ -174,7 +190,11 @@ async def run_whole(box: Any, command: Any, **options: Any) -> tuple[belljar.Res
 
 def reason(error: belljar.BelljarError) -> str:
     """Why nothing ran, for a model."""
-    return f"belljar: denied: {error}" if isinstance(error, belljar.PolicyDenied) else f"belljar: {error}"
+    return (
+        f"belljar: denied: {error}"
+        if isinstance(error, belljar.PolicyDenied)
+        else f"belljar: {error}"
+    )
 
 
 def options_of(given: Mapping[str, Any]) -> dict[str, Any]:

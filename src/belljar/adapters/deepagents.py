@@ -54,16 +54,25 @@ LEASE = 3600.0
 
 class BelljarSandbox(BaseSandbox):
     def __init__(
-        self, workspace: boxes.Workspace = None, *, host: Any = None, timeout: int = TIMEOUT, **options: Any
+        self,
+        workspace: boxes.Workspace = None,
+        *,
+        host: Any = None,
+        timeout: int = TIMEOUT,
+        **options: Any,
     ) -> None:
         """Starts the sandbox. `timeout`: seconds for a command that names none."""
         self._enter(timeout, boxes.opened, workspace, host=host, **options)
 
     @classmethod
-    def attach(cls, id: str, *, host: Any = None, timeout: int = TIMEOUT, **options: Any) -> Self:
+    def attach(
+        cls, id: str, *, host: Any = None, timeout: int = TIMEOUT, **options: Any
+    ) -> Self:
         """A sandbox that is there already, as `Session.attach` enters it."""
         sandbox = cls.__new__(cls)
-        sandbox._enter(timeout, belljar.Session.attach, id, host=boxes.host_of(host), **options)
+        sandbox._enter(
+            timeout, belljar.Session.attach, id, host=boxes.host_of(host), **options
+        )
         return sandbox
 
     def _enter(self, timeout: int, how: Any, *arguments: Any, **options: Any) -> None:
@@ -98,29 +107,47 @@ class BelljarSandbox(BaseSandbox):
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         return self._loop.call(self._execute, command, timeout)
 
-    async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+    async def aexecute(
+        self, command: str, *, timeout: int | None = None
+    ) -> ExecuteResponse:
         """Cancelled, it kills the command."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._execute(command, timeout), self._home))
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(
+                self._execute(command, timeout), self._home
+            )
+        )
 
     async def _execute(self, command: str, timeout: int | None) -> ExecuteResponse:
         seconds = self._timeout if timeout is None else timeout
         try:
             result = await self.box.run(command, timeout=seconds or None, combined=True)
         except (belljar.PolicyDenied, CommandError, UsageError) as error:
-            return ExecuteResponse(output=boxes.reason(error), exit_code=error.exit_status)
+            return ExecuteResponse(
+                output=boxes.reason(error), exit_code=error.exit_status
+            )
         output = result.stdout
         if result.cause != "exited":
             output = f"{output}\n[{_end(result, seconds)}]".lstrip("\n")
-        return ExecuteResponse(output=output, exit_code=result.exit_code, truncated=result.truncated)
+        return ExecuteResponse(
+            output=output, exit_code=result.exit_code, truncated=result.truncated
+        )
 
     # Files.
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        return [FileUploadResponse(path=path, error=self._attempt(self._upload, path, data)[1]) for path, data in files]
+        return [
+            FileUploadResponse(
+                path=path, error=self._attempt(self._upload, path, data)[1]
+            )
+            for path, data in files
+        ]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         found = [(path, *self._attempt(self._download, path)) for path in paths]
-        return [FileDownloadResponse(path=path, content=content, error=error) for path, content, error in found]
+        return [
+            FileDownloadResponse(path=path, content=content, error=error)
+            for path, content, error in found
+        ]
 
     async def _upload(self, path: str, data: bytes) -> None:
         await boxes.write(self.box, path, data)
@@ -164,7 +191,9 @@ class BelljarSandboxProvider(SandboxProvider):
         hint = SandboxInstallHint("package", "belljar-sandbox[deepagents]")
         return SandboxProviderMetadata("belljar", WORKSPACE, hint)
 
-    def get_or_create(self, *, sandbox_id: str | None = None, **params: Any) -> BelljarSandbox:
+    def get_or_create(
+        self, *, sandbox_id: str | None = None, **params: Any
+    ) -> BelljarSandbox:
         if sandbox_id is None:
             return BelljarSandbox(**{"lease": LEASE, **params, "keep": True})
         try:

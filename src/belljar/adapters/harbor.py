@@ -26,8 +26,14 @@ from typing import Any
 import anyio
 from anyio import to_thread
 from harbor.environments.base import BaseEnvironment, ExecResult
-from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
-from harbor.environments.definition import require_agent_environment_definition, should_use_prebuilt_docker_image
+from harbor.environments.capabilities import (
+    EnvironmentCapabilities,
+    EnvironmentResourceCapabilities,
+)
+from harbor.environments.definition import (
+    require_agent_environment_definition,
+    should_use_prebuilt_docker_image,
+)
 from harbor.models.task.config import NetworkMode
 from harbor.models.trial.config import ResourceMode
 
@@ -72,11 +78,15 @@ class BelljarEnvironment(BaseEnvironment):
 
     @classmethod
     def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
-        return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True, fractional_cpus=True)
+        return EnvironmentResourceCapabilities(
+            cpu_limit=True, memory_limit=True, fractional_cpus=True
+        )
 
     def _validate_definition(self) -> None:
         if "image" not in self._options:
-            require_agent_environment_definition(self.environment_dir, docker_image=self.task_env_config.docker_image)
+            require_agent_environment_definition(
+                self.environment_dir, docker_image=self.task_env_config.docker_image
+            )
 
     @property
     def box(self) -> Any:
@@ -100,7 +110,9 @@ class BelljarEnvironment(BaseEnvironment):
                 await self.box.files.mkdir(workdir)
             made = await self.ensure_dirs(self._mount_targets(writable_only=True))
             if made is not None and made.return_code:
-                raise RuntimeError(f"the directories for results cannot be made: {made.stderr}")
+                raise RuntimeError(
+                    f"the directories for results cannot be made: {made.stderr}"
+                )
             await self._upload_environment_dir_after_start()
         except BaseException:
             await self.stop(delete=True)
@@ -119,20 +131,30 @@ class BelljarEnvironment(BaseEnvironment):
         cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
         memory = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
         storage = self._effective_storage_mb
-        limits = {"cpus": cpus, "memory": memory and f"{memory}m", "disk": storage and f"{storage}m"}
+        limits = {
+            "cpus": cpus,
+            "memory": memory and f"{memory}m",
+            "disk": storage and f"{storage}m",
+        }
         return {name: value for name, value in limits.items() if value is not None}
 
     def _task_network(self) -> Any:
         policy = self.network_policy
         if policy.network_mode == NetworkMode.NO_NETWORK:
             return "none"
-        hosts = EVERY_HOST if policy.network_mode == NetworkMode.PUBLIC else policy.allowed_hosts
+        hosts = (
+            EVERY_HOST
+            if policy.network_mode == NetworkMode.PUBLIC
+            else policy.allowed_hosts
+        )
         return belljar.Allow(*hosts) if hosts else "none"
 
     def _read_only_mounts(self) -> dict[str, str]:
         for mount in self._host_mounts:
             if mount["type"] != "bind" or not mount.get("read_only"):
-                raise ValueError(f"Belljar mounts directories of the host read-only: {mount['target']} is not")
+                raise ValueError(
+                    f"Belljar mounts directories of the host read-only: {mount['target']} is not"
+                )
         return {mount["target"]: mount["source"] for mount in self._host_mounts}
 
     def _workdir(self) -> str | None:
@@ -140,7 +162,11 @@ class BelljarEnvironment(BaseEnvironment):
         if self.task_env_config.workdir:
             return str(self.task_env_config.workdir)
         file = self.environment_dir / "Dockerfile"
-        found = _WORKDIR.findall(file.read_text()) if file.exists() and "image" not in self._options else []
+        found = (
+            _WORKDIR.findall(file.read_text())
+            if file.exists() and "image" not in self._options
+            else []
+        )
         return found[-1] if found else None
 
     # Its image.
@@ -148,13 +174,25 @@ class BelljarEnvironment(BaseEnvironment):
     async def _image(self, force_build: bool) -> str:
         """The task's image. Docker gets it, or builds it, and the store of the engine `oci` takes it over."""
         named = self.task_env_config.docker_image
-        prebuilt = should_use_prebuilt_docker_image(self.environment_dir, docker_image=named, force_build=force_build)
+        prebuilt = should_use_prebuilt_docker_image(
+            self.environment_dir, docker_image=named, force_build=force_build
+        )
         name = named if prebuilt else f"harbor-{self.environment_id}"
-        if self._options.get("engine") != "oci" or (not force_build and await to_thread.run_sync(_has, name)):
+        if self._options.get("engine") != "oci" or (
+            not force_build and await to_thread.run_sync(_has, name)
+        ):
             return str(name)
         if shutil.which("docker") is None:
-            raise RuntimeError(f"no image {name!r}: import it (belljar images import), or install Docker to build it")
-        await _docker(*(["pull", "--", name] if prebuilt else ["build", "-t", name, "--", str(self.environment_dir)]))
+            raise RuntimeError(
+                f"no image {name!r}: import it (belljar images import), or install Docker to build it"
+            )
+        await _docker(
+            *(
+                ["pull", "--", name]
+                if prebuilt
+                else ["build", "-t", name, "--", str(self.environment_dir)]
+            )
+        )
         with tempfile.TemporaryDirectory() as directory:
             archive = str(Path(directory, "image.tar"))
             await _docker("save", "-o", archive, "--", name)
@@ -171,23 +209,40 @@ class BelljarEnvironment(BaseEnvironment):
         timeout_sec: int | None = None,
         user: str | int | None = None,
     ) -> ExecResult:
-        options: dict[str, Any] = {"cwd": cwd or self._workdir(), "timeout": timeout_sec, "env": self._merge_env(env)}
+        options: dict[str, Any] = {
+            "cwd": cwd or self._workdir(),
+            "timeout": timeout_sec,
+            "env": self._merge_env(env),
+        }
         try:
-            result = await self._run(command, {**options, "user": self._resolve_user(user)})
+            result = await self._run(
+                command, {**options, "user": self._resolve_user(user)}
+            )
         except belljar.PolicyDenied as denied:
-            return ExecResult(stdout="", stderr=f"{boxes.reason(denied)}\n", return_code=denied.exit_status)
+            return ExecResult(
+                stdout="",
+                stderr=f"{boxes.reason(denied)}\n",
+                return_code=denied.exit_status,
+            )
         if result.cause == "timeout":
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
-        return ExecResult(stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code)
+        return ExecResult(
+            stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code
+        )
 
     async def _run(self, command: str, options: dict[str, Any]) -> Any:
         tell = self._output_callback()
         if tell is None:
             return await self.box.run(command, **options)
-        decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in ("stdout", "stderr")}
+        decoders = {
+            stream: codecs.getincrementaldecoder("utf-8")("replace")
+            for stream in ("stdout", "stderr")
+        }
         async with self.box.stream(command, **options) as events:
             async for event in events:
-                if isinstance(event, belljar.Output) and (text := decoders[event.stream].decode(event.data)):
+                if isinstance(event, belljar.Output) and (
+                    text := decoders[event.stream].decode(event.data)
+                ):
                     await tell(text, event.stream)
         return events.result
 
@@ -215,4 +270,6 @@ def _has(name: str) -> bool:
 async def _docker(*arguments: str) -> None:
     done = await anyio.run_process(["docker", *arguments], check=False)
     if done.returncode:
-        raise RuntimeError(f"docker {arguments[0]}: {done.stderr.decode(errors='replace').strip()[-2000:]}")
+        raise RuntimeError(
+            f"docker {arguments[0]}: {done.stderr.decode(errors='replace').strip()[-2000:]}"
+        )

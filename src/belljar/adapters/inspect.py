@@ -85,7 +85,11 @@ class BelljarSandboxEnvironment(SandboxEnvironment):
         cls, task_name: str, config: BaseModel | str | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         given = _config(config)
-        noted = {"metadata": {"inspect_task": task_name}} if "metadata" not in (given.model_extra or {}) else {}
+        noted = (
+            {"metadata": {"inspect_task": task_name}}
+            if "metadata" not in (given.model_extra or {})
+            else {}
+        )
         return {"default": cls(await given.opened(**noted), given.user)}
 
     @classmethod
@@ -134,7 +138,8 @@ class BelljarSandboxEnvironment(SandboxEnvironment):
                 env=env,
                 user=user or self.user,
                 timeout=timeout,
-                output_limit=2 * most,  # of both streams together; each is looked at below
+                output_limit=2
+                * most,  # of both streams together; each is looked at below
             )
         except CommandNotExecutable:
             raise  # also a PermissionError
@@ -177,7 +182,9 @@ class BelljarSandboxEnvironment(SandboxEnvironment):
         most = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         data: bytes = await self.box.files.read(file, length=most + 1)
         if len(data) > most:
-            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
+            raise OutputLimitExceededError(
+                SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None
+            )
         return data.decode() if text else data
 
 
@@ -185,7 +192,9 @@ def _config(given: BaseModel | str | None) -> BelljarConfig:
     if isinstance(given, BelljarConfig):
         return given
     if isinstance(given, BaseModel):
-        raise UsageError(f"the sandbox belljar is configured by a BelljarConfig, not a {type(given).__name__}")
+        raise UsageError(
+            f"the sandbox belljar is configured by a BelljarConfig, not a {type(given).__name__}"
+        )
     return BelljarConfig(**(boxes.options_in(given) if given else {}))
 
 
@@ -199,4 +208,6 @@ def _timed_out(timeout: int | None, output: str) -> TimeoutError:
 def _within(most: int, data: bytes) -> None:
     if len(data) > most:
         shown = data[:most].decode("utf-8", "replace")
-        raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, shown)
+        raise OutputLimitExceededError(
+            SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, shown
+        )

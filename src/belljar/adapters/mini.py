@@ -30,7 +30,13 @@ from belljar.layout import WORKSPACE
 from belljar.sync.loop import Loop
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-SYSTEM = {"system": "-s", "node": "-n", "release": "-r", "version": "-v", "machine": "-m"}
+SYSTEM = {
+    "system": "-s",
+    "node": "-n",
+    "release": "-r",
+    "version": "-v",
+    "machine": "-m",
+}
 """What mini-SWE-agent's prompts say of the system, and the options of `uname` for it."""
 
 
@@ -53,7 +59,12 @@ class BelljarEnvironmentConfig(BaseModel):
 
 
 class BelljarEnvironment:
-    def __init__(self, *, config_class: type[BelljarEnvironmentConfig] = BelljarEnvironmentConfig, **options: Any):
+    def __init__(
+        self,
+        *,
+        config_class: type[BelljarEnvironmentConfig] = BelljarEnvironmentConfig,
+        **options: Any,
+    ):
         """Starts the sandbox."""
         self.config = config_class(**options)
         self._loop = Loop(default())
@@ -62,7 +73,12 @@ class BelljarEnvironment:
 
     async def _entered(self) -> tuple[Any, asyncio.AbstractEventLoop, dict[str, str]]:
         config = self.config
-        box = await boxes.opened(config.workspace, host=config.host, env=config.env, **(config.model_extra or {}))
+        box = await boxes.opened(
+            config.workspace,
+            host=config.host,
+            env=config.env,
+            **(config.model_extra or {}),
+        )
         try:
             told = [await box.run(["uname", option]) for option in SYSTEM.values()]
         except BaseException:
@@ -84,7 +100,9 @@ class BelljarEnvironment:
     def __exit__(self, *_: object) -> None:
         self.cleanup()
 
-    def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None) -> dict[str, Any]:
+    def execute(
+        self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None
+    ) -> dict[str, Any]:
         seconds = timeout or self.config.timeout
         try:
             result = self._loop.call(
@@ -95,11 +113,18 @@ class BelljarEnvironment:
                 combined=True,
             )
         except (belljar.PolicyDenied, CommandError, UsageError) as error:
-            return _outcome("", error.exit_status, type(error).__name__, boxes.reason(error))
+            return _outcome(
+                "", error.exit_status, type(error).__name__, boxes.reason(error)
+            )
         if result.cause == "sandbox_lost":
             raise belljar.SandboxLost("the sandbox ended while the command ran")
         if result.cause == "timeout":
-            return _outcome(result.stdout, -1, "TimeoutExpired", f"The command was killed after {seconds} seconds.")
+            return _outcome(
+                result.stdout,
+                -1,
+                "TimeoutExpired",
+                f"The command was killed after {seconds} seconds.",
+            )
         _check_submitted(result)
         return _outcome(result.stdout, result.exit_code)
 
@@ -116,7 +141,11 @@ class BelljarEnvironment:
 
 def _outcome(output: str, status: int, kind: str = "", why: str = "") -> dict[str, Any]:
     plain = {"output": output, "returncode": status, "exception_info": why}
-    return {**plain, "extra": {"exception_type": kind, "exception": why}} if kind else plain
+    return (
+        {**plain, "extra": {"exception_type": kind, "exception": why}}
+        if kind
+        else plain
+    )
 
 
 def _check_submitted(result: belljar.Result) -> None:

@@ -46,13 +46,21 @@ from agents.sandbox.session.pty_types import (
     resolve_pty_write_yield_time_ms,
 )
 from agents.sandbox.session.runtime_helpers import RESOLVE_WORKSPACE_PATH_HELPER
-from agents.sandbox.session.sandbox_client import BaseSandboxClient, BaseSandboxClientOptions
+from agents.sandbox.session.sandbox_client import (
+    BaseSandboxClient,
+    BaseSandboxClientOptions,
+)
 from agents.sandbox.session.workspace_payloads import coerce_write_payload
 from agents.sandbox.snapshot import resolve_snapshot
 from agents.sandbox.types import ExecResult, ExposedPortEndpoint
 from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tarfile
 from agents.sandbox.workspace_paths import posix_path_for_error, sandbox_path_str
-from agents.tool import ShellCallOutcome, ShellCommandOutput, ShellCommandRequest, ShellResult
+from agents.tool import (
+    ShellCallOutcome,
+    ShellCommandOutput,
+    ShellCommandRequest,
+    ShellResult,
+)
 from anyio import to_thread
 from pydantic import ConfigDict, Field, field_validator
 
@@ -81,12 +89,19 @@ class BelljarSandboxClientOptions(BaseSandboxClientOptions):
         boxes.options_of(self.sandbox)  # raises for a wrong name
         if self.__pydantic_extra__:
             self.__pydantic_extra__.update(
-                {name: boxes.plain(value) for name, value in self.__pydantic_extra__.items()}
+                {
+                    name: boxes.plain(value)
+                    for name, value in self.__pydantic_extra__.items()
+                }
             )
 
     @property
     def sandbox(self) -> dict[str, Any]:
-        return {name: value for name, value in (self.model_extra or {}).items() if name != "workspace"}
+        return {
+            name: value
+            for name, value in (self.model_extra or {}).items()
+            if name != "workspace"
+        }
 
     @property
     def workspace(self) -> str | None:
@@ -96,7 +111,9 @@ class BelljarSandboxClientOptions(BaseSandboxClientOptions):
 class BelljarSandboxSessionState(SandboxSessionState):
     type: Literal["belljar"] = "belljar"
     sandbox_id: str = ""
-    options: BelljarSandboxClientOptions = Field(default_factory=BelljarSandboxClientOptions)
+    options: BelljarSandboxClientOptions = Field(
+        default_factory=BelljarSandboxClientOptions
+    )
 
     @field_validator("options", mode="before")
     @classmethod
@@ -120,7 +137,9 @@ class _Pty:
         else:
             self.ended = chunk.status != "running"
 
-    async def collect(self, yield_ms: int, most: int | None) -> tuple[bytes, int | None, bool]:
+    async def collect(
+        self, yield_ms: int, most: int | None
+    ) -> tuple[bytes, int | None, bool]:
         return await collect_pty_output(
             output_chunks=self.chunks,
             output_lock=self.lock,
@@ -180,26 +199,40 @@ class BelljarSandboxSession(BaseSandboxSession):
 
     # Commands.
 
-    async def _options(self, command: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    async def _options(
+        self, command: Sequence[str]
+    ) -> tuple[list[str], dict[str, Any]]:
         """An argument vector without the `sudo -u USER --` that the SDK puts before it, and the command's options."""
-        options: dict[str, Any] = {"env": await self.state.manifest.environment.resolve()}
+        options: dict[str, Any] = {
+            "env": await self.state.manifest.environment.resolve()
+        }
         options["cwd"] = self._workspace_root_path().as_posix()
         if command[:2] == ["sudo", "-u"] and command[3:4] == ["--"]:
             options["user"], command = command[2], command[4:]
         return list(command), options
 
-    async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
+    async def _exec_internal(
+        self, *command: str | Path, timeout: float | None = None
+    ) -> ExecResult:
         if timeout is not None and timeout <= 0:
             raise errors.ExecTimeoutError(command=command, timeout_s=timeout)
         argv, options = await self._options([str(word) for word in command])
         with _refusals_are_results(command) as refused:
-            result, stdout, stderr = await boxes.run_whole(self.box, argv, timeout=timeout, **options)
+            result, stdout, stderr = await boxes.run_whole(
+                self.box, argv, timeout=timeout, **options
+            )
         if refused:
-            return ExecResult(stdout=b"", stderr=refused[0].text, exit_code=refused[0].status)
+            return ExecResult(
+                stdout=b"", stderr=refused[0].text, exit_code=refused[0].status
+            )
         if result.cause == "timeout":
-            raise errors.ExecTimeoutError(command=command, timeout_s=timeout, context=_streams(result))
+            raise errors.ExecTimeoutError(
+                command=command, timeout_s=timeout, context=_streams(result)
+            )
         if result.cause in ("sandbox_lost", "output_limit"):
-            raise errors.ExecTransportError(command=command, context=_streams(result), retryable=False)
+            raise errors.ExecTransportError(
+                command=command, context=_streams(result), retryable=False
+            )
         return ExecResult(stdout=stdout, stderr=stderr, exit_code=result.exit_code)
 
     def supports_pty(self) -> bool:
@@ -229,7 +262,9 @@ class BelljarSandboxSession(BaseSandboxSession):
         self._ptys[number] = _Pty(started, tty)
         await self._prune()
         milliseconds = 10_000 if yield_time_s is None else int(yield_time_s * 1000)
-        return await self._update(number, clamp_pty_yield_time_ms(milliseconds), max_output_tokens)
+        return await self._update(
+            number, clamp_pty_yield_time_ms(milliseconds), max_output_tokens
+        )
 
     async def pty_write_stdin(
         self,
@@ -239,13 +274,17 @@ class BelljarSandboxSession(BaseSandboxSession):
         yield_time_s: float | None = None,
         max_output_tokens: int | None = None,
     ) -> PtyExecUpdate:
-        pty = self._resolve_pty_session_entry(pty_processes=self._ptys, session_id=session_id)
+        pty = self._resolve_pty_session_entry(
+            pty_processes=self._ptys, session_id=session_id
+        )
         if chars:
             if not pty.tty:
                 raise RuntimeError("stdin is not available for this process")
             await pty.shell.write(chars)
         milliseconds = 250 if yield_time_s is None else int(yield_time_s * 1000)
-        wait = resolve_pty_write_yield_time_ms(yield_time_ms=milliseconds, input_empty=not chars)
+        wait = resolve_pty_write_yield_time_ms(
+            yield_time_ms=milliseconds, input_empty=not chars
+        )
         return await self._update(session_id, wait, max_output_tokens)
 
     async def pty_terminate_all(self) -> None:
@@ -263,7 +302,9 @@ class BelljarSandboxSession(BaseSandboxSession):
 
     async def _prune(self) -> None:
         if len(self._ptys) > PTY_PROCESSES_MAX:
-            oldest = process_id_to_prune_from_meta([(n, pty.used, pty.ended) for n, pty in self._ptys.items()])
+            oldest = process_id_to_prune_from_meta(
+                [(n, pty.used, pty.ended) for n, pty in self._ptys.items()]
+            )
             if oldest is not None:
                 await self._end(oldest)
 
@@ -280,7 +321,10 @@ class BelljarSandboxSession(BaseSandboxSession):
             address = await self.box.forward(port)
         except belljar.BelljarError as error:
             raise errors.ExposedPortUnavailableError(
-                port=port, exposed_ports=self.state.exposed_ports, reason="backend_unavailable", cause=error
+                port=port,
+                exposed_ports=self.state.exposed_ports,
+                reason="backend_unavailable",
+                cause=error,
             ) from error
         host, _, number = address.rpartition("//")[2].rpartition(":")
         return ExposedPortEndpoint(host=host, port=int(number), tls=False)
@@ -293,8 +337,12 @@ class BelljarSandboxSession(BaseSandboxSession):
     def _current_runtime_helper_cache_key(self) -> object:
         return self.state.sandbox_id
 
-    async def _validate_path_access(self, path: Path | str, *, for_write: bool = False) -> Path:
-        return cast(Path, await self._validate_remote_path_access(path, for_write=for_write))
+    async def _validate_path_access(
+        self, path: Path | str, *, for_write: bool = False
+    ) -> Path:
+        return cast(
+            Path, await self._validate_remote_path_access(path, for_write=for_write)
+        )
 
     async def read(self, path: Path, *, user: Any = None) -> io.IOBase:
         if user is not None:
@@ -307,7 +355,9 @@ class BelljarSandboxSession(BaseSandboxSession):
     async def _read(self, path: Path, **window: Any) -> bytes:
         place = await self._validate_path_access(path)
         try:
-            return cast(bytes, await self.box.files.read(sandbox_path_str(place), **window))
+            return cast(
+                bytes, await self.box.files.read(sandbox_path_str(place), **window)
+            )
         except (FileNotFoundError, NotADirectoryError) as error:
             raise errors.WorkspaceReadNotFoundError(path=path, cause=error) from error
         except belljar.BelljarError as error:
@@ -319,21 +369,30 @@ class BelljarSandboxSession(BaseSandboxSession):
         payload = coerce_write_payload(path=path, data=data)
         place = await self._validate_path_access(path, for_write=True)
         try:
-            file, mode = await boxes.opened_for_writing(self.box, sandbox_path_str(place))
+            file, mode = await boxes.opened_for_writing(
+                self.box, sandbox_path_str(place)
+            )
             await self.box.files.put(file, _pieces(payload.stream), mode=mode)
         except belljar.BelljarError as error:
             raise errors.WorkspaceArchiveWriteError(path=place, cause=error) from error
 
     async def persist_workspace(self) -> io.IOBase:
         root = self._workspace_root_path()
-        left_out = [f"--exclude=./{path.as_posix()}" for path in sorted(self._persist_workspace_skip_relpaths())]
+        left_out = [
+            f"--exclude=./{path.as_posix()}"
+            for path in sorted(self._persist_workspace_skip_relpaths())
+        ]
         command = ["tar", *left_out, "-C", root.as_posix(), "-cf", "-", "."]
         with contextlib.ExitStack() as on_failure:
-            archive = on_failure.enter_context(tempfile.SpooledTemporaryFile(max_size=IN_MEMORY))
+            archive = on_failure.enter_context(
+                tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)
+            )
             try:
                 await self._output_of(command, archive)
             except belljar.BelljarError as error:
-                raise errors.WorkspaceArchiveReadError(path=posix_path_for_error(root), cause=error) from error
+                raise errors.WorkspaceArchiveReadError(
+                    path=posix_path_for_error(root), cause=error
+                ) from error
             archive.seek(0)
             on_failure.pop_all()
         return cast(io.IOBase, archive)
@@ -344,7 +403,9 @@ class BelljarSandboxSession(BaseSandboxSession):
                 if isinstance(event, belljar.Output) and event.stream == "stdout":
                     await to_thread.run_sync(file.write, event.data)
         if not events.result.ok:
-            raise belljar.BelljarError(f"{command[0]}: {events.result.cause}: {events.result.stderr}")
+            raise belljar.BelljarError(
+                f"{command[0]}: {events.result.cause}: {events.result.stderr}"
+            )
 
     async def hydrate_workspace(self, data: io.IOBase) -> None:
         root = self._workspace_root_path()
@@ -357,10 +418,19 @@ class BelljarSandboxSession(BaseSandboxSession):
                 await self.box.files.mkdir(sandbox_path_str(root))
                 command = ["tar", "-C", root.as_posix(), "-xf", "-"]
                 result = await self.box.run(command, stdin=_pieces(archive))
-            except (belljar.BelljarError, UnsafeTarMemberError, tarfile.TarError, OSError) as error:
-                raise errors.WorkspaceArchiveWriteError(path=posix_path_for_error(root), cause=error) from error
+            except (
+                belljar.BelljarError,
+                UnsafeTarMemberError,
+                tarfile.TarError,
+                OSError,
+            ) as error:
+                raise errors.WorkspaceArchiveWriteError(
+                    path=posix_path_for_error(root), cause=error
+                ) from error
         if not result.ok:
-            raise errors.WorkspaceArchiveWriteError(path=posix_path_for_error(root), context=_streams(result))
+            raise errors.WorkspaceArchiveWriteError(
+                path=posix_path_for_error(root), context=_streams(result)
+            )
 
 
 def _check_archive(archive: IO[bytes]) -> None:
@@ -375,7 +445,12 @@ async def _pieces(stream: Any) -> AsyncIterator[bytes]:
 
 
 def _streams(result: Any) -> dict[str, object]:
-    return {"cause": result.cause, "exit_code": result.exit_code, "stdout": result.stdout, "stderr": result.stderr}
+    return {
+        "cause": result.cause,
+        "exit_code": result.exit_code,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+    }
 
 
 @dataclass(frozen=True)
@@ -393,7 +468,9 @@ def _refusals_are_results(command: Sequence[str | Path]) -> Iterator[list[_Refus
     except (belljar.PolicyDenied, CommandNotFound, CommandNotExecutable) as error:
         refused.append(_Refused(f"{boxes.reason(error)}\n".encode(), error.exit_status))
     except belljar.BelljarError as error:
-        raise errors.ExecTransportError(command=command, cause=error, retryable=False) from error
+        raise errors.ExecTransportError(
+            command=command, cause=error, retryable=False
+        ) from error
 
 
 class BelljarSandboxClient(BaseSandboxClient[BelljarSandboxClientOptions]):
@@ -402,7 +479,9 @@ class BelljarSandboxClient(BaseSandboxClient[BelljarSandboxClientOptions]):
     backend_id = "belljar"
     supports_default_options = True
 
-    def __init__(self, *, instrumentation: Any = None, dependencies: Any = None, **live: Any) -> None:
+    def __init__(
+        self, *, instrumentation: Any = None, dependencies: Any = None, **live: Any
+    ) -> None:
         known(live, {"host", *boxes.LIVE}, "BelljarSandboxClient")
         self._instrumentation = instrumentation or Instrumentation()
         self._dependencies = dependencies
@@ -415,7 +494,9 @@ class BelljarSandboxClient(BaseSandboxClient[BelljarSandboxClientOptions]):
         manifest: Manifest | None = None,
         options: BelljarSandboxClientOptions | None = None,
     ) -> SandboxSession:
-        manifest = self._validate_manifest_for_create(manifest if manifest is not None else Manifest())
+        manifest = self._validate_manifest_for_create(
+            manifest if manifest is not None else Manifest()
+        )
         number = uuid.uuid4()
         state = BelljarSandboxSessionState(
             session_id=number,
@@ -428,7 +509,9 @@ class BelljarSandboxClient(BaseSandboxClient[BelljarSandboxClientOptions]):
 
     async def resume(self, state: SandboxSessionState) -> SandboxSession:
         if not isinstance(state, BelljarSandboxSessionState):
-            raise TypeError("BelljarSandboxClient.resume expects a BelljarSandboxSessionState")
+            raise TypeError(
+                "BelljarSandboxClient.resume expects a BelljarSandboxSessionState"
+            )
         state.assert_path_grants_rebound()
         box = await self._entered(state)
         if box is not None:
@@ -439,14 +522,20 @@ class BelljarSandboxClient(BaseSandboxClient[BelljarSandboxClientOptions]):
     async def delete(self, session: SandboxSession) -> SandboxSession:
         inner = session._inner
         if not isinstance(inner, BelljarSandboxSession):
-            raise TypeError("BelljarSandboxClient.delete expects a BelljarSandboxSession")
+            raise TypeError(
+                "BelljarSandboxClient.delete expects a BelljarSandboxSession"
+            )
         box = inner.box if inner.box.is_open else await self._entered(inner.state)
         if box is not None:
             await boxes.closed(box)
         return session
 
-    def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
-        return self._deserialize_session_state_payload(payload, BelljarSandboxSessionState)
+    def deserialize_session_state(
+        self, payload: dict[str, object]
+    ) -> SandboxSessionState:
+        return self._deserialize_session_state_payload(
+            payload, BelljarSandboxSessionState
+        )
 
     async def _open(self, state: BelljarSandboxSessionState) -> Any:
         options = {**state.options.sandbox, **self._live}
@@ -462,13 +551,18 @@ class BelljarSandboxClient(BaseSandboxClient[BelljarSandboxClientOptions]):
         """The kept sandbox of this state, if it is there still."""
         if not state.options.sandbox.get("keep"):
             return None
-        live = {**self._live, "host": boxes.host_of(self._live.get("host", state.options.host))}
+        live = {
+            **self._live,
+            "host": boxes.host_of(self._live.get("host", state.options.host)),
+        }
         try:
             return await belljar.Session.attach(state.sandbox_id, **live)
         except belljar.BelljarError:
             return None
 
-    def _wrapped(self, state: BelljarSandboxSessionState, box: Any, *, preserved: bool = False) -> SandboxSession:
+    def _wrapped(
+        self, state: BelljarSandboxSessionState, box: Any, *, preserved: bool = False
+    ) -> SandboxSession:
         inner = BelljarSandboxSession(state, box)
         inner._set_start_state_preserved(preserved)
         return self._wrap_session(inner, instrumentation=self._instrumentation)
@@ -476,9 +570,13 @@ class BelljarSandboxClient(BaseSandboxClient[BelljarSandboxClientOptions]):
 
 def _granted(manifest: Manifest) -> dict[str, str]:
     """The directories of the host that the manifest grants; Belljar mounts them read-only."""
-    grants = [grant for grant in manifest.extra_path_grants if grant.host_path is not None]
+    grants = [
+        grant for grant in manifest.extra_path_grants if grant.host_path is not None
+    ]
     if writable := [grant.path for grant in grants if not grant.read_only]:
-        raise ValueError(f"Belljar mounts directories of the host read-only: read_only=True is needed for {writable}")
+        raise ValueError(
+            f"Belljar mounts directories of the host read-only: read_only=True is needed for {writable}"
+        )
     return {grant.path: str(grant.host_path) for grant in grants}
 
 
@@ -498,7 +596,13 @@ class BelljarShellExecutor:
         try:
             result = await self.box.run(command, timeout=timeout)
         except belljar.PolicyDenied as denied:
-            return ShellCommandOutput("", f"{boxes.reason(denied)}\n", ShellCallOutcome("exit", 126), command)
-        kind: Literal["timeout", "exit"] = "timeout" if result.cause == "timeout" else "exit"
+            return ShellCommandOutput(
+                "", f"{boxes.reason(denied)}\n", ShellCallOutcome("exit", 126), command
+            )
+        kind: Literal["timeout", "exit"] = (
+            "timeout" if result.cause == "timeout" else "exit"
+        )
         code = None if kind == "timeout" else result.exit_code
-        return ShellCommandOutput(result.stdout, result.stderr, ShellCallOutcome(kind, code), command)
+        return ShellCommandOutput(
+            result.stdout, result.stderr, ShellCallOutcome(kind, code), command
+        )

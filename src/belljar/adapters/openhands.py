@@ -37,10 +37,16 @@ from openhands.sdk.tool import Tool, register_tool
 from openhands.sdk.workspace import LocalWorkspace
 from openhands.sdk.workspace.models import CommandResult, FileOperationResult
 from openhands.tools.file_editor import FileEditorTool
-from openhands.tools.file_editor.definition import FileEditorAction, FileEditorObservation
+from openhands.tools.file_editor.definition import (
+    FileEditorAction,
+    FileEditorObservation,
+)
 from openhands.tools.file_editor.impl import FileEditorExecutor
 from openhands.tools.terminal import TerminalTool
-from openhands.tools.terminal.constants import NO_CHANGE_TIMEOUT_SECONDS, TIMEOUT_MESSAGE_TEMPLATE
+from openhands.tools.terminal.constants import (
+    NO_CHANGE_TIMEOUT_SECONDS,
+    TIMEOUT_MESSAGE_TEMPLATE,
+)
 from openhands.tools.terminal.definition import TerminalAction, TerminalObservation
 from openhands.tools.terminal.impl import TerminalExecutor
 from openhands.tools.terminal.metadata import CmdOutputMetadata
@@ -57,11 +63,27 @@ from belljar.host import default
 from belljar.layout import WORKSPACE
 from belljar.sync.loop import Loop
 
-KEYS = {"ENTER": "\n", "TAB": "\t", "BS": "\x7f", "ESC": "\x1b", "UP": "\x1b[A", "DOWN": "\x1b[B", "RIGHT": "\x1b[C",
-        "LEFT": "\x1b[D", "HOME": "\x1b[H", "END": "\x1b[F", "PGUP": "\x1b[5~", "PGDN": "\x1b[6~"}  # fmt: skip
+KEYS = {
+    "ENTER": "\n",
+    "TAB": "\t",
+    "BS": "\x7f",
+    "ESC": "\x1b",
+    "UP": "\x1b[A",
+    "DOWN": "\x1b[B",
+    "RIGHT": "\x1b[C",
+    "LEFT": "\x1b[D",
+    "HOME": "\x1b[H",
+    "END": "\x1b[F",
+    "PGUP": "\x1b[5~",
+    "PGDN": "\x1b[6~",
+}
 """What OpenHands' names of keys send."""
 FACTS = 'id -un; hostname; command -v python3 || echo ""'
-STATUSES = {"A": GitChangeStatus.ADDED, "?": GitChangeStatus.ADDED, "D": GitChangeStatus.DELETED}
+STATUSES = {
+    "A": GitChangeStatus.ADDED,
+    "?": GitChangeStatus.ADDED,
+    "D": GitChangeStatus.DELETED,
+}
 
 
 ON_THE_HOST = frozenset(
@@ -93,11 +115,21 @@ class BelljarWorkspace(LocalWorkspace):
     _is_empty: bool = PrivateAttr(default=False)
     _is_closed: bool = PrivateAttr(default=False)
 
-    def __init__(self, *, working_dir: str | Path | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, working_dir: str | Path | None = None, **options: Any
+    ) -> None:
         live = {name: options.pop(name) for name in boxes.LIVE if name in options}
-        data = {name: boxes.plain(value) for name, value in options.items() if name != "host"}
-        boxes.options_of({name: value for name, value in data.items() if name != "kind"})  # raises for a wrong name
-        super().__init__(working_dir=_place(working_dir), host=options.get("host"), **data)
+        data = {
+            name: boxes.plain(value)
+            for name, value in options.items()
+            if name != "host"
+        }
+        boxes.options_of(
+            {name: value for name, value in data.items() if name != "kind"}
+        )  # raises for a wrong name
+        super().__init__(
+            working_dir=_place(working_dir), host=options.get("host"), **data
+        )
         self._live = live
         self._is_empty = working_dir is None or _is_in_the_sandbox(working_dir)
         if working_dir is None:
@@ -106,7 +138,11 @@ class BelljarWorkspace(LocalWorkspace):
     @property
     def options(self) -> dict[str, Any]:
         """Of the sandbox."""
-        return {name: value for name, value in (self.model_extra or {}).items() if name != "kind"}
+        return {
+            name: value
+            for name, value in (self.model_extra or {}).items()
+            if name != "kind"
+        }
 
     @property
     def box(self) -> Any:
@@ -116,7 +152,9 @@ class BelljarWorkspace(LocalWorkspace):
         if self._box is None:
             self._loop = Loop(default())
             self._box, home = self._loop.call(self._opened)
-            self._end = weakref.finalize(self, boxes.close_from_anywhere, self._box, home)
+            self._end = weakref.finalize(
+                self, boxes.close_from_anywhere, self._box, home
+            )
         return self._box
 
     async def _opened(self) -> tuple[Any, asyncio.AbstractEventLoop]:
@@ -154,13 +192,21 @@ class BelljarWorkspace(LocalWorkspace):
         """A path in the sandbox. `working_dir` is /workspace there."""
         text = posixpath.normpath(posixpath.join(WORKSPACE, os.fspath(path or "")))
         below = os.path.relpath(text, self.working_dir)
-        return text if below.split("/")[0] == ".." else posixpath.normpath(posixpath.join(WORKSPACE, below))
+        return (
+            text
+            if below.split("/")[0] == ".."
+            else posixpath.normpath(posixpath.join(WORKSPACE, below))
+        )
 
     # What OpenHands calls.
 
-    def execute_command(self, command: str, cwd: str | Path | None = None, timeout: float = 30.0) -> CommandResult:
+    def execute_command(
+        self, command: str, cwd: str | Path | None = None, timeout: float = 30.0
+    ) -> CommandResult:
         try:
-            result = self.call(self.box.run, command, cwd=self.inside(cwd), timeout=timeout)
+            result = self.call(
+                self.box.run, command, cwd=self.inside(cwd), timeout=timeout
+            )
         except (belljar.PolicyDenied, CommandError, UsageError) as error:
             return _outcome(command, error.exit_status, "", f"{boxes.reason(error)}\n")
         if result.cause == "timeout":
@@ -168,17 +214,33 @@ class BelljarWorkspace(LocalWorkspace):
             return _outcome(command, -1, result.stdout, why, timed_out=True)
         return _outcome(command, result.exit_code, result.stdout, result.stderr)
 
-    def file_upload(self, source_path: str | Path, destination_path: str | Path) -> FileOperationResult:
+    def file_upload(
+        self, source_path: str | Path, destination_path: str | Path
+    ) -> FileOperationResult:
         target = self.inside(destination_path)
-        return self._copied(self.box.files.upload, source_path, target, source_path, destination_path)
+        return self._copied(
+            self.box.files.upload, source_path, target, source_path, destination_path
+        )
 
-    def file_download(self, source_path: str | Path, destination_path: str | Path) -> FileOperationResult:
+    def file_download(
+        self, source_path: str | Path, destination_path: str | Path
+    ) -> FileOperationResult:
         Path(destination_path).parent.mkdir(parents=True, exist_ok=True)
         source = self.inside(source_path)
-        return self._copied(self.box.files.download, source, destination_path, source_path, destination_path)
+        return self._copied(
+            self.box.files.download,
+            source,
+            destination_path,
+            source_path,
+            destination_path,
+        )
 
-    def _copied(self, copy: Any, source: Any, target: Any, *shown: Any) -> FileOperationResult:
-        result = FileOperationResult(success=False, source_path=str(shown[0]), destination_path=str(shown[1]))
+    def _copied(
+        self, copy: Any, source: Any, target: Any, *shown: Any
+    ) -> FileOperationResult:
+        result = FileOperationResult(
+            success=False, source_path=str(shown[0]), destination_path=str(shown[1])
+        )
         try:
             self.call(copy, source, target)
             here = Path(source if copy.__name__ == "upload" else target)
@@ -189,22 +251,41 @@ class BelljarWorkspace(LocalWorkspace):
 
     def git_changes(self, path: str | Path) -> list[GitChange]:
         """What differs from the last commit."""
-        listed = self._git(path, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".")
+        listed = self._git(
+            path,
+            "status",
+            "--porcelain",
+            "-z",
+            "--no-renames",
+            "--untracked-files=all",
+            "--",
+            ".",
+        )
         records = [record for record in listed.split("\0") if record]
         changes = [(_status(record[:2]), Path(record[3:])) for record in records]
-        return [GitChange(status=status, path=name) for status, name in sorted(changes, key=lambda one: str(one[1]))]
+        return [
+            GitChange(status=status, path=name)
+            for status, name in sorted(changes, key=lambda one: str(one[1]))
+        ]
 
     def git_diff(self, path: str | Path) -> GitDiff:
         """The file as it is, and as the last commit has it."""
         folder, name = posixpath.split(self.inside(path))
         self._git(folder, "rev-parse", "--git-dir")
         with contextlib.suppress(GitCommandError):
-            return GitDiff(modified=self._text(path), original=self._git(folder, "show", f"HEAD:./{name}"))
+            return GitDiff(
+                modified=self._text(path),
+                original=self._git(folder, "show", f"HEAD:./{name}"),
+            )
         return GitDiff(modified=self._text(path), original=None)
 
     def _text(self, path: str | Path) -> str | None:
         try:
-            return str(self.call(self.box.files.read, self.inside(path)).decode(errors="replace"))
+            return str(
+                self.call(self.box.files.read, self.inside(path)).decode(
+                    errors="replace"
+                )
+            )
         except FileNotFoundError:
             return None
 
@@ -212,9 +293,13 @@ class BelljarWorkspace(LocalWorkspace):
         command = ["git", "-C", self.inside(path), *words]
         result = self.call(self.box.run, command)
         if result.exit_code == 128 and words[0] != "show":
-            raise GitRepositoryError(result.stderr.strip(), " ".join(command), result.exit_code)
+            raise GitRepositoryError(
+                result.stderr.strip(), " ".join(command), result.exit_code
+            )
         if not result.ok:
-            raise GitCommandError(f"git {words[0]} failed", command, result.exit_code, result.stderr)
+            raise GitCommandError(
+                f"git {words[0]} failed", command, result.exit_code, result.stderr
+            )
         return str(result.stdout)
 
     def pause(self) -> None:
@@ -235,12 +320,23 @@ def _place(working_dir: str | Path | None) -> str:
     return os.path.abspath(working_dir)
 
 
-def _outcome(command: str, status: int, stdout: str, stderr: str, *, timed_out: bool = False) -> CommandResult:
-    return CommandResult(command=command, exit_code=status, stdout=stdout, stderr=stderr, timeout_occurred=timed_out)
+def _outcome(
+    command: str, status: int, stdout: str, stderr: str, *, timed_out: bool = False
+) -> CommandResult:
+    return CommandResult(
+        command=command,
+        exit_code=status,
+        stdout=stdout,
+        stderr=stderr,
+        timeout_occurred=timed_out,
+    )
 
 
 def _status(code: str) -> GitChangeStatus:
-    return next((STATUSES[letter] for letter in code if letter in STATUSES), GitChangeStatus.UPDATED)
+    return next(
+        (STATUSES[letter] for letter in code if letter in STATUSES),
+        GitChangeStatus.UPDATED,
+    )
 
 
 # The terminal tool.
@@ -268,18 +364,26 @@ class _Session:
         await self._terminal.open()
         self._terminal.begin(FACTS)
         lines = [*(await self._terminal.wait()).output.splitlines(), "", "", ""]
-        self._facts = {"username": lines[0], "hostname": lines[1], "py_interpreter_path": lines[2] or None}
+        self._facts = {
+            "username": lines[0],
+            "hostname": lines[1],
+            "py_interpreter_path": lines[2] or None,
+        }
 
     def execute(self, action: TerminalAction) -> TerminalObservation:
         command = action.command.strip()
-        rejected = foreground_timeout_rejection_for(command=command, is_input=action.is_input, timeout=action.timeout)
+        rejected = foreground_timeout_rejection_for(
+            command=command, is_input=action.is_input, timeout=action.timeout
+        )
         if rejected is not None:
             return _refused(command, rejected)
         if not self._terminal.is_busy and (not command or action.is_input):
             purpose = "interact with" if command else "retrieve logs from"
             return _refused(command, f"No previous running command to {purpose}.")
         if len(several := split_bash_commands(command)) > 1 and not action.is_input:
-            listed = "\n".join(f"({number}) {one}" for number, one in enumerate(several, 1))
+            listed = "\n".join(
+                f"({number}) {one}" for number, one in enumerate(several, 1)
+            )
             return _refused(
                 command,
                 "Cannot execute multiple commands at once.\nPlease run each command separately OR chain them into a "
@@ -288,7 +392,9 @@ class _Session:
         seen: TerminalObservation = self._workspace.call(self._execute, command, action)
         return seen
 
-    async def _execute(self, command: str, action: TerminalAction) -> TerminalObservation:
+    async def _execute(
+        self, command: str, action: TerminalAction
+    ) -> TerminalObservation:
         if self._terminal.is_busy and command and not action.is_input:
             return self._not_executed(command, await self._terminal.wait(timeout=0))
         key = _key(command) if action.is_input else None
@@ -304,17 +410,41 @@ class _Session:
             idle = self._idle if action.timeout is None else None
             seen = await self._terminal.wait(timeout=action.timeout, idle=idle)
         except belljar.PolicyDenied as denied:
-            return self._shown(command, f"{boxes.reason(denied)}\n", CmdOutputMetadata(exit_code=denied.exit_status))
+            return self._shown(
+                command,
+                f"{boxes.reason(denied)}\n",
+                CmdOutputMetadata(exit_code=denied.exit_status),
+            )
         if seen.result is None:
             return self._still_running(command, seen, action.timeout)
-        sent = f" CTRL+{command[-1].upper()} was sent." if key and command.upper().startswith("C") else ""
-        facts = {**self._facts, "exit_code": seen.result.exit_code, "working_dir": seen.result.cwd}
-        suffix = f"\n[The command completed with exit code {seen.result.exit_code}.{sent}]"
-        return self._shown(command, seen.output, CmdOutputMetadata(**facts, suffix=suffix))
+        sent = (
+            f" CTRL+{command[-1].upper()} was sent."
+            if key and command.upper().startswith("C")
+            else ""
+        )
+        facts = {
+            **self._facts,
+            "exit_code": seen.result.exit_code,
+            "working_dir": seen.result.cwd,
+        }
+        suffix = (
+            f"\n[The command completed with exit code {seen.result.exit_code}.{sent}]"
+        )
+        return self._shown(
+            command, seen.output, CmdOutputMetadata(**facts, suffix=suffix)
+        )
 
-    def _still_running(self, command: str, seen: Seen, timeout: float | None) -> TerminalObservation:
-        what = f"has no new output after {self._idle:g}" if seen.is_idle else f"timed out after {timeout}"
-        metadata = CmdOutputMetadata(suffix=f"\n[The command {what} seconds. {TIMEOUT_MESSAGE_TEMPLATE}]")
+    def _still_running(
+        self, command: str, seen: Seen, timeout: float | None
+    ) -> TerminalObservation:
+        what = (
+            f"has no new output after {self._idle:g}"
+            if seen.is_idle
+            else f"timed out after {timeout}"
+        )
+        metadata = CmdOutputMetadata(
+            suffix=f"\n[The command {what} seconds. {TIMEOUT_MESSAGE_TEMPLATE}]"
+        )
         return self._shown(command, seen.output, metadata)
 
     def _not_executed(self, command: str, seen: Seen) -> TerminalObservation:
@@ -323,10 +453,17 @@ class _Session:
             "commands until the previous command is completed. By setting `is_input` to `true`, you can interact with "
             f"the current process: {TIMEOUT_MESSAGE_TEMPLATE}]"
         )
-        return self._shown(command, seen.output, CmdOutputMetadata(suffix=suffix), is_error=True)
+        return self._shown(
+            command, seen.output, CmdOutputMetadata(suffix=suffix), is_error=True
+        )
 
     def _shown(
-        self, command: str, output: str, metadata: CmdOutputMetadata, *, is_error: bool = False
+        self,
+        command: str,
+        output: str,
+        metadata: CmdOutputMetadata,
+        *,
+        is_error: bool = False,
     ) -> TerminalObservation:
         if self._was_shown:
             metadata.prefix = "[Below is the output of the previous command.]\n"
@@ -367,7 +504,12 @@ def _key(text: str) -> bytes | None:
 class BelljarTerminalExecutor(TerminalExecutor):
     """OpenHands' own executor (secrets, masking, hints for a model) over a terminal in the sandbox."""
 
-    def __init__(self, workspace: BelljarWorkspace, idle: float | None = None, save: str | None = None) -> None:
+    def __init__(
+        self,
+        workspace: BelljarWorkspace,
+        idle: float | None = None,
+        save: str | None = None,
+    ) -> None:
         self._workspace = workspace
         self._idle = idle or NO_CHANGE_TIMEOUT_SECONDS
         self._pool = None
@@ -383,9 +525,7 @@ class BelljarTerminalExecutor(TerminalExecutor):
     def _reset_single_session(self) -> TerminalObservation:
         self._session.close()
         self._session = self._begun()
-        text = (
-            "Terminal session has been reset. All previous environment variables and session state have been cleared."
-        )
+        text = "Terminal session has been reset. All previous environment variables and session state have been cleared."
         return TerminalObservation.from_text(text=text, command="[RESET]", exit_code=0)
 
 
@@ -395,10 +535,17 @@ class BelljarTerminalTool(TerminalTool):
     name = TerminalTool.name
 
     @classmethod
-    def create(cls, conv_state: Any, no_change_timeout_seconds: float | None = None, **options: Any) -> Any:
+    def create(
+        cls,
+        conv_state: Any,
+        no_change_timeout_seconds: float | None = None,
+        **options: Any,
+    ) -> Any:
         workspace = _workspace(conv_state)
         executor = BelljarTerminalExecutor(
-            workspace, no_change_timeout_seconds, conv_state.env_observation_persistence_dir
+            workspace,
+            no_change_timeout_seconds,
+            conv_state.env_observation_persistence_dir,
         )
         return super().create(conv_state, executor=executor, **options)
 
@@ -415,7 +562,9 @@ class BelljarFileEditorExecutor(FileEditorExecutor):
         weakref.finalize(self, shutil.rmtree, self._mirror, ignore_errors=True)
         super().__init__(workspace_root=self._mirror + WORKSPACE)
 
-    def __call__(self, action: FileEditorAction, conversation: Any = None) -> FileEditorObservation:
+    def __call__(
+        self, action: FileEditorAction, conversation: Any = None
+    ) -> FileEditorObservation:
         if not action.path.startswith("/"):
             return super().__call__(action, conversation)
         path = self._workspace.inside(action.path)
@@ -424,11 +573,15 @@ class BelljarFileEditorExecutor(FileEditorExecutor):
         try:
             self._fetch(path, copy)
             before = copy.read_bytes() if copy.is_file() else None
-            seen = super().__call__(action.model_copy(update={"path": str(copy)}), conversation)
+            seen = super().__call__(
+                action.model_copy(update={"path": str(copy)}), conversation
+            )
             if copy.is_file() and (after := copy.read_bytes()) != before:
                 self._workspace.call(boxes.write, self._workspace.box, path, after)
         except belljar.BelljarError as error:
-            return FileEditorObservation.from_text(text=str(error), command=action.command, is_error=True)
+            return FileEditorObservation.from_text(
+                text=str(error), command=action.command, is_error=True
+            )
         finally:
             for entry in Path(self._mirror).iterdir():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -444,7 +597,9 @@ class BelljarFileEditorExecutor(FileEditorExecutor):
         if info.kind == "directory":
             self._make_names(copy, call(files.list, path, depth=2))
         elif info.size > self.editor._max_file_size:
-            with copy.open("wb") as file:  # of the same size, for the editor's own words
+            with copy.open(
+                "wb"
+            ) as file:  # of the same size, for the editor's own words
                 file.truncate(info.size)
         else:
             copy.write_bytes(call(files.read, path))
@@ -454,13 +609,17 @@ class BelljarFileEditorExecutor(FileEditorExecutor):
         place.mkdir()
         for below in listed:
             if below.path.startswith("/") or ".." in below.path.split("/"):
-                raise belljar.BelljarError(f"the sandbox's answer cannot be used: {below.path!r}")
+                raise belljar.BelljarError(
+                    f"the sandbox's answer cannot be used: {below.path!r}"
+                )
             name = place / below.path
             name.mkdir() if below.kind == "directory" else name.touch()
 
     def _renamed(self, seen: FileEditorObservation) -> FileEditorObservation:
         """The observation with the sandbox's paths."""
-        return FileEditorObservation.model_validate_json(seen.model_dump_json().replace(self._mirror, ""))
+        return FileEditorObservation.model_validate_json(
+            seen.model_dump_json().replace(self._mirror, "")
+        )
 
 
 class BelljarFileEditorTool(FileEditorTool):
@@ -474,14 +633,20 @@ class BelljarFileEditorTool(FileEditorTool):
         executor = BelljarFileEditorExecutor(workspace)
         (tool,) = super().create(conv_state)
         described = tool.description.replace(workspace.working_dir, WORKSPACE)
-        return [tool.model_copy(update={"executor": executor, "description": described})]
+        return [
+            tool.model_copy(update={"executor": executor, "description": described})
+        ]
 
 
 def _workspace(conv_state: Any) -> BelljarWorkspace:
     if not isinstance(conv_state.workspace, BelljarWorkspace):
-        raise ValueError("these tools need a BelljarWorkspace: Conversation(workspace=BelljarWorkspace())")
+        raise ValueError(
+            "these tools need a BelljarWorkspace: Conversation(workspace=BelljarWorkspace())"
+        )
     if outside := ON_THE_HOST & {tool.name for tool in conv_state.agent.tools}:
-        raise ValueError(f"{', '.join(sorted(outside))}: works on this machine, not in the sandbox; leave it out")
+        raise ValueError(
+            f"{', '.join(sorted(outside))}: works on this machine, not in the sandbox; leave it out"
+        )
     return conv_state.workspace
 
 
@@ -493,7 +658,9 @@ class _TerminalTool(BelljarTerminalTool):
     @classmethod
     def create(cls, conv_state: Any, *arguments: Any, **options: Any) -> Any:
         is_ours = isinstance(conv_state.workspace, BelljarWorkspace)
-        return (BelljarTerminalTool if is_ours else TerminalTool).create(conv_state, *arguments, **options)
+        return (BelljarTerminalTool if is_ours else TerminalTool).create(
+            conv_state, *arguments, **options
+        )
 
 
 class _FileEditorTool(BelljarFileEditorTool):
@@ -515,4 +682,7 @@ for _tool in (_TerminalTool, _FileEditorTool):
 
 def belljar_tools(**terminal: Any) -> list[Tool]:
     """For `Agent(tools=belljar_tools())`; `no_change_timeout_seconds` is the terminal's."""
-    return [Tool(name=BelljarTerminalTool.__name__, params=terminal), Tool(name=BelljarFileEditorTool.__name__)]
+    return [
+        Tool(name=BelljarTerminalTool.__name__, params=terminal),
+        Tool(name=BelljarFileEditorTool.__name__),
+    ]

@@ -77,7 +77,9 @@ class BelljarWorkspaceBackend:
     ) -> None:
         """Nothing is started yet. With `ref` the options are those of `Session.attach`."""
         if ref is not None and ref.provider != PROVIDER:
-            raise ValueError(f"a workspace of {ref.provider!r} is not one of {PROVIDER!r}")
+            raise ValueError(
+                f"a workspace of {ref.provider!r} is not one of {PROVIDER!r}"
+            )
         boxes.options_of(options)
         self._ref = ref
         self._workspace, self._host = workspace, boxes.host_of(host)
@@ -104,8 +106,14 @@ class BelljarWorkspaceBackend:
 
     async def _opened(self) -> Any:
         if self._ref is None:
-            return await boxes.opened(self._workspace, host=self._host, **self._options, keep=True)
-        live = {name: self._options[name] for name in ("policy", "env", *boxes.LIVE) if name in self._options}
+            return await boxes.opened(
+                self._workspace, host=self._host, **self._options, keep=True
+            )
+        live = {
+            name: self._options[name]
+            for name in ("policy", "env", *boxes.LIVE)
+            if name in self._options
+        }
         return await belljar.Session.attach(self._ref.id, host=self._host, **live)
 
     async def detach(self) -> None:
@@ -139,7 +147,11 @@ class BelljarWorkspaceBackend:
                     output_limit=OUTPUT_MAX,
                 )
         except (belljar.PolicyDenied, CommandError) as error:
-            return CommandResult(exit_code=error.exit_status, stdout="", stderr=f"{boxes.reason(error)}\n")
+            return CommandResult(
+                exit_code=error.exit_status,
+                stdout="",
+                stderr=f"{boxes.reason(error)}\n",
+            )
         if result.cause == "sandbox_lost" or not box.is_open:
             raise WorkspaceUnavailableError("the sandbox ended while the command ran")
         if result.cause == "timeout":
@@ -152,7 +164,9 @@ class BelljarWorkspaceBackend:
                 stdout=result.stdout[:SHOWN],
                 stderr=result.stderr[:SHOWN],
             )
-        return CommandResult(exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr)
+        return CommandResult(
+            exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr
+        )
 
     # Files.
 
@@ -175,13 +189,19 @@ class BelljarWorkspaceBackend:
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         box = await self._box_for(path)
         with _translated():
-            found = [(posixpath.join(path, info.path), info) for info in await box.files.list(path)]
+            found = [
+                (posixpath.join(path, info.path), info)
+                for info in await box.files.list(path)
+            ]
             return [await _followed(box, each, info) for each, info in found]
 
     async def make_dir(self, path: str) -> None:
         box = await self._box_for(path)
         with _translated():
-            if await self.exists(path) and (await box.files.stat(path)).kind != "directory":
+            if (
+                await self.exists(path)
+                and (await box.files.stat(path)).kind != "directory"
+            ):
                 raise FileExistsError(path)
             await box.files.mkdir(path)
 
@@ -191,7 +211,9 @@ class BelljarWorkspaceBackend:
         above, name = posixpath.split(posixpath.normpath(path))
         place = posixpath.join(await self.realpath(above), name)
         if f"{WORKSPACE}/".startswith(f"{place.rstrip('/')}/"):
-            raise ValueError(f"{path}: the working directory and what holds it cannot be removed")
+            raise ValueError(
+                f"{path}: the working directory and what holds it cannot be removed"
+            )
         with _translated():
             await box.files.remove(path)
 

@@ -47,7 +47,11 @@ class BashSession:
         await self._terminal.open()
         output = ""
         for path in request.startup_source:
-            action = swe.BashAction(command=f"source {path}", timeout=request.startup_timeout, check="silent")
+            action = swe.BashAction(
+                command=f"source {path}",
+                timeout=request.startup_timeout,
+                check="silent",
+            )
             output += (await self.run(action)).output
         return output
 
@@ -61,7 +65,9 @@ class BashSession:
         if action.check == "ignore":
             return seen.model_copy(update={"exit_code": None})
         if action.check == "raise" and seen.exit_code != 0:
-            raise exceptions.NonZeroExitCodeError(_failed(action, seen.exit_code, seen.output))
+            raise exceptions.NonZeroExitCodeError(
+                _failed(action, seen.exit_code, seen.output)
+            )
         return seen
 
     async def _run(self, action: swe.BashAction) -> swe.BashObservation:
@@ -77,11 +83,15 @@ class BashSession:
         if seen.result is None:
             if is_typed:
                 output = output.lstrip().removeprefix(action.command).strip()
-            return swe.BashObservation(output=output, exit_code=0, expect_string=seen.matched or "")
+            return swe.BashObservation(
+                output=output, exit_code=0, expect_string=seen.matched or ""
+            )
         if "syntax error" in output and not seen.result.ok:
             await self._check_syntax(action.command)
         status = 0 if is_typed else seen.result.exit_code
-        return swe.BashObservation(output=output, exit_code=status, expect_string=PROMPT)
+        return swe.BashObservation(
+            output=output, exit_code=status, expect_string=PROMPT
+        )
 
     async def interrupt(self, action: swe.BashInterruptAction) -> swe.BashObservation:
         """Ctrl+C; if the program survives it, Ctrl+Z and SIGKILL; at last the whole shell is replaced."""
@@ -96,21 +106,29 @@ class BashSession:
             seen = await self._terminal.wait(action.expect, timeout=action.timeout)
             output += seen.output
             if seen.matched is not None:
-                return swe.BashObservation(output=output.strip(), exit_code=0, expect_string=seen.matched)
+                return swe.BashObservation(
+                    output=output.strip(), exit_code=0, expect_string=seen.matched
+                )
             if seen.result is not None and key == SUSPEND:
                 await self._terminal.kill_suspended()
         if self._terminal.is_busy:
             await self._terminal.interrupt()
             output += (await self._terminal.wait()).output
-        return swe.BashObservation(output=output.strip(), exit_code=0, expect_string=PROMPT)
+        return swe.BashObservation(
+            output=output.strip(), exit_code=0, expect_string=PROMPT
+        )
 
     async def close(self) -> None:
         await self._terminal.close()
 
-    async def _wait(self, expect: list[str], timeout: float | None, command: str) -> Seen:
+    async def _wait(
+        self, expect: list[str], timeout: float | None, command: str
+    ) -> Seen:
         seen = await self._terminal.wait(expect, timeout=timeout)
         if seen.result is None and seen.matched is None:
-            raise exceptions.CommandTimeoutError(f"timeout after {timeout} seconds while running command {command!r}")
+            raise exceptions.CommandTimeoutError(
+                f"timeout after {timeout} seconds while running command {command!r}"
+            )
         return seen
 
     async def _check_syntax(self, command: str) -> None:
@@ -125,7 +143,9 @@ def _failed(request: Any, status: int | None, output: str) -> str:
     return f"{request.error_msg}: {message}" if request.error_msg else message
 
 
-def _syntax_error(command: str, stdout: str, stderr: str) -> exceptions.BashIncorrectSyntaxError:
+def _syntax_error(
+    command: str, stdout: str, stderr: str
+) -> exceptions.BashIncorrectSyntaxError:
     message = f"Error while checking bash command \n{command!r}\n---- Stderr ----\n{stderr}\n---- Stdout ----\n{stdout}"
     extra = {"bash_stdout": stdout, "bash_stderr": stderr}
     return exceptions.BashIncorrectSyntaxError(message, extra_info=extra)
@@ -134,7 +154,11 @@ def _syntax_error(command: str, stdout: str, stderr: str) -> exceptions.BashInco
 def _denied(denied: belljar.PolicyDenied, command: str) -> swe.BashObservation:
     if any(rule.id == "text.unparseable" for rule in denied.verdict.rules):
         raise _syntax_error(command, "", str(denied)) from denied
-    return swe.BashObservation(output=f"{boxes.reason(denied)}\n", exit_code=denied.exit_status, expect_string=PROMPT)
+    return swe.BashObservation(
+        output=f"{boxes.reason(denied)}\n",
+        exit_code=denied.exit_status,
+        expect_string=PROMPT,
+    )
 
 
 class BelljarRuntime(swe.AbstractRuntime):
@@ -150,12 +174,16 @@ class BelljarRuntime(swe.AbstractRuntime):
             async with asyncio.timeout(timeout):
                 await self.box.ping()
         except (belljar.BelljarError, TimeoutError, RuntimeError) as error:
-            return swe.IsAliveResponse(is_alive=False, message=str(error) or "the sandbox does not answer")
+            return swe.IsAliveResponse(
+                is_alive=False, message=str(error) or "the sandbox does not answer"
+            )
         return swe.IsAliveResponse(is_alive=True)
 
     async def create_session(self, request: Any) -> swe.CreateBashSessionResponse:
         if request.session in self._sessions:
-            raise exceptions.SessionExistsError(f"session {request.session} already exists")
+            raise exceptions.SessionExistsError(
+                f"session {request.session} already exists"
+            )
         session = BashSession(self.box)
         self._sessions[request.session] = session
         try:
@@ -177,31 +205,58 @@ class BelljarRuntime(swe.AbstractRuntime):
 
     def _session(self, name: str) -> BashSession:
         if name not in self._sessions:
-            raise exceptions.SessionDoesNotExistError(f"session {name!r} does not exist")
+            raise exceptions.SessionDoesNotExistError(
+                f"session {name!r} does not exist"
+            )
         return self._sessions[name]
 
     async def execute(self, command: swe.Command) -> swe.CommandResponse:
         words = command.command
-        argv = ["/bin/sh", "-c", words] if command.shell else [words] if isinstance(words, str) else words
-        options: dict[str, Any] = {"timeout": command.timeout, "combined": command.merge_output_streams}
+        argv = (
+            ["/bin/sh", "-c", words]
+            if command.shell
+            else [words]
+            if isinstance(words, str)
+            else words
+        )
+        options: dict[str, Any] = {
+            "timeout": command.timeout,
+            "combined": command.merge_output_streams,
+        }
         if command.env is not None:
             options |= {"env": command.env, "clean_env": True}
         try:
-            result, stdout, stderr = await boxes.run_whole(self.box, argv, cwd=command.cwd, **options)
+            result, stdout, stderr = await boxes.run_whole(
+                self.box, argv, cwd=command.cwd, **options
+            )
         except belljar.PolicyDenied as denied:
-            seen = swe.CommandResponse(stderr=f"{boxes.reason(denied)}\n", exit_code=denied.exit_status)
+            seen = swe.CommandResponse(
+                stderr=f"{boxes.reason(denied)}\n", exit_code=denied.exit_status
+            )
         else:
             if result.cause == "timeout":
-                raise exceptions.CommandTimeoutError(f"Timeout ({command.timeout}s) exceeded while running command")
-            texts = [stream.decode(errors="backslashreplace") for stream in (stdout, stderr)]
-            seen = swe.CommandResponse(stdout=texts[0], stderr=texts[1], exit_code=result.exit_code)
+                raise exceptions.CommandTimeoutError(
+                    f"Timeout ({command.timeout}s) exceeded while running command"
+                )
+            texts = [
+                stream.decode(errors="backslashreplace") for stream in (stdout, stderr)
+            ]
+            seen = swe.CommandResponse(
+                stdout=texts[0], stderr=texts[1], exit_code=result.exit_code
+            )
         if command.check and seen.exit_code != 0:
-            raise exceptions.NonZeroExitCodeError(_failed(command, seen.exit_code, seen.stdout + seen.stderr))
+            raise exceptions.NonZeroExitCodeError(
+                _failed(command, seen.exit_code, seen.stdout + seen.stderr)
+            )
         return seen
 
     async def read_file(self, request: swe.ReadFileRequest) -> swe.ReadFileResponse:
         content = await self.box.files.read(request.path)
-        return swe.ReadFileResponse(content=content.decode(request.encoding or "utf-8", request.errors or "strict"))
+        return swe.ReadFileResponse(
+            content=content.decode(
+                request.encoding or "utf-8", request.errors or "strict"
+            )
+        )
 
     async def write_file(self, request: swe.WriteFileRequest) -> swe.WriteFileResponse:
         await boxes.write(self.box, request.path, request.content)

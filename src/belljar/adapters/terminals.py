@@ -30,7 +30,9 @@ _numbers = itertools.count(1)
 
 def plain(data: bytes) -> str:
     """Output without what only a terminal understands."""
-    return _CONTROL.sub("", data.decode(errors="backslashreplace")).replace("\r\n", "\n")
+    return _CONTROL.sub("", data.decode(errors="backslashreplace")).replace(
+        "\r\n", "\n"
+    )
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ class Terminal:
     def begin(self, command: str) -> None:
         if self._running is not None:
             raise belljar.BelljarError("a command is running")
-        self._running = asyncio.create_task(self._shell.run(command, on_output=self._take))
+        self._running = asyncio.create_task(
+            self._shell.run(command, on_output=self._take)
+        )
         self._running.add_done_callback(lambda _: self._news.set())
 
     async def type(self, keys: bytes) -> None:
@@ -77,10 +81,16 @@ class Terminal:
         elif keys == INTERRUPT:
             self._shell.interrupt()
         else:
-            raise belljar.Unsupported("at a service nothing can be typed to a program that runs in a shell")
+            raise belljar.Unsupported(
+                "at a service nothing can be typed to a program that runs in a shell"
+            )
 
     async def wait(
-        self, expect: Sequence[str] = (), *, timeout: float | None = None, idle: float | None = None
+        self,
+        expect: Sequence[str] = (),
+        *,
+        timeout: float | None = None,
+        idle: float | None = None,
     ) -> Seen:
         """Until the command ends, prints what one of `expect` matches, or prints nothing for `idle` seconds."""
         assert self._running is not None
@@ -100,7 +110,9 @@ class Terminal:
                     await self._news.wait()
                 last = loop.time()
             except TimeoutError:
-                return Seen(self._taken(), is_idle=quiet is not None and quiet == min(limits))
+                return Seen(
+                    self._taken(), is_idle=quiet is not None and quiet == min(limits)
+                )
 
     async def interrupt(self) -> None:
         """Kill what runs, with SIGINT first. If the shell does not survive it, the next command has a new one."""
@@ -135,7 +147,11 @@ class Terminal:
         return text
 
     def _found(self, expect: Sequence[str]) -> Seen | None:
-        matches = [(match, text) for text in expect if (match := re.search(text.encode(), self._new))]
+        matches = [
+            (match, text)
+            for text in expect
+            if (match := re.search(text.encode(), self._new))
+        ]
         if not matches:
             return None
         match, text = min(matches, key=lambda pair: pair[0].start())

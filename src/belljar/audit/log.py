@@ -16,16 +16,29 @@ from belljar import environment
 from belljar.audit import masking
 from belljar.errors import UsageError
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+}
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     from datetime import UTC, datetime  # most commands log nothing
 
-    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    extra = {
+        name: value for name, value in vars(record).items() if name not in _STANDARD
+    }
     head = {
-        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(
+            timespec="milliseconds"
+        ),
         "level": record.levelname.lower(),
         "logger": record.name,
         "message": record.getMessage(),
@@ -41,7 +54,9 @@ class TextFormatter(logging.Formatter):
         fields = _fields(record)
         head = " ".join(str(fields.pop(name)) for name in ("time", "level", "logger"))
         message = json.dumps(fields.pop("message"), ensure_ascii=False)[1:-1]
-        return f"{head}: {message}" + "".join(f" {k}={json.dumps(v, default=str)}" for k, v in fields.items())
+        return f"{head}: {message}" + "".join(
+            f" {k}={json.dumps(v, default=str)}" for k, v in fields.items()
+        )
 
 
 class JsonFormatter(logging.Formatter):
@@ -70,16 +85,24 @@ def log_record(kind: str, fields: Mapping[str, Any]) -> None:
         _commands.error("Command timeout exceeded", extra=extra)
     elif kind == "end":
         word = "executed" if fields.get("exit_code") == 0 else "failed"
-        _commands.info("Command %s (exit: %s)", word, fields.get("exit_code"), extra=extra)
+        _commands.info(
+            "Command %s (exit: %s)", word, fields.get("exit_code"), extra=extra
+        )
     else:
         _commands.debug("%s", kind, extra=extra)
 
 
 def configure(wish: str | None = None, *, verbose: bool = False) -> None:
     """Set up the `belljar` logger for our own programs; users of the library configure logging themselves."""
-    words = (wish or environment.value("BELLJAR_LOG") or ("info" if verbose else "")).lower().split(",")
+    words = (
+        (wish or environment.value("BELLJAR_LOG") or ("info" if verbose else ""))
+        .lower()
+        .split(",")
+    )
     if words[0] and (words[0] not in _LEVELS or words[1:] not in ([], ["json"])):
-        raise UsageError(f"BELLJAR_LOG={','.join(words)}: write {' or '.join(_LEVELS)}, and `,json` for JSON lines")
+        raise UsageError(
+            f"BELLJAR_LOG={','.join(words)}: write {' or '.join(_LEVELS)}, and `,json` for JSON lines"
+        )
     handler = logging.StreamHandler(sys.stderr)
     formatter = JsonFormatter() if "json" in words else TextFormatter()
     handler.setFormatter(formatter if words[0] else _WarningFormatter())
@@ -88,4 +111,6 @@ def configure(wish: str | None = None, *, verbose: bool = False) -> None:
     logger.propagate = False
     logger.setLevel(_LEVELS.get(words[0], logging.WARNING))
     # What a tool logs is in its result, too, so it is logged only if a log was switched on.
-    logging.getLogger("belljar.tools").setLevel(logging.NOTSET if words[0] else logging.CRITICAL)
+    logging.getLogger("belljar.tools").setLevel(
+        logging.NOTSET if words[0] else logging.CRITICAL
+    )

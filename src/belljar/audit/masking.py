@@ -74,17 +74,56 @@ def _pattern() -> re.Pattern[str]:
     """Compiled on demand: most runs have no hint of a secret."""
     key, *others = _PLACES
     # All but a key's header begin at the beginning of a word: one look back saves a dozen attempts per character.
-    return re.compile(f"{key}|(?<![A-Za-z0-9])(?:{'|'.join(others)})", re.IGNORECASE | re.DOTALL)
+    return re.compile(
+        f"{key}|(?<![A-Za-z0-9])(?:{'|'.join(others)})", re.IGNORECASE | re.DOTALL
+    )
 
 
 # Every match contains one of these, so most text does not need the pattern above (2 µs instead of 50). They are
 # searched one by one: an alternation would be tried at every character.
 _HINTS = (
-    "token", "secret", "pass", "pwd", "credential", "key", "auth", "cookie", "bearer", "dsn", "://", "-u",
-    "mysql", "gh", "github_pat_", "glpat-", "xox", "sk-", "k_live_", "k_test_", "akia", "asia", "aiza", "ya29.",
-    "npm_", "pypi-", "hf_", "sg.", "dop_", "eyj", "jwt", "login", "redis-cli", "zip", "7z", "ldap", "mongo", "mariadb",
-    "rabbitmq", "sig", "hmac",
-)  # fmt: skip
+    "token",
+    "secret",
+    "pass",
+    "pwd",
+    "credential",
+    "key",
+    "auth",
+    "cookie",
+    "bearer",
+    "dsn",
+    "://",
+    "-u",
+    "mysql",
+    "gh",
+    "github_pat_",
+    "glpat-",
+    "xox",
+    "sk-",
+    "k_live_",
+    "k_test_",
+    "akia",
+    "asia",
+    "aiza",
+    "ya29.",
+    "npm_",
+    "pypi-",
+    "hf_",
+    "sg.",
+    "dop_",
+    "eyj",
+    "jwt",
+    "login",
+    "redis-cli",
+    "zip",
+    "7z",
+    "ldap",
+    "mongo",
+    "mariadb",
+    "rabbitmq",
+    "sig",
+    "hmac",
+)
 
 
 TEXT = 8 << 10
@@ -106,7 +145,11 @@ def bounded(data: Any) -> Any:
         return {bounded(k): bounded(v) for k, v in islice(data.items(), ITEMS)}
     if isinstance(data, Sequence):
         kept = [bounded(item) for item in data[:ITEMS]]
-        return [*kept, f"[... {len(data) - ITEMS} more ...]"] if len(data) > ITEMS else kept
+        return (
+            [*kept, f"[... {len(data) - ITEMS} more ...]"]
+            if len(data) > ITEMS
+            else kept
+        )
     return data
 
 
@@ -114,7 +157,9 @@ def _cut(text: str, length: int) -> str:
     if length <= TEXT:
         return text
     head = text[:TEXT]
-    whole = head[: max(head.rfind(" "), head.rfind("\n")) + 1] or head  # half a token would not be recognized
+    whole = (
+        head[: max(head.rfind(" "), head.rfind("\n")) + 1] or head
+    )  # half a token would not be recognized
     return f"{whole}[... {length - len(whole)} characters left out ...]"
 
 
@@ -131,12 +176,18 @@ def _mask(match: re.Match[str]) -> str:
 def text(value: str) -> str:
     """`value` with all secrets masked. Cached, since a command is masked several times."""
     lowered = value.lower()
-    return _pattern().sub(_mask, value) if any(hint in lowered for hint in _HINTS) else value
+    return (
+        _pattern().sub(_mask, value)
+        if any(hint in lowered for hint in _HINTS)
+        else value
+    )
 
 
 def environment(env: Mapping[str, str] | Mapping[bytes, bytes]) -> dict[str, str]:
     pairs = ((_decoded(name), _decoded(value)) for name, value in env.items())
-    return {name: MASK if is_secret_name(name) else text(value) for name, value in pairs}
+    return {
+        name: MASK if is_secret_name(name) else text(value) for name, value in pairs
+    }
 
 
 def _decoded(word: str | bytes) -> str:
@@ -148,27 +199,46 @@ def value(data: Any) -> Any:
     if isinstance(data, str):
         return text(data)
     if isinstance(data, Mapping):
-        return {k: MASK if isinstance(v, str) and is_secret_name(k) else value(v) for k, v in data.items()}
+        return {
+            k: MASK if isinstance(v, str) and is_secret_name(k) else value(v)
+            for k, v in data.items()
+        }
     if isinstance(data, bytes):
         return text(_decoded(data))
     if isinstance(data, Sequence):
-        return [MASK if _is_option(last) else value(item) for last, item in zip(["", *data], data, strict=False)]
+        return [
+            MASK if _is_option(last) else value(item)
+            for last, item in zip(["", *data], data, strict=False)
+        ]
     return data
 
 
 def _is_option(word: object) -> bool:
-    return isinstance(word, str) and word.startswith("-") and "=" not in word and is_secret_name(word)
+    return (
+        isinstance(word, str)
+        and word.startswith("-")
+        and "=" not in word
+        and is_secret_name(word)
+    )
 
 
 class Known:
     """The secrets in one call's command and environment, to be masked in its output."""
 
-    def __init__(self, command: str | Sequence[str] = "", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: str | Sequence[str] = "", env: Mapping[str, str] | None = None
+    ) -> None:
         command = command if isinstance(command, str) else "\n".join(command)
         found = set(_values(command[:_SEARCHED]))
         for name, content in (env or {}).items():
-            found.update((content,) if is_secret_name(name) else _values(content[:_SEARCHED]))
-        worth = sorted((re.escape(v) for v in found if len(v) >= _SHORTEST_KNOWN), key=len, reverse=True)
+            found.update(
+                (content,) if is_secret_name(name) else _values(content[:_SEARCHED])
+            )
+        worth = sorted(
+            (re.escape(v) for v in found if len(v) >= _SHORTEST_KNOWN),
+            key=len,
+            reverse=True,
+        )
         self._pattern = re.compile("|".join(worth)) if worth else None
 
     def hide(self, data: Any) -> Any:

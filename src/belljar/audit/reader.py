@@ -12,7 +12,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from belljar.audit.writer import GENESIS, HEAD, HEAD_LOST, NAME, Head, rotated_files, unseal
+from belljar.audit.writer import (
+    GENESIS,
+    HEAD,
+    HEAD_LOST,
+    NAME,
+    Head,
+    rotated_files,
+    unseal,
+)
 
 _USUAL = 1024  # bytes of a record
 _ALTERED = "the line is not as it was written: its hash does not fit"
@@ -96,7 +104,10 @@ def unfinished(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             running.setdefault(key, []).append(record)
         elif record["kind"] == "end" and running.get(key):
             running[key].pop(0)
-    return sorted((start for starts in running.values() for start in starts), key=lambda record: record["seq"])
+    return sorted(
+        (start for starts in running.values() for start in starts),
+        key=lambda record: record["seq"],
+    )
 
 
 def verify(where: Path) -> Report:
@@ -111,12 +122,19 @@ def verify(where: Path) -> Report:
             continue
         if unread and not _torn(unread, line.record, report.seq + 1):
             return report._blame("edited", unread[0], _ALTERED)
-        report.torn += [f"{each}: a writer was stopped in the middle of this line" for each in unread]
+        report.torn += [
+            f"{each}: a writer was stopped in the middle of this line"
+            for each in unread
+        ]
         unread.clear()
         if not _follows(report, previous, line, where):
             return report
         if line.record["kind"] == HEAD_LOST:
-            return report._blame("missing", line, "the head of the chain was gone: records before this may be, too")
+            return report._blame(
+                "missing",
+                line,
+                "the head of the chain was gone: records before this may be, too",
+            )
         report.records += 1
         report.seq = line.record["seq"]
         report.hash = line.record["hash"]
@@ -127,36 +145,63 @@ def verify(where: Path) -> Report:
 def _torn(unread: list[Line], record: dict[str, Any], seq: int) -> bool:
     """Whether a writer was killed in the middle of this line: then the next writer recorded that."""
     closed = record["kind"] == "torn" and record["seq"] == seq
-    return closed and len(unread) == 1 and record.get("bytes") == len(unread[0].raw) - len(b"\n")
+    return (
+        closed
+        and len(unread) == 1
+        and record.get("bytes") == len(unread[0].raw) - len(b"\n")
+    )
 
 
 def _follows(report: Report, previous: Line | None, line: Line, where: Path) -> bool:
     assert line.record is not None
     expected, seq = report.seq + 1, line.record["seq"]
-    if seq == expected and (line.record["prev"] == report.hash or (report.records == 0 and expected > 1)):
+    if seq == expected and (
+        line.record["prev"] == report.hash or (report.records == 0 and expected > 1)
+    ):
         return True
     if seq == expected:
-        report._blame("edited", previous or line, "the next line is not chained to what stands here")
+        report._blame(
+            "edited",
+            previous or line,
+            "the next line is not chained to what stands here",
+        )
     elif seq < expected or any(r["seq"] == expected for r in records(where)):
-        report._blame("reordered", line, f"record {seq} stands where record {expected} belongs")
+        report._blame(
+            "reordered", line, f"record {seq} stands where record {expected} belongs"
+        )
     else:
-        report._blame("missing", line, f"{seq - expected} records before this line are gone")
+        report._blame(
+            "missing", line, f"{seq - expected} records before this line are gone"
+        )
     return False
 
 
 def _end(report: Report, head: Head | None, unread: list[Line], where: Path) -> Report:
     last = f"{where / NAME}:{sum(1 for line in lines(where) if line.path.name == NAME)}"
-    if unread and (len(unread) > 1 or unread[0].raw.endswith(b"\n") or head is None or report.seq < head.seq):
+    if unread and (
+        len(unread) > 1
+        or unread[0].raw.endswith(b"\n")
+        or head is None
+        or report.seq < head.seq
+    ):
         return report._blame("edited", unread[0], _ALTERED)
-    report.torn += [f"{each}: a writer was stopped in the middle of this line" for each in unread]
+    report.torn += [
+        f"{each}: a writer was stopped in the middle of this line" for each in unread
+    ]
     if head is None and report.seq > 0:
-        return report._blame("missing", str(where / HEAD), "the head of the chain is gone")
+        return report._blame(
+            "missing", str(where / HEAD), "the head of the chain is gone"
+        )
     if head is None:
         return report
     if report.seq < head.seq:
-        return report._blame("truncated", last, f"it ends at record {report.seq} of {head.seq}")
+        return report._blame(
+            "truncated", last, f"it ends at record {report.seq} of {head.seq}"
+        )
     if report.seq == head.seq and report.hash != head.hash:
-        return report._blame("edited", last, "the last record is not the one that was written last")
+        return report._blame(
+            "edited", last, "the last record is not the one that was written last"
+        )
     return report
 
 

@@ -81,7 +81,12 @@ class Head:
         return None
 
     def line(self) -> bytes:
-        return f"{self.seq} {self.hash} {self.size} {self.file} {self.first}".ljust(159).encode() + b"\n"
+        return (
+            f"{self.seq} {self.hash} {self.size} {self.file} {self.first}".ljust(
+                159
+            ).encode()
+            + b"\n"
+        )
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
@@ -100,7 +105,9 @@ _TAIL = len(',"hash":"') + len(GENESIS) + len('"}')
 def unseal(line: bytes) -> dict[str, Any] | None:
     """The record of a line; None if its hash does not match."""
     body = line[:-_TAIL] + b"}"
-    if line[-_TAIL:] != f',"hash":"{hashlib.sha256(body).hexdigest()}"}}'.encode("ascii"):
+    if line[-_TAIL:] != f',"hash":"{hashlib.sha256(body).hexdigest()}"}}'.encode(
+        "ascii"
+    ):
         return None
     with suppress(ValueError):
         record = json.loads(line)
@@ -118,14 +125,37 @@ class Note(NamedTuple):
 
     def record(self, seq: int, prev: str) -> dict[str, Any]:
         seconds, micros = divmod(round(self.time * 1e6), 1_000_000)
-        when = time.strftime(f"%Y-%m-%dT%H:%M:%S.{micros:06}+00:00", time.gmtime(seconds))
-        kept = {name: _kept(name, value) for name, value in self.fields.items() if value is not None}
-        return {"seq": seq, "time": when, "kind": self.kind, "pid": self.pid, **_who(), **kept, "prev": prev}
+        when = time.strftime(
+            f"%Y-%m-%dT%H:%M:%S.{micros:06}+00:00", time.gmtime(seconds)
+        )
+        kept = {
+            name: _kept(name, value)
+            for name, value in self.fields.items()
+            if value is not None
+        }
+        return {
+            "seq": seq,
+            "time": when,
+            "kind": self.kind,
+            "pid": self.pid,
+            **_who(),
+            **kept,
+            "prev": prev,
+        }
 
     def without_its_fields(self, reason: Exception) -> Note:
         """The record for a field that cannot be encoded, so that this and other records are not lost."""
-        known = {name: value for name in ("session", "digest") if isinstance(value := self.fields.get(name), str)}
-        return Note(self.pid, self.time, self.kind, {**known, "unwritable": type(reason).__name__})
+        known = {
+            name: value
+            for name in ("session", "digest")
+            if isinstance(value := self.fields.get(name), str)
+        }
+        return Note(
+            self.pid,
+            self.time,
+            self.kind,
+            {**known, "unwritable": type(reason).__name__},
+        )
 
 
 client: int | None = None
@@ -153,7 +183,12 @@ class Audit:
     """Appends to the trail in `where`, opened at the first record. Safe for threads and other processes."""
 
     def __init__(
-        self, where: Path | None = None, *, required: bool = False, rotate_at: int = _ROTATE_AT, keep: int = _KEEP
+        self,
+        where: Path | None = None,
+        *,
+        required: bool = False,
+        rotate_at: int = _ROTATE_AT,
+        keep: int = _KEEP,
     ) -> None:
         self.where = where or resources.state_dir()
         self.required = required
@@ -187,7 +222,12 @@ class Audit:
             self._wake_sent = True
             if self._wake_queue is None:
                 self._wake_queue = SimpleQueue()
-                Thread(target=self._write_notes, args=(self._wake_queue,), name="belljar-audit", daemon=True).start()
+                Thread(
+                    target=self._write_notes,
+                    args=(self._wake_queue,),
+                    name="belljar-audit",
+                    daemon=True,
+                ).start()
             self._wake_queue.put(True)
 
     def flush(self) -> None:
@@ -201,7 +241,9 @@ class Audit:
             try:
                 self.flush()
             except Exception as error:  # later records must still be written
-                self._warn(f"the audit trail in {self.where} could not be written: {error!r}")
+                self._warn(
+                    f"the audit trail in {self.where} could not be written: {error!r}"
+                )
 
     def _after_fork(self) -> None:
         """The child has no writer thread, and the parent's may have held the lock."""
@@ -214,7 +256,9 @@ class Audit:
         try:
             with self._thread_lock:
                 notes = self._notes[:]
-                del self._notes[: len(notes)]  # in place: other threads append without the lock
+                del self._notes[
+                    : len(notes)
+                ]  # in place: other threads append without the lock
                 # After a fork, the parent writes what was queued before.
                 own = [note for note in (*notes, *last) if note.pid == os.getpid()]
                 if own:
@@ -233,8 +277,12 @@ class Audit:
     def _unwritable(self, error: OSError) -> None:
         message = f"the audit trail in {self.where} cannot be written: {error.strerror or error}"
         if self.required:
-            raise AuditError(f"{message}; nothing runs without it while BELLJAR_AUDIT=required") from error
-        self._warn(f"{message}; going on without it (BELLJAR_STATE names another place)")
+            raise AuditError(
+                f"{message}; nothing runs without it while BELLJAR_AUDIT=required"
+            ) from error
+        self._warn(
+            f"{message}; going on without it (BELLJAR_STATE names another place)"
+        )
 
     def _warn(self, message: str) -> None:
         if not self._warned:
@@ -285,8 +333,12 @@ class Audit:
         head = stored or self._rebuilt()
         lost = stored is None and head.seq > 0
         if stored is None and not lost:
-            os.pwrite(self._head_fd, head.line(), 0)  # before the first record: a trail without a head counts as cut
-        if rotated(self.where, head.file + 1).exists():  # a writer was killed between the rename and the head
+            os.pwrite(
+                self._head_fd, head.line(), 0
+            )  # before the first record: a trail without a head counts as cut
+        if rotated(
+            self.where, head.file + 1
+        ).exists():  # a writer was killed between the rename and the head
             head.file, head.size = head.file + 1, 0
         if head.file != self._file or os.fstat(self._fd).st_nlink == 0:
             self._open_trail(head.file)
@@ -304,9 +356,17 @@ class Audit:
             rest = trail.read()
         for line in rest.splitlines(keepends=True) if size > head.size else ():
             record = unseal(line.removesuffix(b"\n"))
-            if not line.endswith(b"\n") or record is None or record["prev"] != head.hash:
+            if (
+                not line.endswith(b"\n")
+                or record is None
+                or record["prev"] != head.hash
+            ):
                 break
-            head.seq, head.hash, head.size = record["seq"], record["hash"], head.size + len(line)
+            head.seq, head.hash, head.size = (
+                record["seq"],
+                record["hash"],
+                head.size + len(line),
+            )
         torn, head.size = size - head.size, size
         if rest and not rest.endswith(b"\n"):
             head.size += os.write(self._fd, b"\n")
@@ -319,7 +379,9 @@ class Audit:
         head = Head(file=int(files[-1].name.split(".")[1]) if files else 0)
         for path in [*files[-1:], self.where / NAME]:
             head.size = at = 0
-            for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
+            for line in (
+                path.read_bytes().splitlines(keepends=True) if path.exists() else ()
+            ):
                 at += len(line)
                 if line.endswith(b"\n") and (record := unseal(line[:-1])):
                     head.seq = record["seq"]
@@ -333,7 +395,9 @@ class Audit:
         self._open_trail(head.file)
         files = rotated_files(self.where)
         with open((files[-self._keep :] or [self._path])[0], "rb") as oldest:
-            head.first = (unseal(oldest.readline().removesuffix(b"\n")) or {}).get("seq", head.first)
+            head.first = (unseal(oldest.readline().removesuffix(b"\n")) or {}).get(
+                "seq", head.first
+            )
         # Before the deletion: if we are killed in between, they must not count as missing.
         os.pwrite(self._head_fd, head.line(), 0)
         for old in files[: -self._keep]:
@@ -363,7 +427,20 @@ class Audit:
         return self.where / NAME
 
 
-_PLAIN = frozenset(("session", "run", "digest", "decision", "risk", "rules", "cause", "image", "policy", "cwd"))
+_PLAIN = frozenset(
+    (
+        "session",
+        "run",
+        "digest",
+        "decision",
+        "risk",
+        "rules",
+        "cause",
+        "image",
+        "policy",
+        "cwd",
+    )
+)
 """Fields that never contain text of a command."""
 
 
@@ -376,7 +453,10 @@ def _kept(name: str, value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     if hasattr(value, "as_dict"):  # a verdict
-        shown = {part: masking.value(masking.bounded(text)) for part, text in value.as_dict().items()}
+        shown = {
+            part: masking.value(masking.bounded(text))
+            for part, text in value.as_dict().items()
+        }
         return {**shown, **{part: getattr(value, part) for part in _JUDGED}}
     short = masking.bounded(value)
     if name in _PLAIN:
@@ -419,4 +499,6 @@ def open_trail(where: Path, mode: str) -> Audit:
     """The trail in `where`; BELLJAR_AUDIT=off writes none, =required lets nothing run without it."""
     if mode not in MODES:  # a misspelt `required` must not be ignored
         raise UsageError(f"BELLJAR_AUDIT is {mode!r}; choose from {', '.join(MODES)}")
-    return NoAudit(where) if mode == "off" else Audit(where, required=mode == "required")
+    return (
+        NoAudit(where) if mode == "off" else Audit(where, required=mode == "required")
+    )

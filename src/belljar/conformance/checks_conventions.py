@@ -19,7 +19,9 @@ def _(probe: Probe) -> None:
 
 @check("conventions", "a wrong type is refused, and named")
 def _(probe: Probe) -> None:
-    told = problem(probe.http.post("/v1/sessions", json={"lease": "long"}), 400, "usage")
+    told = problem(
+        probe.http.post("/v1/sessions", json={"lease": "long"}), 400, "usage"
+    )
     same(told.get("field"), "lease")
 
 
@@ -38,13 +40,17 @@ def _(probe: Probe) -> None:
 @check("conventions", "a large body is refused")
 def _(probe: Probe) -> None:
     body = b'{"name": "' + b"a" * (1 << 20) + b'"}'
-    answer = probe.http.post("/v1/sessions", content=body, headers={"Content-Type": "application/json"})
+    answer = probe.http.post(
+        "/v1/sessions", content=body, headers={"Content-Type": "application/json"}
+    )
     problem(answer, 413, "too_large")
 
 
 @check("conventions", "a body must be JSON by its media type")
 def _(probe: Probe) -> None:
-    answer = probe.http.post("/v1/sessions", content=b"{}", headers={"Content-Type": "text/plain"})
+    answer = probe.http.post(
+        "/v1/sessions", content=b"{}", headers={"Content-Type": "text/plain"}
+    )
     problem(answer, 415, "unsupported_media_type")
 
 
@@ -56,9 +62,15 @@ def _(probe: Probe) -> None:
         same(headers.get("x-content-type-options"), "nosniff")
         same(headers.get("x-frame-options"), "DENY")
         same(headers.get("referrer-policy"), "no-referrer")
-        holds("default-src 'none'" in headers.get("content-security-policy", ""), "no Content-Security-Policy")
+        holds(
+            "default-src 'none'" in headers.get("content-security-policy", ""),
+            "no Content-Security-Policy",
+        )
         holds("server" not in headers, "a Server header")
-        holds(not [name for name in headers if name.startswith("access-control")], "an Access-Control header")
+        holds(
+            not [name for name in headers if name.startswith("access-control")],
+            "an Access-Control header",
+        )
 
 
 @check("conventions", "answers of the API are not stored")
@@ -68,22 +80,35 @@ def _(probe: Probe) -> None:
 
 @check("conventions", "a request id that is no id is replaced")
 def _(probe: Probe) -> None:
-    given = probe.http.get("/v1/keys/self", headers={"X-Request-Id": "a b;c"}).headers.get("x-request-id", "")
+    given = probe.http.get(
+        "/v1/keys/self", headers={"X-Request-Id": "a b;c"}
+    ).headers.get("x-request-id", "")
     holds(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", given), f"X-Request-Id: {given}")
 
 
 @check("conventions", "a foreign host name is refused")
 def _(probe: Probe) -> None:
-    problem(probe.http.get("/v1/keys/self", headers={"Host": "evil.example"}), 421, "host_refused")
+    problem(
+        probe.http.get("/v1/keys/self", headers={"Host": "evil.example"}),
+        421,
+        "host_refused",
+    )
 
 
 @check("conventions", "a foreign origin is refused, also null, also for reading")
 def _(probe: Probe) -> None:
     for origin in ("https://evil.example", "null"):
-        problem(probe.http.get("/v1/keys/self", headers={"Origin": origin}), 403, "origin_refused")
+        problem(
+            probe.http.get("/v1/keys/self", headers={"Origin": origin}),
+            403,
+            "origin_refused",
+        )
 
 
-@check("conventions", "what is not there is not found, and what may not be done is not allowed")
+@check(
+    "conventions",
+    "what is not there is not found, and what may not be done is not allowed",
+)
 def _(probe: Probe) -> None:
     problem(probe.http.get("/v1/no-such-thing"), 404, "not_found")
     problem(probe.http.delete("/v1/usage"), 405, "method_not_allowed")
@@ -97,7 +122,12 @@ def _(probe: Probe) -> None:
     whole = [item["id"] for item in ok(probe.http.get("/v1/keys?limit=200"))["items"]]
     found, cursor = [], ""
     while cursor is not None:
-        page = ok(probe.http.get("/v1/keys", params={"limit": 2, **({"cursor": cursor} if cursor else {})}))
+        page = ok(
+            probe.http.get(
+                "/v1/keys",
+                params={"limit": 2, **({"cursor": cursor} if cursor else {})},
+            )
+        )
         holds(len(page["items"]) <= 2, "a page is longer than its limit")
         found += [item["id"] for item in page["items"]]
         cursor = page["next"]
@@ -114,13 +144,18 @@ def _(probe: Probe) -> None:
 @check("conventions", "the routes are described")
 def _(probe: Probe) -> None:
     paths = ok(probe.http.get("/openapi.json"))["paths"]
-    holds({"/v1/sessions", "/v1/approvals", "/v1/keys"} <= paths.keys(), "routes are missing")
+    holds(
+        {"/v1/sessions", "/v1/approvals", "/v1/keys"} <= paths.keys(),
+        "routes are missing",
+    )
 
 
 # Idempotency.
 
 
-@check("idempotency", "the same request makes one thing, and says that it was made before")
+@check(
+    "idempotency", "the same request makes one thing, and says that it was made before"
+)
 def _(probe: Probe) -> None:
     headers = {"Idempotency-Key": secrets.token_hex(8)}
     body = {"name": "once", "scopes": ["read"]}
@@ -129,27 +164,47 @@ def _(probe: Probe) -> None:
     same((first.status_code, again.status_code), (201, 201))
     same(again.json()["id"], first.json()["id"])
     same(again.headers.get("idempotency-replayed"), "true")
-    holds("idempotency-replayed" not in first.headers, "the first answer says that it was replayed")
+    holds(
+        "idempotency-replayed" not in first.headers,
+        "the first answer says that it was replayed",
+    )
 
 
 @check("idempotency", "another body under the same key is refused")
 def _(probe: Probe) -> None:
     headers = {"Idempotency-Key": secrets.token_hex(8)}
-    ok(probe.http.post("/v1/keys", json={"name": "a", "scopes": ["read"]}, headers=headers), 201)
-    answer = probe.http.post("/v1/keys", json={"name": "b", "scopes": ["read"]}, headers=headers)
+    ok(
+        probe.http.post(
+            "/v1/keys", json={"name": "a", "scopes": ["read"]}, headers=headers
+        ),
+        201,
+    )
+    answer = probe.http.post(
+        "/v1/keys", json={"name": "b", "scopes": ["read"]}, headers=headers
+    )
     problem(answer, 422, "idempotency_mismatch")
 
 
 @check("idempotency", "a refused request leaves its key free")
 def _(probe: Probe) -> None:
     headers = {"Idempotency-Key": secrets.token_hex(8)}
-    problem(probe.http.post("/v1/keys", json={"name": "a"}, headers=headers), 400, "usage")
-    ok(probe.http.post("/v1/keys", json={"name": "a", "scopes": ["read"]}, headers=headers), 201)
+    problem(
+        probe.http.post("/v1/keys", json={"name": "a"}, headers=headers), 400, "usage"
+    )
+    ok(
+        probe.http.post(
+            "/v1/keys", json={"name": "a", "scopes": ["read"]}, headers=headers
+        ),
+        201,
+    )
 
 
 @check("idempotency", "a command runs once for many requests at the same time")
 def _(probe: Probe) -> None:
-    headers, name = {"Idempotency-Key": secrets.token_hex(8), "Prefer": "wait=30"}, secrets.token_hex(4)
+    headers, name = (
+        {"Idempotency-Key": secrets.token_hex(8), "Prefer": "wait=30"},
+        secrets.token_hex(4),
+    )
     path, body = probe.path("commands"), {"command": f"echo x >> /tmp/{name}"}
 
     def ask(_: int) -> str:
@@ -175,8 +230,14 @@ def _(probe: Probe) -> None:
 @check("keys", "a key is shown once, and never again")
 def _(probe: Probe) -> None:
     made = probe.new_key("read")
-    holds(re.fullmatch(r"bj_[A-Za-z0-9_-]{32,}", made["key"]), "the key has another form")
-    listed = next(each for each in ok(probe.http.get("/v1/keys?limit=200"))["items"] if each["id"] == made["id"])
+    holds(
+        re.fullmatch(r"bj_[A-Za-z0-9_-]{32,}", made["key"]), "the key has another form"
+    )
+    listed = next(
+        each
+        for each in ok(probe.http.get("/v1/keys?limit=200"))["items"]
+        if each["id"] == made["id"]
+    )
     holds("key" not in listed, "a list shows the key")
 
 
@@ -192,11 +253,28 @@ def _(probe: Probe) -> None:
 @check("keys", "a child is never wider than its parent")
 def _(probe: Probe) -> None:
     with probe.client(probe.new_key("run")["key"]) as runner:
-        for wider in ({"scopes": ["approve"]}, {"scopes": ["admin"]}, {"scopes": ["run"], "reach": "tenant"}):
-            problem(runner.post("/v1/keys", json={"name": "wide", **wider}), 403, "forbidden")
-        wide = {"name": "wide", "scopes": ["run"], "quota": {"policies": ["permissive"]}}
+        for wider in (
+            {"scopes": ["approve"]},
+            {"scopes": ["admin"]},
+            {"scopes": ["run"], "reach": "tenant"},
+        ):
+            problem(
+                runner.post("/v1/keys", json={"name": "wide", **wider}),
+                403,
+                "forbidden",
+            )
+        wide = {
+            "name": "wide",
+            "scopes": ["run"],
+            "quota": {"policies": ["permissive"]},
+        }
         problem(runner.post("/v1/keys", json=wide), 403, "forbidden")
-        same(ok(runner.post("/v1/keys", json={"name": "n", "scopes": ["read"]}), 201)["reach"], "own")
+        same(
+            ok(runner.post("/v1/keys", json={"name": "n", "scopes": ["read"]}), 201)[
+                "reach"
+            ],
+            "own",
+        )
 
 
 @check("keys", "a revoked key and its children are out at once")
@@ -223,7 +301,10 @@ def _(probe: Probe) -> None:
         answer = browser.post("/v1/login", json={"key": probe.key})
         ok(answer, 204)
         cookie = answer.headers.get("set-cookie", "").lower()
-        holds("httponly" in cookie and "samesite=strict" in cookie and "path=/" in cookie, f"cookie: {cookie[:80]}")
+        holds(
+            "httponly" in cookie and "samesite=strict" in cookie and "path=/" in cookie,
+            f"cookie: {cookie[:80]}",
+        )
         ok(browser.get("/v1/keys/self"))
         body = {"name": "c", "scopes": ["read"]}
         problem(browser.post("/v1/keys", json=body), 403, "forbidden")
@@ -236,10 +317,26 @@ def _(probe: Probe) -> None:
 def _(probe: Probe) -> None:
     key = probe.new_key("admin", tenant=probe.tenant())["key"]
     with probe.client(key) as other:
-        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/commands"), ("GET", "/files?path=x")):
-            there = other.request(method, f"/v1/sessions/{probe.session}{path}", json={} if method == "POST" else None)
-            gone = other.request(method, f"/v1/sessions/{UNKNOWN}{path}", json={} if method == "POST" else None)
-            same((there.status_code, there.json()["detail"]), (gone.status_code, gone.json()["detail"]))
+        for method, path in (
+            ("GET", ""),
+            ("DELETE", ""),
+            ("POST", "/commands"),
+            ("GET", "/files?path=x"),
+        ):
+            there = other.request(
+                method,
+                f"/v1/sessions/{probe.session}{path}",
+                json={} if method == "POST" else None,
+            )
+            gone = other.request(
+                method,
+                f"/v1/sessions/{UNKNOWN}{path}",
+                json={} if method == "POST" else None,
+            )
+            same(
+                (there.status_code, there.json()["detail"]),
+                (gone.status_code, gone.json()["detail"]),
+            )
             same(there.json()["code"], "session_not_found")
 
 
@@ -247,7 +344,10 @@ def _(probe: Probe) -> None:
 def _(probe: Probe) -> None:
     name = probe.tenant()
     problem(probe.http.post("/v1/tenants", json={"name": name}), 409, "conflict")
-    holds(name in [each["name"] for each in ok(probe.http.get("/v1/tenants"))["items"]], "it is not listed")
+    holds(
+        name in [each["name"] for each in ok(probe.http.get("/v1/tenants"))["items"]],
+        "it is not listed",
+    )
     ok(probe.http.delete(f"/v1/tenants/{name}"), 204)
 
 
@@ -266,19 +366,34 @@ def _(probe: Probe) -> None:
 
 @check("quotas", "what can never fit is forbidden")
 def _(probe: Probe) -> None:
-    key = probe.new_key("run", quota={"memory": 64 << 20, "network": "none", "policies": ["strict"]})["key"]
+    key = probe.new_key(
+        "run", quota={"memory": 64 << 20, "network": "none", "policies": ["strict"]}
+    )["key"]
     with probe.client(key) as small:
         for body, name in (
             ({"policy": "strict", "limits": {"memory": "128m"}}, "memory"),
-            ({"policy": "strict", "limits": {"memory": "32m"}, "network": "full"}, "network"),
+            (
+                {"policy": "strict", "limits": {"memory": "32m"}, "network": "full"},
+                "network",
+            ),
             ({"policy": "default", "limits": {"memory": "32m"}}, "policies"),
         ):
-            same(problem(small.post("/v1/sessions", json=body), 403, "forbidden").get("quota"), name)
+            same(
+                problem(small.post("/v1/sessions", json=body), 403, "forbidden").get(
+                    "quota"
+                ),
+                name,
+            )
 
 
 @check("quotas", "usage tells what is in use")
 def _(probe: Probe) -> None:
     probe.run("true")
     used = ok(probe.http.get("/v1/usage"))
-    holds(used["sessions"] >= 1 and used["memory"] > 0 and used["commands"] >= 1, f"usage: {used}")
-    eventually(lambda: ok(probe.http.get("/v1/usage"))["cpu_time"] > 0, "cpu_time stays 0")
+    holds(
+        used["sessions"] >= 1 and used["memory"] > 0 and used["commands"] >= 1,
+        f"usage: {used}",
+    )
+    eventually(
+        lambda: ok(probe.http.get("/v1/usage"))["cpu_time"] > 0, "cpu_time stays 0"
+    )

@@ -30,13 +30,26 @@ ASKED = 'rm -rf "$NOWHERE"; echo allowed'
 @check("files", "a file is written with its parents, read, and removed")
 def _(probe: Probe) -> None:
     path, name = probe.path("files"), f"d{secrets.token_hex(4)}/e/f"
-    info = ok(probe.http.put(path, params={"path": name, "mode": "0600"}, content=b"\x00data"))
+    info = ok(
+        probe.http.put(path, params={"path": name, "mode": "0600"}, content=b"\x00data")
+    )
     same((info["kind"], info["size"], info["mode"] & 0o777), ("file", 5, 0o600))
     answer = ok(probe.http.get(path, params={"path": name}))
     same(answer.content, b"\x00data")
-    holds("attachment" in answer.headers.get("content-disposition", ""), "no Content-Disposition")
-    holds("sandbox" in answer.headers.get("content-security-policy", ""), "a file may act as a page")
-    same(ok(probe.http.get(path, params={"path": name, "offset": 1, "length": 2})).content, b"da")
+    holds(
+        "attachment" in answer.headers.get("content-disposition", ""),
+        "no Content-Disposition",
+    )
+    holds(
+        "sandbox" in answer.headers.get("content-security-policy", ""),
+        "a file may act as a page",
+    )
+    same(
+        ok(
+            probe.http.get(path, params={"path": name, "offset": 1, "length": 2})
+        ).content,
+        b"da",
+    )
     same(probe.run(["cat", name])["result"]["stdout"], "\x00data")
     ok(probe.http.delete(path, params={"path": name}), 204)
     problem(probe.http.get(path, params={"path": name}), 404, "file_failed")
@@ -45,8 +58,18 @@ def _(probe: Probe) -> None:
 @check("files", "the errors of files have their kernel's names")
 def _(probe: Probe) -> None:
     path = probe.path("files")
-    same(problem(probe.http.get(path, params={"path": "/nowhere"}), 404, "file_failed")["errno"], "ENOENT")
-    same(problem(probe.http.get(path, params={"path": "/tmp"}), 409, "file_failed")["errno"], "EISDIR")
+    same(
+        problem(probe.http.get(path, params={"path": "/nowhere"}), 404, "file_failed")[
+            "errno"
+        ],
+        "ENOENT",
+    )
+    same(
+        problem(probe.http.get(path, params={"path": "/tmp"}), 409, "file_failed")[
+            "errno"
+        ],
+        "EISDIR",
+    )
     problem(probe.http.get(path), 400, "usage")
     answer = probe.http.put(path, params={"path": "/etc/hostname"}, content=b"x")
     holds(answer.status_code == 403, f"a read-only place: {answer.status_code}")
@@ -56,10 +79,17 @@ def _(probe: Probe) -> None:
 def _(probe: Probe) -> None:
     name = f"/tmp/l{secrets.token_hex(4)}"
     probe.run(f"mkdir -p {name}/b; touch {name}/a {name}/b/c; ln -s a {name}/z")
-    items = ok(probe.http.get(probe.path("entries"), params={"path": name, "depth": 2}))["items"]
+    items = ok(
+        probe.http.get(probe.path("entries"), params={"path": name, "depth": 2})
+    )["items"]
     same([each["path"] for each in items], ["a", "b", "b/c", "z"])
-    same((items[1]["kind"], items[3]["kind"], items[3]["target"]), ("directory", "link", "a"))
-    itself = ok(probe.http.get(probe.path("entries"), params={"path": name, "depth": 0}))["items"]
+    same(
+        (items[1]["kind"], items[3]["kind"], items[3]["target"]),
+        ("directory", "link", "a"),
+    )
+    itself = ok(
+        probe.http.get(probe.path("entries"), params={"path": name, "depth": 0})
+    )["items"]
     same([each["kind"] for each in itself], ["directory"])
     made = ok(probe.http.put(probe.path("entries"), params={"path": f"{name}/x/y"}))
     same(made["kind"], "directory")
@@ -71,10 +101,19 @@ def _(probe: Probe) -> None:
     probe.run(f"mkdir -p {name}")
     sent = _tar(("a/b.txt", b"inside"))
     headers = {"Content-Type": "application/x-tar"}
-    ok(probe.http.put(probe.path("tar"), params={"path": name}, content=sent, headers=headers), 204)
+    ok(
+        probe.http.put(
+            probe.path("tar"), params={"path": name}, content=sent, headers=headers
+        ),
+        204,
+    )
     got = ok(probe.http.get(probe.path("tar"), params={"path": name}))
     with tarfile.open(fileobj=io.BytesIO(got.content)) as archive:
-        found = {member.name.removeprefix("./"): archive.extractfile(member) for member in archive if member.isfile()}
+        found = {
+            member.name.removeprefix("./"): archive.extractfile(member)
+            for member in archive
+            if member.isfile()
+        }
     same([*found], ["a/b.txt"])
 
 
@@ -85,8 +124,17 @@ def _(probe: Probe) -> None:
         name = f"/tmp/t{secrets.token_hex(4)}"
         probe.run(f"mkdir -p {name}")
         sent = _tar((wrong, b"x"))
-        problem(probe.http.put(probe.path("tar"), params={"path": name}, content=sent, headers=headers), 400, "usage")
-        same(ok(probe.http.get(probe.path("entries"), params={"path": name}))["items"], [])
+        problem(
+            probe.http.put(
+                probe.path("tar"), params={"path": name}, content=sent, headers=headers
+            ),
+            400,
+            "usage",
+        )
+        same(
+            ok(probe.http.get(probe.path("entries"), params={"path": name}))["items"],
+            [],
+        )
 
 
 def _tar(*files: tuple[str, bytes]) -> bytes:
@@ -115,8 +163,15 @@ def _(probe: Probe) -> None:
     same([(each["path"]) for each in ok(answer)["items"]], ["new"])
     holds(answer.headers.get("etag"), "no ETag")
     diff = ok(probe.http.get(f"{base}/diff"))
-    holds("+1" in diff.text and diff.headers["content-type"].startswith("text/x-diff"), "no diff")
-    applied = ok(probe.http.post(f"{base}/apply", json={}, headers={"If-Match": answer.headers["etag"]}))
+    holds(
+        "+1" in diff.text and diff.headers["content-type"].startswith("text/x-diff"),
+        "no diff",
+    )
+    applied = ok(
+        probe.http.post(
+            f"{base}/apply", json={}, headers={"If-Match": answer.headers["etag"]}
+        )
+    )
     same(applied["paths"], ["new"])
     same(ok(probe.http.get(f"{base}/changes"))["items"], [])
 
@@ -127,7 +182,9 @@ def _(probe: Probe) -> None:
     ok(probe.command("echo 1 > file", session=id))
     etag = probe.http.get(f"/v1/sessions/{id}/changes").headers["etag"]
     ok(probe.command("echo 2 > file", session=id))
-    answer = probe.http.post(f"/v1/sessions/{id}/apply", json={}, headers={"If-Match": etag})
+    answer = probe.http.post(
+        f"/v1/sessions/{id}/apply", json={}, headers={"If-Match": etag}
+    )
     problem(answer, 409, "conflict")
     same(len(ok(probe.http.get(f"/v1/sessions/{id}/changes"))["items"]), 1)
 
@@ -146,8 +203,12 @@ def _(probe: Probe) -> None:
 @check("review", "an agent's key does not accept its own changes")
 def _(probe: Probe) -> None:
     with probe.client(probe.new_key("run")["key"]) as agent:
-        id = probe.new_session(agent, changes="staged", workspace=f"w{secrets.token_hex(6)}")
-        told = problem(agent.post(f"/v1/sessions/{id}/apply", json={}), 403, "forbidden")
+        id = probe.new_session(
+            agent, changes="staged", workspace=f"w{secrets.token_hex(6)}"
+        )
+        told = problem(
+            agent.post(f"/v1/sessions/{id}/apply", json={}), 403, "forbidden"
+        )
         same(told["scope"], "approve")
 
 
@@ -174,7 +235,11 @@ def _waiting(probe: Probe, session: str) -> tuple[str, dict[str, Any]]:
     begun = ok(probe.command(ASKED, wait=0, session=session), 202)
 
     def find() -> Any:
-        listed = ok(probe.http.get("/v1/approvals", params={"state": "waiting", "session": session}))["items"]
+        listed = ok(
+            probe.http.get(
+                "/v1/approvals", params={"state": "waiting", "session": session}
+            )
+        )["items"]
         return next((each for each in listed if each["command"] == begun["id"]), None)
 
     return begun["id"], eventually(find, "no approval waits")
@@ -184,7 +249,9 @@ def _waiting(probe: Probe, session: str) -> tuple[str, dict[str, Any]]:
 def _(probe: Probe) -> None:
     id = probe.new_session()
     command, approval = _waiting(probe, id)
-    same(ok(probe.http.get(f"/v1/sessions/{id}/commands/{command}"))["state"], "waiting")
+    same(
+        ok(probe.http.get(f"/v1/sessions/{id}/commands/{command}"))["state"], "waiting"
+    )
     body = {"decision": "allow", "token": approval["token"]}
     decided = ok(probe.http.post(f"/v1/approvals/{approval['id']}", json=body))
     same((decided["state"], decided["decided"]["decision"]), ("allowed", "allow"))
@@ -207,7 +274,11 @@ def _(probe: Probe) -> None:
     id = probe.new_session()
     _, approval = _waiting(probe, id)
     wrong = {"decision": "allow", "token": "x" * len(approval["token"])}
-    problem(probe.http.post(f"/v1/approvals/{approval['id']}", json=wrong), 409, "approval_changed")
+    problem(
+        probe.http.post(f"/v1/approvals/{approval['id']}", json=wrong),
+        409,
+        "approval_changed",
+    )
     same(ok(probe.http.get(f"/v1/approvals/{approval['id']}"))["state"], "waiting")
 
 
@@ -219,9 +290,13 @@ def _(probe: Probe) -> None:
 
     def decide(decision: str) -> None:
         body = {"decision": decision, "token": approval["token"]}
-        answers.append(probe.http.post(f"/v1/approvals/{approval['id']}", json=body).status_code)
+        answers.append(
+            probe.http.post(f"/v1/approvals/{approval['id']}", json=body).status_code
+        )
 
-    threads = [threading.Thread(target=decide, args=[each]) for each in ("allow", "deny")]
+    threads = [
+        threading.Thread(target=decide, args=[each]) for each in ("allow", "deny")
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -240,7 +315,11 @@ def _(probe: Probe) -> None:
 
 @check("approvals", "with nobody to ask, asking is denying")
 def _(probe: Probe) -> None:
-    problem(probe.command(ASKED, session=probe.new_session(approval_seconds=0)), 403, "policy_denied")
+    problem(
+        probe.command(ASKED, session=probe.new_session(approval_seconds=0)),
+        403,
+        "policy_denied",
+    )
 
 
 @check("approvals", "a yes for the session covers the same command later")
@@ -258,7 +337,9 @@ def _(probe: Probe) -> None:
     _, approval = _waiting(probe, probe.new_session())
     with probe.client(probe.new_key("run", reach="tenant")["key"]) as agent:
         body = {"decision": "allow", "token": approval["token"]}
-        problem(agent.post(f"/v1/approvals/{approval['id']}", json=body), 403, "forbidden")
+        problem(
+            agent.post(f"/v1/approvals/{approval['id']}", json=body), 403, "forbidden"
+        )
 
 
 # Ports.
@@ -266,7 +347,9 @@ def _(probe: Probe) -> None:
 
 @check("ports", "what listens inside is reached, without the server's rights")
 def _(probe: Probe) -> None:
-    begun = probe.start("cd /tmp && echo hello > page && exec python3 -m http.server 8123")
+    begun = probe.start(
+        "cd /tmp && echo hello > page && exec python3 -m http.server 8123"
+    )
 
     def find() -> Any:
         answer = probe.http.get(probe.path("ports", "8123", "page"))
@@ -274,7 +357,10 @@ def _(probe: Probe) -> None:
 
     answer = eventually(find, "the port does not answer")
     same(answer.text, "hello\n")
-    same(answer.headers.get("content-security-policy"), "sandbox allow-scripts allow-forms")
+    same(
+        answer.headers.get("content-security-policy"),
+        "sandbox allow-scripts allow-forms",
+    )
     probe.http.delete(probe.path("commands", begun["id"]) + "?grace=0")
     problem(probe.http.get(probe.path("ports", "8124", "x")), 502, "port_closed")
 
@@ -282,9 +368,16 @@ def _(probe: Probe) -> None:
 @check("ports", "a link leads there without a key, and to nothing else")
 def _(probe: Probe) -> None:
     probe.start("cd /tmp && echo linked > page && exec python3 -m http.server 8125")
-    link = ok(probe.http.post(probe.path("links"), json={"port": 8125, "seconds": 60}), 201)
+    link = ok(
+        probe.http.post(probe.path("links"), json={"port": 8125, "seconds": 60}), 201
+    )
     with probe.client(None) as anyone:
-        same(eventually(lambda: _text(anyone, f"{link['url']}page"), "the link does not answer"), "linked\n")
+        same(
+            eventually(
+                lambda: _text(anyone, f"{link['url']}page"), "the link does not answer"
+            ),
+            "linked\n",
+        )
         same(anyone.get(link["url"][:-4] + "wxyz/page").status_code, 404)
 
 
@@ -308,11 +401,18 @@ def _(probe: Probe) -> None:
             if event["event"] != "ping":
                 same(event["data"]["kind"], "snapshot")
                 first[event["event"]] = event["data"]["items"]
-        holds(id in [each["id"] for each in first["sessions"]], "the snapshot leaves a session out")
+        holds(
+            id in [each["id"] for each in first["sessions"]],
+            "the snapshot leaves a session out",
+        )
         begun = ok(probe.command("echo seen", wait=0), 200, 202)
         for event in events:
             data = event["data"] or {}
-            item = data["item"] if event["event"] == "commands" and data.get("kind") == "put" else {}
+            item = (
+                data["item"]
+                if event["event"] == "commands" and data.get("kind") == "put"
+                else {}
+            )
             if (item.get("id"), item.get("state")) == (begun["id"], "ended"):
                 holds("stdout" not in item["result"], "an event holds the output")
                 return
@@ -323,7 +423,10 @@ def _(probe: Probe) -> None:
 def _(probe: Probe) -> None:
     denied = ok(probe.http.post("/v1/check", json={"command": "rm -rf /"}))
     same((denied["decision"], denied["risk"]), ("deny", "blocked"))
-    holds(denied["rules"] and denied["effects"] and denied["reason"], "rules, effects or a reason are missing")
+    holds(
+        denied["rules"] and denied["effects"] and denied["reason"],
+        "rules, effects or a reason are missing",
+    )
     same(ok(probe.http.post("/v1/check", json={"command": "ls"}))["decision"], "allow")
 
 
@@ -333,18 +436,34 @@ def _(probe: Probe) -> None:
     own = ok(probe.http.get("/v1/keys/self"))["id"]
 
     def find() -> Any:
-        page = ok(probe.http.get("/v1/audit", params={"session": probe.session, "limit": 200}))
+        page = ok(
+            probe.http.get("/v1/audit", params={"session": probe.session, "limit": 200})
+        )
         while page["next"]:
             page = ok(
-                probe.http.get("/v1/audit", params={"session": probe.session, "limit": 200, "cursor": page["next"]})
+                probe.http.get(
+                    "/v1/audit",
+                    params={
+                        "session": probe.session,
+                        "limit": 200,
+                        "cursor": page["next"],
+                    },
+                )
             )
-        return [each for each in page["items"] if each["kind"] == "start" and each["command"] == ended["command"]]
+        return [
+            each
+            for each in page["items"]
+            if each["kind"] == "start" and each["command"] == ended["command"]
+        ]
 
     (start,) = eventually(find, "the trail has no start")
     same(start["key"], own)
     holds(start["tenant"] and start["request_id"], "tenant or request_id is missing")
     verified = ok(probe.http.get("/v1/audit/verify"))
-    holds(verified.get("ok", verified.get("intact", True)), f"the trail does not verify: {verified}")
+    holds(
+        verified.get("ok", verified.get("intact", True)),
+        f"the trail does not verify: {verified}",
+    )
 
 
 @check("records", "metrics name no session, key or tenant")
@@ -353,7 +472,12 @@ def _(probe: Probe) -> None:
     if answer.status_code == 403:
         return
     same(answer.status_code, 200)
-    for name in ("belljar_sessions", "belljar_commands_total", "belljar_approvals_waiting", "belljar_denied_total"):
+    for name in (
+        "belljar_sessions",
+        "belljar_commands_total",
+        "belljar_approvals_waiting",
+        "belljar_denied_total",
+    ):
         holds(name in answer.text, f"{name} is missing")
     holds(probe.session not in answer.text, "a session's id is a label")
 
@@ -361,5 +485,10 @@ def _(probe: Probe) -> None:
 @check("records", "images and policies are listed")
 def _(probe: Probe) -> None:
     policies = ok(probe.http.get("/v1/policies"))["items"]
-    holds("default" in [each.get("name") for each in policies], "the policy default is missing")
-    holds(isinstance(ok(probe.http.get("/v1/images"))["items"], list), "no list of images")
+    holds(
+        "default" in [each.get("name") for each in policies],
+        "the policy default is missing",
+    )
+    holds(
+        isinstance(ok(probe.http.get("/v1/images"))["items"], list), "no list of images"
+    )

@@ -6,18 +6,35 @@ import base64
 import secrets
 import time
 
-from belljar.conformance.probe import Failed, Probe, check, eventually, holds, ok, problem, read_events, same
+from belljar.conformance.probe import (
+    Failed,
+    Probe,
+    check,
+    eventually,
+    holds,
+    ok,
+    problem,
+    read_events,
+    same,
+)
 
 
 @check("sessions", "a session is made at once, and becomes ready")
 def _(probe: Probe) -> None:
-    answer = probe.http.post("/v1/sessions", json={"metadata": {"a": "1"}, "env": {"B": "2"}, "name": "Ana's"})
+    answer = probe.http.post(
+        "/v1/sessions",
+        json={"metadata": {"a": "1"}, "env": {"B": "2"}, "name": "Ana's"},
+    )
     made = ok(answer, 201)
     same(answer.headers.get("location"), f"/v1/sessions/{made['id']}")
-    same((made["metadata"], made["env"], made["name"]), ({"a": "1"}, {"B": "2"}, "Ana's"))
+    same(
+        (made["metadata"], made["env"], made["name"]), ({"a": "1"}, {"B": "2"}, "Ana's")
+    )
     path = f"/v1/sessions/{made['id']}"
     try:
-        ready = eventually(lambda: _state(probe, path, "ready"), "it does not become ready", 60)
+        ready = eventually(
+            lambda: _state(probe, path, "ready"), "it does not become ready", 60
+        )
         holds(ready["expires"] > time.time() + 500, "its lease is not 600 seconds")
         holds(isinstance(ready["limits"]["memory"], int), "its limits are no numbers")
     finally:
@@ -31,7 +48,9 @@ def _state(probe: Probe, path: str, state: str) -> dict[str, object] | None:
 
 @check("sessions", "a start that fails is a state, not an error")
 def _(probe: Probe) -> None:
-    answer = probe.http.post("/v1/sessions", json={"image": "no-such-image"}, headers={"Prefer": "wait=60"})
+    answer = probe.http.post(
+        "/v1/sessions", json={"image": "no-such-image"}, headers={"Prefer": "wait=60"}
+    )
     made = ok(answer, 201)
     same((made["state"], made["reason"]), ("ended", "failed"))
     same(made["error"]["code"], "image_missing")
@@ -44,7 +63,12 @@ def _(probe: Probe) -> None:
     ended = ok(probe.http.delete(f"/v1/sessions/{id}"))
     same((ended["state"], ended["reason"]), ("ended", "deleted"))
     same(ok(probe.http.delete(f"/v1/sessions/{id}"))["state"], "ended")
-    same(ok(probe.http.get(f"/v1/sessions/{id}/commands/{command['id']}"))["result"]["cause"], "killed")
+    same(
+        ok(probe.http.get(f"/v1/sessions/{id}/commands/{command['id']}"))["result"][
+            "cause"
+        ],
+        "killed",
+    )
     problem(probe.command("true", session=id), 410, "session_ended")
 
 
@@ -58,7 +82,11 @@ def _(probe: Probe) -> None:
 @check("sessions", "its lease and metadata can be changed")
 def _(probe: Probe) -> None:
     id = probe.new_session(metadata={"a": "1"})
-    changed = ok(probe.http.patch(f"/v1/sessions/{id}", json={"lease": 50, "metadata": {"b": "2"}}))
+    changed = ok(
+        probe.http.patch(
+            f"/v1/sessions/{id}", json={"lease": 50, "metadata": {"b": "2"}}
+        )
+    )
     same(changed["metadata"], {"b": "2"})
     holds(abs(changed["expires"] - time.time() - 50) < 10, "expires is not now + lease")
     found = ok(probe.http.get("/v1/sessions?metadata.b=2"))["items"]
@@ -68,9 +96,17 @@ def _(probe: Probe) -> None:
 @check("sessions", "a paused session does nothing until it goes on")
 def _(probe: Probe) -> None:
     id = probe.new_session()
-    same(ok(probe.http.patch(f"/v1/sessions/{id}", json={"paused": True}))["state"], "paused")
-    problem(probe.http.get(f"/v1/sessions/{id}/files?path=/etc/hostname"), 409, "not_ready")
-    same(ok(probe.http.patch(f"/v1/sessions/{id}", json={"paused": False}))["state"], "ready")
+    same(
+        ok(probe.http.patch(f"/v1/sessions/{id}", json={"paused": True}))["state"],
+        "paused",
+    )
+    problem(
+        probe.http.get(f"/v1/sessions/{id}/files?path=/etc/hostname"), 409, "not_ready"
+    )
+    same(
+        ok(probe.http.patch(f"/v1/sessions/{id}", json={"paused": False}))["state"],
+        "ready",
+    )
     ok(probe.http.get(f"/v1/sessions/{id}/files?path=/etc/hostname"))
 
 
@@ -79,7 +115,11 @@ def _(probe: Probe) -> None:
     name = secrets.token_hex(8)
     other = probe.new_session()
     probe.run(f"touch /tmp/{name}; sleep 300 & echo")
-    seen = ok(probe.command(f"ls /tmp/{name}; ps ax 2>/dev/null | grep -c '[s]leep 300'", session=other))
+    seen = ok(
+        probe.command(
+            f"ls /tmp/{name}; ps ax 2>/dev/null | grep -c '[s]leep 300'", session=other
+        )
+    )
     same(seen["result"]["stdout"], "0\n" if "0" in seen["result"]["stdout"] else "")
 
 
@@ -94,7 +134,10 @@ def _(probe: Probe) -> None:
 
 @check("commands", "a list is an argument vector, and no shell reads it")
 def _(probe: Probe) -> None:
-    same(probe.run(["printf", "%s|", "a b", "$HOME", ";"])["result"]["stdout"], "a b|$HOME|;|")
+    same(
+        probe.run(["printf", "%s|", "a b", "$HOME", ";"])["result"]["stdout"],
+        "a b|$HOME|;|",
+    )
 
 
 @check("commands", "a status other than 0 is an answer like any other")
@@ -113,8 +156,13 @@ def _(probe: Probe) -> None:
 def _(probe: Probe) -> None:
     name = f"/tmp/{secrets.token_hex(6)}"
     ended = probe.run(f"while :; do echo x >> {name}; sleep 0.05; done & sleep 0.2")
-    holds(ended["result"]["survivors_killed"] >= 1, f"survivors_killed: {ended['result']['survivors_killed']}")
-    sizes = probe.run(f"wc -c < {name}; sleep 0.5; wc -c < {name}")["result"]["stdout"].split()
+    holds(
+        ended["result"]["survivors_killed"] >= 1,
+        f"survivors_killed: {ended['result']['survivors_killed']}",
+    )
+    sizes = probe.run(f"wc -c < {name}; sleep 0.5; wc -c < {name}")["result"][
+        "stdout"
+    ].split()
     same(sizes[0], sizes[1], "it goes on")
 
 
@@ -139,22 +187,35 @@ def _(probe: Probe) -> None:
     begun = probe.start("trap '' TERM; (setsid sleep 600 &) ; sleep 600")
     killed = ok(probe.http.delete(probe.path("commands", begun["id"]) + "?grace=0"))
     same((killed["state"], killed["result"]["cause"]), ("ended", "killed"))
-    same(ok(probe.http.delete(probe.path("commands", begun["id"])))["ended"], killed["ended"])
+    same(
+        ok(probe.http.delete(probe.path("commands", begun["id"])))["ended"],
+        killed["ended"],
+    )
 
 
 @check("commands", "a signal reaches it")
 def _(probe: Probe) -> None:
-    begun = probe.start("trap 'echo got; exit 5' INT; echo ready; while :; do sleep 0.1; done")
+    begun = probe.start(
+        "trap 'echo got; exit 5' INT; echo ready; while :; do sleep 0.1; done"
+    )
     eventually(lambda: _output(probe, begun["id"]) == b"ready\n", "it does not start")
-    ok(probe.http.post(probe.path("commands", begun["id"], "signal"), json={"signal": "INT"}))
+    ok(
+        probe.http.post(
+            probe.path("commands", begun["id"], "signal"), json={"signal": "INT"}
+        )
+    )
     ended = probe.until(begun["id"], "ended")
     same((ended["exit_code"], ended["result"]["stdout"]), (5, "ready\ngot\n"))
-    answer = probe.http.post(probe.path("commands", begun["id"], "signal"), json={"signal": 2})
+    answer = probe.http.post(
+        probe.path("commands", begun["id"], "signal"), json={"signal": 2}
+    )
     problem(answer, 409, "conflict")
 
 
 def _output(probe: Probe, id: str, **query: str | int) -> bytes:
-    return bytes(ok(probe.http.get(probe.path("commands", id, "output"), params=query)).content)
+    return bytes(
+        ok(probe.http.get(probe.path("commands", id, "output"), params=query)).content
+    )
 
 
 @check("commands", "its input is given at once, or stays open")
@@ -181,7 +242,10 @@ def _(probe: Probe) -> None:
 @check("commands", "a terminal is one")
 def _(probe: Probe) -> None:
     begun = ok(probe.command("tty; stty size", pty=True, size=[40, 100]), 200)
-    holds("/dev/" in begun["result"]["stdout"] and "40 100" in begun["result"]["stdout"], begun["result"]["stdout"])
+    holds(
+        "/dev/" in begun["result"]["stdout"] and "40 100" in begun["result"]["stdout"],
+        begun["result"]["stdout"],
+    )
 
 
 @check("commands", "too much output ends it if it has a limit")
@@ -206,7 +270,9 @@ def _(probe: Probe) -> None:
 @check("commands", "what is not there is told as such")
 def _(probe: Probe) -> None:
     problem(probe.command(["no-such-program"]), 422, "command_not_found")
-    problem(probe.command("true", cwd="/no/such/place"), 422, "working_directory_invalid")
+    problem(
+        probe.command("true", cwd="/no/such/place"), 422, "working_directory_invalid"
+    )
 
 
 @check("commands", "commands run at the same time")
@@ -220,7 +286,9 @@ def _(probe: Probe) -> None:
 @check("commands", "a list of commands says what runs")
 def _(probe: Probe) -> None:
     begun = probe.start("sleep 600")
-    found = ok(probe.http.get(probe.path("commands") + "?state=running&limit=200"))["items"]
+    found = ok(probe.http.get(probe.path("commands") + "?state=running&limit=200"))[
+        "items"
+    ]
     holds(begun["id"] in [each["id"] for each in found], "it is not listed")
     probe.http.delete(probe.path("commands", begun["id"]) + "?grace=0")
 
@@ -234,7 +302,10 @@ def _(probe: Probe) -> None:
     path = probe.path("commands", ended["id"], "output")
     answer = ok(probe.http.get(path, params={"offset": 3, "limit": 4}))
     same(answer.content, b"3456")
-    told = [answer.headers.get(f"belljar-{name}") for name in ("offset", "next", "dropped", "state")]
+    told = [
+        answer.headers.get(f"belljar-{name}")
+        for name in ("offset", "next", "dropped", "state")
+    ]
     same(told, ["3", "7", "0", "ended"])
     problem(probe.http.get(path, params={"offset": 11}), 400, "usage")
 
@@ -253,13 +324,19 @@ def _(probe: Probe) -> None:
 
 @check("streams", "a stream tells the start, all output in order, and the end")
 def _(probe: Probe) -> None:
-    events = probe.events(probe.path("commands"), command="for n in 1 2 3; do echo $n; echo e$n >&2; done")
+    events = probe.events(
+        probe.path("commands"), command="for n in 1 2 3; do echo $n; echo e$n >&2; done"
+    )
     same((events[0]["event"], events[-1]["event"]), ("started", "ended"))
     position = 0
     for event in events[1:-1]:
         data = event["data"]
         same(data["offset"], position, "a gap")
-        content = data["text"].encode() if "text" in data else base64.b64decode(data["base64"])
+        content = (
+            data["text"].encode()
+            if "text" in data
+            else base64.b64decode(data["base64"])
+        )
         position += len(content)
         same(event["id"], str(position))
     same(position, events[-1]["data"]["command"]["bytes_produced"])
@@ -274,7 +351,10 @@ def _(probe: Probe) -> None:
     for position in range(len(whole) + 1):
         events = probe.events(path, last=str(position))
         parts = [each["data"] for each in events if each["event"] == "output"]
-        found = b"".join(p["text"].encode() if "text" in p else base64.b64decode(p["base64"]) for p in parts)
+        found = b"".join(
+            p["text"].encode() if "text" in p else base64.b64decode(p["base64"])
+            for p in parts
+        )
         same(found, whole[position:], f"from {position}")
         holds(events[0]["event"] != "started", "it tells the start again")
 
@@ -283,15 +363,24 @@ def _(probe: Probe) -> None:
 def _(probe: Probe) -> None:
     ended = probe.run("echo x")
     path, accept = probe.path("commands", ended["id"]), {"Accept": "text/event-stream"}
-    same(probe.http.get(path, headers={**accept, "Last-Event-ID": "end"}).status_code, 204)
+    same(
+        probe.http.get(path, headers={**accept, "Last-Event-ID": "end"}).status_code,
+        204,
+    )
     for wrong in ("99", "-1", "x"):
-        problem(probe.http.get(path, headers={**accept, "Last-Event-ID": wrong}), 400, "usage")
+        problem(
+            probe.http.get(path, headers={**accept, "Last-Event-ID": wrong}),
+            400,
+            "usage",
+        )
 
 
 @check("streams", "a refusal that is known at once is no stream")
 def _(probe: Probe) -> None:
     headers = {"Accept": "text/event-stream"}
-    answer = probe.http.post(probe.path("commands"), json={"command": "rm -rf /"}, headers=headers)
+    answer = probe.http.post(
+        probe.path("commands"), json={"command": "rm -rf /"}, headers=headers
+    )
     problem(answer, 403, "policy_denied")
 
 
@@ -299,7 +388,9 @@ def _(probe: Probe) -> None:
 def _(probe: Probe) -> None:
     headers = {"Accept": "text/event-stream"}
     body = {"command": "for n in $(seq 40); do echo $n; sleep 0.05; done"}
-    with probe.http.stream("POST", probe.path("commands"), json=body, headers=headers) as answer:
+    with probe.http.stream(
+        "POST", probe.path("commands"), json=body, headers=headers
+    ) as answer:
         for event in read_events(answer.iter_lines()):
             if event["event"] == "output":
                 break
@@ -314,5 +405,9 @@ def _(probe: Probe) -> None:
 @check("streams", "a slow reader holds up nobody")
 def _(probe: Probe) -> None:
     begun = ok(probe.command("head -c 3000000 /dev/zero", wait=0), 202)
-    with probe.http.stream("GET", probe.path("commands", begun["id"]), headers={"Accept": "text/event-stream"}):
+    with probe.http.stream(
+        "GET",
+        probe.path("commands", begun["id"]),
+        headers={"Accept": "text/event-stream"},
+    ):
         same(probe.until(begun["id"], "ended")["bytes_produced"], 3_000_000)

@@ -29,7 +29,12 @@ def groups() -> list[str]:
     return list(dict.fromkeys(each.group for each in CHECKS))
 
 
-def judge(url: str, key: str, checks: list[Named], transport: httpx.BaseTransport | None = None) -> list[Outcome]:
+def judge(
+    url: str,
+    key: str,
+    checks: list[Named],
+    transport: httpx.BaseTransport | None = None,
+) -> list[Outcome]:
     probe = Probe(url, key, transport)
     try:
         probe.http.get("/healthz")
@@ -51,20 +56,33 @@ def _outcome(probe: Probe, check: Named) -> Outcome:
     except Failed as reason:
         state, why = "failed", str(reason)
     except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
-        state, why = "failed", f"{type(error).__name__}: {error}"[:400]  # an answer of another form
+        state, why = (
+            "failed",
+            f"{type(error).__name__}: {error}"[:400],
+        )  # an answer of another form
     return Outcome(check, state, why, time.monotonic() - began)
 
 
 def junit(outcomes: list[Outcome]) -> bytes:
     suite = ElementTree.Element(
-        "testsuite", name="belljar conformance", tests=str(len(outcomes)),
+        "testsuite",
+        name="belljar conformance",
+        tests=str(len(outcomes)),
         failures=str(sum(each.state == "failed" for each in outcomes)),
         skipped=str(sum(each.state == "not run" for each in outcomes)),
-    )  # fmt: skip
+    )
     for each in outcomes:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=each.check.group, name=each.check.says, time=f"{each.seconds:.3f}"
+            suite,
+            "testcase",
+            classname=each.check.group,
+            name=each.check.says,
+            time=f"{each.seconds:.3f}",
         )
         if each.state != "passed":
-            ElementTree.SubElement(case, "failure" if each.state == "failed" else "skipped", message=each.why)
+            ElementTree.SubElement(
+                case,
+                "failure" if each.state == "failed" else "skipped",
+                message=each.why,
+            )
     return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))

@@ -55,7 +55,9 @@ def check(group: str, says: str) -> Callable[[Check], Check]:
 
 def same(found: Any, wanted: Any, about: str = "") -> None:
     if found != wanted:
-        raise Failed(f"{about + ': ' if about else ''}{found!r} instead of {wanted!r}"[:400])
+        raise Failed(
+            f"{about + ': ' if about else ''}{found!r} instead of {wanted!r}"[:400]
+        )
 
 
 def holds(is_so: object, otherwise: str) -> None:
@@ -67,19 +69,40 @@ def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
     """It is refused, in the form of RFC 9457."""
     told: dict[str, Any] = _json(answer)
     same((answer.status_code, told.get("code")), (status, code), told.get("detail", ""))
-    same(answer.headers.get("content-type", "").partition(";")[0], "application/problem+json", "media type")
-    same((told.get("type"), told.get("status")), (f"urn:belljar:error:{code}", status), "problem")
-    holds(told.get("request_id") == answer.headers.get("x-request-id"), "request_id and X-Request-Id differ")
+    same(
+        answer.headers.get("content-type", "").partition(";")[0],
+        "application/problem+json",
+        "media type",
+    )
+    same(
+        (told.get("type"), told.get("status")),
+        (f"urn:belljar:error:{code}", status),
+        "problem",
+    )
+    holds(
+        told.get("request_id") == answer.headers.get("x-request-id"),
+        "request_id and X-Request-Id differ",
+    )
     return told
 
 
 def ok(answer: httpx.Response, *statuses: int) -> Any:
     if answer.status_code not in (statuses or (200,)):
-        raise Failed(f"{answer.request.method} {answer.request.url.path}: {answer.status_code} {answer.text}"[:400])
-    return _json(answer) if answer.headers.get("content-type", "").startswith("application/json") else answer
+        raise Failed(
+            f"{answer.request.method} {answer.request.url.path}: {answer.status_code} {answer.text}"[
+                :400
+            ]
+        )
+    return (
+        _json(answer)
+        if answer.headers.get("content-type", "").startswith("application/json")
+        else answer
+    )
 
 
-def eventually(find: Callable[[], Any], otherwise: str, seconds: float = PATIENCE) -> Any:
+def eventually(
+    find: Callable[[], Any], otherwise: str, seconds: float = PATIENCE
+) -> Any:
     """What `find` gives once it gives something."""
     until = time.monotonic() + seconds
     while True:
@@ -94,13 +117,17 @@ def _json(answer: httpx.Response) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise Failed(f"{answer.status_code}, and no JSON: {answer.text}"[:300]) from None
+        raise Failed(
+            f"{answer.status_code}, and no JSON: {answer.text}"[:300]
+        ) from None
 
 
 class Probe:
     """A client of the server, with short words for what checks do all the time."""
 
-    def __init__(self, url: str, key: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, key: str, transport: httpx.BaseTransport | None = None
+    ) -> None:
         """`transport`: another way to the server, for tests of the checks."""
         self.url, self.key, self._transport = url.rstrip("/"), key, transport
         self.http = self.client(key)
@@ -111,7 +138,11 @@ class Probe:
     def client(self, key: str | None, **headers: str) -> httpx.Client:
         given = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.Client(
-            base_url=self.url, headers={**given, **headers}, timeout=SECONDS, trust_env=False, transport=self._transport
+            base_url=self.url,
+            headers={**given, **headers},
+            timeout=SECONDS,
+            trust_env=False,
+            transport=self._transport,
         )
 
     # Sessions.
@@ -124,7 +155,9 @@ class Probe:
         return self._session
 
     def new_session(self, client: httpx.Client | None = None, **body: Any) -> str:
-        answer = (client or self.http).post("/v1/sessions", json=body, headers={"Prefer": "wait=60"})
+        answer = (client or self.http).post(
+            "/v1/sessions", json=body, headers={"Prefer": "wait=60"}
+        )
         made = ok(answer, 201)
         self._made.append(made["id"])
         same(made["state"], "ready", str(made.get("error")))
@@ -135,10 +168,14 @@ class Probe:
 
     # Commands.
 
-    def command(self, command: str | list[str], wait: float = 30, session: str = "", **body: Any) -> httpx.Response:
+    def command(
+        self, command: str | list[str], wait: float = 30, session: str = "", **body: Any
+    ) -> httpx.Response:
         headers = {"Prefer": f"wait={wait}"}
         return self.http.post(
-            self.path("commands", session=session), json={"command": command, **body}, headers=headers
+            self.path("commands", session=session),
+            json={"command": command, **body},
+            headers=headers,
         )
 
     def run(self, command: str | list[str], **body: Any) -> dict[str, Any]:
@@ -147,25 +184,38 @@ class Probe:
         same(ended["state"], "ended")
         return ended
 
-    def start(self, command: str | list[str], session: str = "", **body: Any) -> dict[str, Any]:
+    def start(
+        self, command: str | list[str], session: str = "", **body: Any
+    ) -> dict[str, Any]:
         """A command that runs."""
-        begun: dict[str, Any] = ok(self.command(command, wait=0, session=session, **body), 202)
+        begun: dict[str, Any] = ok(
+            self.command(command, wait=0, session=session, **body), 202
+        )
         return self.until(begun["id"], "running", session)
 
     def until(self, command: str, state: str, session: str = "") -> dict[str, Any]:
         def find() -> dict[str, Any] | None:
-            found: dict[str, Any] = ok(self.http.get(self.path("commands", command, session=session)))
+            found: dict[str, Any] = ok(
+                self.http.get(self.path("commands", command, session=session))
+            )
             return found if found["state"] in (state, "ended") else None
 
         found: dict[str, Any] = eventually(find, f"the command does not become {state}")
         same(found["state"], state)
         return found
 
-    def events(self, path: str, last: str | None = None, **body: Any) -> list[dict[str, Any]]:
+    def events(
+        self, path: str, last: str | None = None, **body: Any
+    ) -> list[dict[str, Any]]:
         """All events of a stream that ends."""
-        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last is not None else {})}
+        headers = {
+            "Accept": "text/event-stream",
+            **({"Last-Event-ID": last} if last is not None else {}),
+        }
         method = "POST" if body else "GET"
-        with self.http.stream(method, path, headers=headers, json=body or None) as answer:
+        with self.http.stream(
+            method, path, headers=headers, json=body or None
+        ) as answer:
             if answer.status_code != 200:
                 answer.read()
                 raise Failed(f"{answer.status_code} {answer.text}")
@@ -174,7 +224,12 @@ class Probe:
     # Keys.
 
     def new_key(self, *scopes: str, **more: Any) -> dict[str, Any]:
-        made: dict[str, Any] = ok(self.http.post("/v1/keys", json={"name": "check", "scopes": scopes, **more}), 201)
+        made: dict[str, Any] = ok(
+            self.http.post(
+                "/v1/keys", json={"name": "check", "scopes": scopes, **more}
+            ),
+            201,
+        )
         self._keys.append(made["id"])
         return made
 

@@ -27,22 +27,37 @@ __all__ = ["Check", "examine"]
 NEEDED_FOR_A_SANDBOX = ("init", "image base", machine_items.RUN_DIRECTORY)
 
 
-def examine(engine: Engine | None = None, workspace: str = ".", host: Host | None = None) -> list[Check]:
+def examine(
+    engine: Engine | None = None, workspace: str = ".", host: Host | None = None
+) -> list[Check]:
     """All checks, in the order in which a person would fix them. Blocking."""
     host = host or hosts.default()
     try:
         machine = machine_items.checks(host.run_root, workspace)
     except BelljarError as error:
-        return [Check(machine_items.RUN_DIRECTORY, False, str(error), machine_items.OTHER_RUN_DIRECTORY)]
+        return [
+            Check(
+                machine_items.RUN_DIRECTORY,
+                False,
+                str(error),
+                machine_items.OTHER_RUN_DIRECTORY,
+            )
+        ]
     machine.insert(1, machine_items.state_directory(host))
     try:
         engine = engine or host.connect()
         about = engine.describe()
     except BelljarError as error:
         return [*engine_items.unavailable(error, host.engine_name), *machine]
-    if engine.capabilities.own_kernel:  # what this machine's has is of no use inside; "does without" tells
+    if (
+        engine.capabilities.own_kernel
+    ):  # what this machine's has is of no use inside; "does without" tells
         machine = [each for each in machine if each.name != machine_items.LANDLOCK]
-    checks = [*engine_items.checks(engine, about), *machine, *image_items.checks(engine)]
+    checks = [
+        *engine_items.checks(engine, about),
+        *machine,
+        *image_items.checks(engine),
+    ]
     checks.append(machine_items.disk(host.run_root, about.data_root))
     checks.append(machine_items.scratch_volume(engine.capabilities.binds))
     if all(check.ok for check in checks if check.name in NEEDED_FOR_A_SANDBOX):

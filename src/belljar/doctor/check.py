@@ -19,7 +19,10 @@ class Check:
     def lines(self) -> list[str]:
         """For people."""
         state = "FAIL" if not self.ok else "note" if self.fix else "ok  "
-        return [f"{state}  {self.name}: {self.detail}", *([f"      → {self.fix}"] if self.fix else [])]
+        return [
+            f"{state}  {self.name}: {self.detail}",
+            *([f"      → {self.fix}"] if self.fix else []),
+        ]
 
 
 def first_line(path: str) -> str:

@@ -21,14 +21,21 @@ def checks(engine: Engine) -> Iterator[Check]:
         return
     if engine.images is not None:
         yield _image_source(engine.images)
-    yield Check("image base", False, f"{reference} is not built yet", "run `belljar images build base`")
+    yield Check(
+        "image base",
+        False,
+        f"{reference} is not built yet",
+        "run `belljar images build base`",
+    )
 
 
 def _init(engine: Engine) -> Check:
     try:
         binary = resources.init_binary(engine.machine)
     except BelljarError as error:
-        return Check("init", False, str(error), "run `make setup`, or install the wheel")
+        return Check(
+            "init", False, str(error), "run `make setup`, or install the wheel"
+        )
     return Check("init", True, f"{binary.name}, {binary.stat().st_size >> 10} KiB")
 
 
@@ -38,7 +45,13 @@ def _image_source(store: catalog.ImageStore) -> Check:
     if store.registry_has(catalog.ROOT_IMAGE):
         return Check(name, True, "a registry answers")
     if shutil.which("mmdebstrap"):
-        return Check(name, True, "no registry answers; images are built from Debian packages (mmdebstrap)")
+        return Check(
+            name,
+            True,
+            "no registry answers; images are built from Debian packages (mmdebstrap)",
+        )
     who = "" if os.geteuid() == 0 else "sudo "
     fix = f"`{who}apt-get install mmdebstrap`, or load an image from another machine (`docker save`, `docker load`)"
-    return Check(name, False, "no registry answers, and mmdebstrap is not installed", fix)
+    return Check(
+        name, False, "no registry answers, and mmdebstrap is not installed", fix
+    )

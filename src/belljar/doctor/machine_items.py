@@ -27,7 +27,10 @@ _KEEPS_APART = 2  # the init does not use version 1: it forbids commands to move
 _SIGNALS_ARE_SCOPED = 6  # from this version on commands cannot signal each other
 
 LANDLOCK = "landlock"
-RUN_DIRECTORY, OTHER_RUN_DIRECTORY = "run directory", "set BELLJAR_RUN to a directory of your own"
+RUN_DIRECTORY, OTHER_RUN_DIRECTORY = (
+    "run directory",
+    "set BELLJAR_RUN to a directory of your own",
+)
 
 
 def checks(run_root: Path, workspace: str) -> list[Check]:
@@ -54,7 +57,12 @@ def run_directory(root: Path) -> Check:
         return Check(name, False, f"{root}: {error.strerror}", fix)
     if forbids_execution(files):
         detail = f"{root} and {files} are mounted noexec, so no sandbox can start"
-        return Check(name, False, detail, "set BELLJAR_RUN to a directory whose file system may execute programs")
+        return Check(
+            name,
+            False,
+            detail,
+            "set BELLJAR_RUN to a directory whose file system may execute programs",
+        )
     if files != root:
         return Check(name, True, f"{root} (noexec: the init is in {files})")
     return Check(name, True, str(root))
@@ -87,7 +95,9 @@ def owner_mapping(run_root: Path, workspace: str) -> Check:
         detail = f"root's files in {os.path.abspath(workspace)} cannot be mapped to another user: {error.strerror}"
         fix = "use Linux 5.12 or newer and ext4, xfs, btrfs or tmpfs; or a workspace that does not belong to root"
         return Check(name, False, detail, fix)
-    return Check(name, True, "root's files are mapped to an unprivileged user (idmapped mount)")
+    return Check(
+        name, True, "root's files are mapped to an unprivileged user (idmapped mount)"
+    )
 
 
 def _try_idmap(run_root: Path, workspace: str) -> None:
@@ -106,7 +116,9 @@ def _try_idmap(run_root: Path, workspace: str) -> None:
 def user_ids(run_root: Path) -> Check:
     name = "user ids"
     if os.geteuid() != 0:
-        return Check(name, True, "sandboxes run with your user id and share your per-user quotas")
+        return Check(
+            name, True, "sandboxes run with your user id and share your per-user quotas"
+        )
     try:
         with tempfile.TemporaryDirectory(dir=run_root, prefix="doctor-") as directory:
             uids.reserve(Path(directory))
@@ -114,47 +126,77 @@ def user_ids(run_root: Path) -> Check:
         fix = f"set {uids.SETTING} to a range that no account has, for example 70000-99999"
         return Check(name, False, str(error), fix)
     first, last = uids.allowed()
-    return Check(name, True, f"each sandbox gets its own user id from {first} to {last}, which no account has")
+    return Check(
+        name,
+        True,
+        f"each sandbox gets its own user id from {first} to {last}, which no account has",
+    )
 
 
 def own_files(workspace: str) -> Check:
     """Commands can change their workspace. If Belljar's code is in it, they can change what runs on the host."""
     name = "belljar's own files"
-    own = {Path(__file__).resolve().parent.parent, resources.directory("policies").resolve()}
-    inside = sorted(str(path) for path in own if path.is_relative_to(os.path.realpath(workspace)))
+    own = {
+        Path(__file__).resolve().parent.parent,
+        resources.directory("policies").resolve(),
+    }
+    inside = sorted(
+        str(path) for path in own if path.is_relative_to(os.path.realpath(workspace))
+    )
     if not inside:
         return Check(name, True, "outside the workspace")
-    detail = f"inside the workspace, where commands can change them: {', '.join(inside)}"
-    return Check(name, True, detail, "install Belljar elsewhere, or choose another workspace")
+    detail = (
+        f"inside the workspace, where commands can change them: {', '.join(inside)}"
+    )
+    return Check(
+        name, True, detail, "install Belljar elsewhere, or choose another workspace"
+    )
 
 
 def landlock() -> Check:
     name, version = LANDLOCK, landlock_version()
     if version >= _SIGNALS_ARE_SCOPED:
-        return Check(name, True, f"version {version}: commands of one sandbox are kept apart")
+        return Check(
+            name, True, f"version {version}: commands of one sandbox are kept apart"
+        )
     if version >= _KEEPS_APART:
         fix = "Linux 6.12 or newer keeps their signals apart too"
-        return Check(name, True, f"version {version}: commands of one sandbox are kept apart, except for signals", fix)
+        return Check(
+            name,
+            True,
+            f"version {version}: commands of one sandbox are kept apart, except for signals",
+            fix,
+        )
     detail = "not available: commands in one sandbox can reach each other's processes (nothing outside it)"
-    return Check(name, True, detail, "use Linux 5.19 or newer and boot with landlock among lsm=…")
+    return Check(
+        name, True, detail, "use Linux 5.19 or newer and boot with landlock among lsm=…"
+    )
 
 
 def landlock_version() -> int:
     if os.uname().machine not in ("x86_64", "aarch64"):
         return 0
     try:
-        return syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
+        return syscall(
+            LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_VERSION
+        )
     except OSError:
         return 0
 
 
 def user_namespaces() -> Check:
     name = "user namespaces"
-    restricted = first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
+    restricted = (
+        first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
+    )
     forbidden = first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0"
     if os.geteuid() == 0 or not (restricted or forbidden):
         return Check(name, True, "available")
-    setting = "apparmor_restrict_unprivileged_userns=0" if restricted else "unprivileged_userns_clone=1"
+    setting = (
+        "apparmor_restrict_unprivileged_userns=0"
+        if restricted
+        else "unprivileged_userns_clone=1"
+    )
     detail = "restricted for ordinary users: a rootless engine may not start"
     return Check(name, True, detail, f"`sudo sysctl kernel.{setting}`")
 
@@ -170,21 +212,34 @@ def crash_handler() -> Check:
 
 def default_limits() -> Check:
     limits = Limits()
-    sizes = ", ".join(f"{name} {getattr(limits, name) >> 20} MiB" for name in ("memory", "tmp", "home", "shm"))
+    sizes = ", ".join(
+        f"{name} {getattr(limits, name) >> 20} MiB"
+        for name in ("memory", "tmp", "home", "shm")
+    )
     stretch = f"; deadlines × {patience():g}" if patience() != 1 else ""
     detail = f"{limits.cpus:g} cpus, {limits.pids} processes, {sizes}, files up to {limits.fsize >> 30} GiB{stretch}"
     return Check("limits by default", True, detail)
 
 
 def scratch_volume(binds: bool) -> Check:
-    reason = scratch.possible() if binds else "the engine does not share this machine's files"
+    reason = (
+        scratch.possible()
+        if binds
+        else "the engine does not share this machine's files"
+    )
     where = f"in memory: {reason}" if reason else "on a volume on disk (4 GiB; --disk)"
     return Check("scratch", True, f"/tmp and home are {where}")
 
 
 def disk(run_root: Path, data_root: str) -> Check:
     """Free space for images and sandboxes, and in the run directory, which is often in memory."""
-    images = data_root if Path(data_root or "/none").is_dir() else "/var/lib" if Path("/var/lib").is_dir() else "/"
+    images = (
+        data_root
+        if Path(data_root or "/none").is_dir()
+        else "/var/lib"
+        if Path("/var/lib").is_dir()
+        else "/"
+    )
     places = (
         (images, LOW_DISK, "`docker image prune`, `belljar prune`, or more disk"),
         (str(run_root), LOW_RUN, "or set BELLJAR_RUN to a place that has it"),
@@ -195,6 +250,12 @@ def disk(run_root: Path, data_root: str) -> Check:
         except OSError:
             continue
         if free < least or (nodes.f_files and nodes.f_favail < 1000):
-            detail = f"{path}: {free / (1 << 20):.0f} MiB and {nodes.f_favail} files left"
+            detail = (
+                f"{path}: {free / (1 << 20):.0f} MiB and {nodes.f_favail} files left"
+            )
             return Check("disk space", False, detail, f"make room: {fix}")
-    return Check("disk space", True, f"{shutil.disk_usage(images).free / (1 << 30):.1f} GiB free in {images}")
+    return Check(
+        "disk space",
+        True,
+        f"{shutil.disk_usage(images).free / (1 << 30):.1f} GiB free in {images}",
+    )

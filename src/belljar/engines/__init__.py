@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from belljar import environment
-from belljar.errors import EngineRefused, EngineUnavailable, NamedEngineUnavailable, UsageError
+from belljar.errors import (
+    EngineRefused,
+    EngineUnavailable,
+    NamedEngineUnavailable,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from belljar.engines.base import Engine
@@ -22,7 +27,9 @@ AUTO = KNOWN[:3]
 VARIABLE, RUNTIME = "BELLJAR_ENGINE", "BELLJAR_RUNTIME"
 
 
-def connect(name: str = "auto", runtime: str | None = None, state: Path | None = None) -> Engine:
+def connect(
+    name: str = "auto", runtime: str | None = None, state: Path | None = None
+) -> Engine:
     """Connect to the engine of that name; nothing is cached here. Blocking: call it from a thread.
 
     `auto`: the one that BELLJAR_ENGINE names, else the first that answers. `runtime`: which of its runtimes, empty for
@@ -33,7 +40,9 @@ def connect(name: str = "auto", runtime: str | None = None, state: Path | None =
     if chosen == "auto":
         return _first_that_answers(runtime, state)
     if chosen not in KNOWN:
-        raise UsageError(f"there is no engine {chosen!r}; choose from auto, {', '.join(KNOWN)}")
+        raise UsageError(
+            f"there is no engine {chosen!r}; choose from auto, {', '.join(KNOWN)}"
+        )
     asked = environment.value(RUNTIME) if runtime is None else runtime
     engine: Engine = import_module(f"belljar.engines.{chosen}").find(asked, state)
     return engine
@@ -50,10 +59,14 @@ def _first_that_answers(runtime: str | None, state: Path | None) -> Engine:
             errors.append(error)
     if refused := [error for error in errors if isinstance(error, EngineRefused)]:
         # An engine that only refuses access is the easiest to fix; the doctor explains the others.
-        first = EngineRefused(f"{refused[0]}; `belljar doctor` shows what else there is")
+        first = EngineRefused(
+            f"{refused[0]}; `belljar doctor` shows what else there is"
+        )
         first.others = tuple(str(error) for error in errors if error is not refused[0])
         raise first
-    none = EngineUnavailable(f"no container engine can be used here: {_ways()}. `belljar doctor` says why each cannot")
+    none = EngineUnavailable(
+        f"no container engine can be used here: {_ways()}. `belljar doctor` says why each cannot"
+    )
     none.others = tuple(dict.fromkeys(map(str, errors)))
     raise none
 

@@ -132,5 +132,7 @@ class Engine(Protocol):
 def image_store(engine: Engine) -> ImageStore:
     """UsageError if it has none."""
     if engine.images is None:
-        raise UsageError(f"the engine {engine.name} keeps no images: they come from a registry")
+        raise UsageError(
+            f"the engine {engine.name} keeps no images: they come from a registry"
+        )
     return engine.images

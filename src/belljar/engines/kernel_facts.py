@@ -82,7 +82,11 @@ def _testified(files: Mapping[str, str], present: Mapping[str, bool]) -> KernelF
     cgroup, unified = _inner_cgroup(files)
     routes = None
     if "/proc/net/route" in files:
-        beyond = [line for line in files.get("/proc/net/ipv6_route", "").splitlines() if line.split()[-1] != "lo"]
+        beyond = [
+            line
+            for line in files.get("/proc/net/ipv6_route", "").splitlines()
+            if line.split()[-1] != "lo"
+        ]
         routes = max(0, len(files["/proc/net/route"].splitlines()) - 1) + len(beyond)
     swaps = files.get("/proc/swaps", "")
     return KernelFacts(
@@ -92,7 +96,8 @@ def _testified(files: Mapping[str, str], present: Mapping[str, bool]) -> KernelF
         unified=unified,
         routes=routes,
         mounts=parse_mounts(files.get("/proc/self/mountinfo", "")),
-        host_swap=len(swaps.splitlines()) != 1,  # a head without rows; empty: it is masked
+        host_swap=len(swaps.splitlines())
+        != 1,  # a head without rows; empty: it is masked
         inside=True,
         uid_map=files.get("/proc/self/uid_map", ""),
         present=present,
@@ -104,7 +109,12 @@ def _inner_cgroup(files: Mapping[str, str]) -> tuple[dict[str, str], bool]:
     unified = "/sys/fs/cgroup/memory.max" in files
     found = {}
     for name, (controller, first, second) in _CGROUP_FILES.items():
-        text = files.get(f"/sys/fs/cgroup/{second}" if unified else f"/sys/fs/cgroup/{controller}/{first}", "").split()
+        text = files.get(
+            f"/sys/fs/cgroup/{second}"
+            if unified
+            else f"/sys/fs/cgroup/{controller}/{first}",
+            "",
+        ).split()
         if text:
             found[name] = text[-1 if name == "period" else 0]
     return found, unified
@@ -154,40 +164,60 @@ def parse_mounts(text: str) -> dict[str, MountFact]:
         _, _, device, root, point, options = left.split(" ")[:6]
         kind, _, super_options = right.split(" ", 2)
         read_only = "ro" in options.split(",") or "ro" in super_options.split(",")
-        mounts[_unescaped(point)] = MountFact(device, _unescaped(root), read_only, kind, super_options)
+        mounts[_unescaped(point)] = MountFact(
+            device, _unescaped(root), read_only, kind, super_options
+        )
     return mounts
 
 
 def place_of(path: str) -> tuple[str, str] | None:
     """The device of a path of ours and its place in that file system, as mountinfo shows them for a bind mount."""
     mounts = parse_mounts(read("/proc/self/mountinfo") or "")
-    above = [point for point in mounts if point == "/" or path == point or path.startswith(point + "/")]
+    above = [
+        point
+        for point in mounts
+        if point == "/" or path == point or path.startswith(point + "/")
+    ]
     if not above:
         return None
     point = max(above, key=len)
     rest = path[len(point) :].strip("/") if point != "/" else path.strip("/")
-    return mounts[point].device, "/".join([mounts[point].root.rstrip("/"), *([rest] if rest else [])]) or "/"
+    return mounts[point].device, "/".join(
+        [mounts[point].root.rstrip("/"), *([rest] if rest else [])]
+    ) or "/"
 
 
 def _unescaped(path: str) -> str:
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+    for code, character in (
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ):
         path = path.replace(code, character)
     return path
 
 
 def gather_cgroup(membership: str) -> tuple[dict[str, str], bool]:
     texts, unified = cgroup_files(membership, _CGROUP_FILES)
-    return {name: text.split()[-1 if name == "period" else 0] for name, text in texts.items()}, unified
+    return {
+        name: text.split()[-1 if name == "period" else 0]
+        for name, text in texts.items()
+    }, unified
 
 
-def cgroup_files(membership: str, files: Mapping[str, tuple[str, str, str]]) -> tuple[dict[str, str], bool]:
+def cgroup_files(
+    membership: str, files: Mapping[str, tuple[str, str, str]]
+) -> tuple[dict[str, str], bool]:
     """The contents of these files in a process's cgroups, and whether they come from version 2."""
     paths, unified = cgroup_paths(membership, files)
     texts = {name: read(path) for name, path in paths.items()}
     return {name: text for name, text in texts.items() if text is not None}, unified
 
 
-def cgroup_paths(membership: str, files: Mapping[str, tuple[str, str, str]]) -> tuple[dict[str, str], bool]:
+def cgroup_paths(
+    membership: str, files: Mapping[str, tuple[str, str, str]]
+) -> tuple[dict[str, str], bool]:
     """Where they are; a file that a version does not have is not there."""
     paths = {}
     for line in membership.splitlines():
@@ -233,13 +263,21 @@ def _cgroup_mounts() -> dict[str, str]:
     points = {}
     for point, mount in parse_mounts(read("/proc/self/mountinfo") or "").items():
         if mount.root == "/" and mount.kind in ("cgroup", "cgroup2"):
-            points.update(dict.fromkeys([""] if mount.kind == "cgroup2" else mount.options.split(","), point))
+            points.update(
+                dict.fromkeys(
+                    [""] if mount.kind == "cgroup2" else mount.options.split(","), point
+                )
+            )
     return points
 
 
 def _shared(pid: int) -> frozenset[str] | None:
     try:
-        return frozenset(name for name in NAMESPACES if _namespace(pid, name) == _namespace("self", name))
+        return frozenset(
+            name
+            for name in NAMESPACES
+            if _namespace(pid, name) == _namespace("self", name)
+        )
     except OSError:
         return None
 

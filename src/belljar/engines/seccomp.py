@@ -31,10 +31,19 @@ _EPERM, _EINVAL, _ENOSYS, _EPROTONOSUPPORT = 1, 22, 38, 93
 
 # Each of these uses up a quota of the whole machine: AIO contexts count against fs.aio-max-nr, compiled filters against
 # net.core.bpf_jit_limit, and no container starts once that is exhausted.
-MACHINE_WIDE = "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit seccomp"
+MACHINE_WIDE = (
+    "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit seccomp"
+)
 PR_SET_SECCOMP = 22
-PRCTL_LARGE = (0x41555856, 0x53564D41, 0x59616D61)  # PR_GET_AUXV, PR_SET_VMA, PR_SET_PTRACER
-SOL_SOCKET, SOCKET_FILTERS = 1, (26, 50, 51, 52)  # SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF
+PRCTL_LARGE = (
+    0x41555856,
+    0x53564D41,
+    0x59616D61,
+)  # PR_GET_AUXV, PR_SET_VMA, PR_SET_PTRACER
+SOL_SOCKET, SOCKET_FILTERS = (
+    1,
+    (26, 50, 51, 52),
+)  # SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF
 
 DEBUGGING = "ptrace process_vm_readv process_vm_writev kcmp"
 
@@ -79,10 +88,19 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
             *_without_set_id(),
             *(_for_root() if kind == "root" else []),
             *_own_process(),
-            *(_allow(["ioctl"], _masked(1, mask, value)) for mask, value in all_but(TERMINAL_TRICKS)),
-            *(_allow(["fcntl"], _masked(1, mask & _INT, value)) for mask, value in NO_LEASES),
+            *(
+                _allow(["ioctl"], _masked(1, mask, value))
+                for mask, value in all_but(TERMINAL_TRICKS)
+            ),
+            *(
+                _allow(["fcntl"], _masked(1, mask & _INT, value))
+                for mask, value in NO_LEASES
+            ),
             *_without_filters(),
-            *(_allow([name], _masked(index, flag, 0)) for name, (index, flag) in HUGE_PAGES.items()),
+            *(
+                _allow([name], _masked(index, flag, 0))
+                for name, (index, flag) in HUGE_PAGES.items()
+            ),
             _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
             *(
                 _allow(["personality"], _equal(0, value))
@@ -99,7 +117,9 @@ def profile_text(kind: Profile = "default", machine: str | None = None) -> str:
     return json.dumps(profile(kind, machine), separators=(",", ":"))
 
 
-def all_but(values: Iterable[int], mask: int = 0, prefix: int = 0, bit: int = 31) -> list[tuple[int, int]]:
+def all_but(
+    values: Iterable[int], mask: int = 0, prefix: int = 0, bit: int = 31
+) -> list[tuple[int, int]]:
     """Masks and values that together match every 32-bit word except `values`, whatever the upper half of the register
     holds. A comparison for "not equal" would include that half."""
     pairs = []
@@ -115,7 +135,12 @@ def all_but(values: Iterable[int], mask: int = 0, prefix: int = 0, bit: int = 31
 def _families() -> list[Rule]:
     """Checks the protocol too: SCTP, DCCP, MPTCP, SMC, UDP-Lite and L2TP are large modules, loaded on demand."""
     internet = [
-        _allow(["socket"], _equal(0, family), _masked(1, SOCKET_TYPE, type), _equal(2, protocol))
+        _allow(
+            ["socket"],
+            _equal(0, family),
+            _masked(1, SOCKET_TYPE, type),
+            _equal(2, protocol),
+        )
         for family in (AF_INET, AF_INET6)
         for type, protocols in TYPE_AND_PROTOCOLS.items()
         for protocol in protocols
@@ -126,12 +151,25 @@ def _families() -> list[Rule]:
 
 def _without_set_id() -> list[Rule]:
     """Calls that take a file mode, if it has neither set-uid nor set-gid."""
-    mode_at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2}
+    mode_at = {
+        "chmod": 1,
+        "fchmod": 1,
+        "fchmodat": 2,
+        "fchmodat2": 2,
+        "mknod": 1,
+        "mknodat": 2,
+    }
     mode_at |= {"creat": 1, "open": 2, "openat": 3}
     flags_at = {"open": 1, "openat": 2}
-    clean = [_allow([name], _masked(index, SET_ID_BITS, 0)) for name, index in mode_at.items()]
+    clean = [
+        _allow([name], _masked(index, SET_ID_BITS, 0))
+        for name, index in mode_at.items()
+    ]
     # Without O_CREAT the mode register may hold anything.
-    plain = [_allow([name], _masked(index, O_CREAT_OR_TMPFILE, 0)) for name, index in flags_at.items()]
+    plain = [
+        _allow([name], _masked(index, O_CREAT_OR_TMPFILE, 0))
+        for name, index in flags_at.items()
+    ]
     return [*clean, *plain]
 
 
@@ -140,13 +178,31 @@ def _for_root() -> list[Rule]:
     su) does not exist instead of being forbidden."""
     mode_at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
     ids = (0o2000, 0o4000, 0o6000)
-    modes = [_refuse([name], 0, _masked(index, SET_ID_BITS, bits)) for name, index in mode_at.items() for bits in ids]
-    return [*modes, _refuse(["socket"], _EPROTONOSUPPORT, _equal(0, AF_NETLINK), _equal(2, NETLINK_AUDIT))]
+    modes = [
+        _refuse([name], 0, _masked(index, SET_ID_BITS, bits))
+        for name, index in mode_at.items()
+        for bits in ids
+    ]
+    return [
+        *modes,
+        _refuse(
+            ["socket"],
+            _EPROTONOSUPPORT,
+            _equal(0, AF_NETLINK),
+            _equal(2, NETLINK_AUDIT),
+        ),
+    ]
 
 
 def _own_process() -> list[Rule]:
     """Calls that change limits or priority, for the calling process only: PID 1 and the keepers have the same uid."""
-    by_pid = ["prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"]
+    by_pid = [
+        "prlimit64",
+        "sched_setaffinity",
+        "sched_setattr",
+        "sched_setparam",
+        "sched_setscheduler",
+    ]
     return [
         _allow(by_pid, _equal(0, 0)),
         _allow(["setpriority"], _equal(0, PRIO_PROCESS), _equal(1, 0)),
@@ -159,7 +215,10 @@ def _without_filters() -> list[Rule]:
     below 128 and levels below 512 are distinguished: one rule for each further bit would exceed the kernel's limit of
     4096 instructions (under gVisor it did)."""
     return [
-        *(_allow(["prctl"], _masked(0, mask, value)) for mask, value in all_but([PR_SET_SECCOMP], *_SMALL)),
+        *(
+            _allow(["prctl"], _masked(0, mask, value))
+            for mask, value in all_but([PR_SET_SECCOMP], *_SMALL)
+        ),
         *(_allow(["prctl"], _masked(0, _INT, value)) for value in PRCTL_LARGE),
         _refuse(["prctl"], _EINVAL, _masked(0, _INT, PR_SET_SECCOMP)),
         *(
@@ -167,7 +226,9 @@ def _without_filters() -> list[Rule]:
             for mask, value in all_but([SOL_SOCKET], ~0x1FF & _INT, 0, 8)
         ),
         *(
-            _allow(["setsockopt"], _masked(1, _INT, SOL_SOCKET), _masked(2, mask, value))
+            _allow(
+                ["setsockopt"], _masked(1, _INT, SOL_SOCKET), _masked(2, mask, value)
+            )
             for mask, value in all_but(SOCKET_FILTERS, *_SMALL)
         ),
     ]
@@ -183,7 +244,12 @@ def _allow(names: list[str], *arguments: Argument) -> Rule:
 
 
 def _refuse(names: Iterable[str], code: int, *arguments: Argument) -> Rule:
-    return {"names": list(names), "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": list(arguments)}
+    return {
+        "names": list(names),
+        "action": "SCMP_ACT_ERRNO",
+        "errnoRet": code,
+        "args": list(arguments),
+    }
 
 
 def _equal(index: int, value: int) -> Argument:
@@ -191,11 +257,18 @@ def _equal(index: int, value: int) -> Argument:
 
 
 def _masked(index: int, mask: int, value: int) -> Argument:
-    return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+    return {
+        "index": index,
+        "value": mask,
+        "valueTwo": value,
+        "op": "SCMP_CMP_MASKED_EQ",
+    }
 
 
 def _architecture(machine: str) -> str:
     name = MACHINES.get(machine, machine)
     if name not in ARCHITECTURES:
-        raise ValueError(f"no seccomp profile for {machine}; known: {', '.join(ARCHITECTURES)}")
+        raise ValueError(
+            f"no seccomp profile for {machine}; known: {', '.join(ARCHITECTURES)}"
+        )
     return ARCHITECTURES[name]

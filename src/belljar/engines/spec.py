@@ -27,9 +27,16 @@ SPEC_LABEL = LABEL + "spec"
 # What root inside needs to install packages, with the kernel's numbers. Each works only within its own namespaces.
 # Not CAP_SETFCAP: root's workspace is mapped, so a capability on a file there would be valid on the host.
 ROOT_CAPABILITIES = {
-    "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4, "CAP_KILL": 5, "CAP_SETGID": 6,
-    "CAP_SETUID": 7, "CAP_SETPCAP": 8, "CAP_NET_BIND_SERVICE": 10,
-}  # fmt: skip
+    "CAP_CHOWN": 0,
+    "CAP_DAC_OVERRIDE": 1,
+    "CAP_FOWNER": 3,
+    "CAP_FSETID": 4,
+    "CAP_KILL": 5,
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+    "CAP_SETPCAP": 8,
+    "CAP_NET_BIND_SERVICE": 10,
+}
 OWN_NAMESPACES = frozenset({"cgroup", "ipc", "pid", "uts"})
 TERMINALS = 128
 """Pseudo terminals that a sandbox may have open."""
@@ -88,7 +95,9 @@ class User:
         return f"{self.uid}:{self.gid}"
 
 
-BRIDGE_USER = User(65533, 65533)  # an id that no command has, so no command can signal the bridge
+BRIDGE_USER = User(
+    65533, 65533
+)  # an id that no command has, so no command can signal the bridge
 
 
 def outside(id: int, maps: tuple[IdMap, ...]) -> int:
@@ -125,7 +134,11 @@ class Mount:
         """In the form of mount(8)."""
         options = ["nosuid", "nodev", f"size={self.size}", f"mode={self.mode:o}"]
         options += [f"nr_inodes={self.inodes}"] if self.inodes else []
-        options += [f"uid={self.owner[0]}", f"gid={self.owner[1]}"] if self.owner is not None else []
+        options += (
+            [f"uid={self.owner[0]}", f"gid={self.owner[1]}"]
+            if self.owner is not None
+            else []
+        )
         return options if self.executable else [*options, "noexec"]
 
 
@@ -219,12 +232,23 @@ class SandboxSpec:
     @property
     def protections(self) -> Protections:
         return Protections(
-            user=str(self.user), memory=self.memory, swap=0, cpus=self.limits.cpus, pids=self.pids,
-            ulimits=frozenset(self.ulimits.items()), read_only_root=not self.writable_root,
-            capabilities=self.capabilities, no_new_privileges=True, seccomp=self.seccomp, network=self.network,
-            own_namespaces=self.own_namespaces, masked_paths=frozenset(self.masked_paths),
-            readonly_paths=frozenset(self.readonly_paths), extras=frozenset(), removes_itself=True,
-        )  # fmt: skip
+            user=str(self.user),
+            memory=self.memory,
+            swap=0,
+            cpus=self.limits.cpus,
+            pids=self.pids,
+            ulimits=frozenset(self.ulimits.items()),
+            read_only_root=not self.writable_root,
+            capabilities=self.capabilities,
+            no_new_privileges=True,
+            seccomp=self.seccomp,
+            network=self.network,
+            own_namespaces=self.own_namespaces,
+            masked_paths=frozenset(self.masked_paths),
+            readonly_paths=frozenset(self.readonly_paths),
+            extras=frozenset(),
+            removes_itself=True,
+        )
 
     @property
     def ulimits(self) -> dict[str, int]:
@@ -243,7 +267,9 @@ class SandboxSpec:
 
     def as_dict(self) -> dict[str, Any]:
         """For people: without secrets."""
-        document: dict[str, Any] = json.loads(json.dumps(vars(replace(self, secrets={})), default=_plain))
+        document: dict[str, Any] = json.loads(
+            json.dumps(vars(replace(self, secrets={})), default=_plain)
+        )
         del document["secrets"]
         return document
 
@@ -251,15 +277,32 @@ class SandboxSpec:
         def neutral(text: str) -> str:
             return text.replace(self.private, "/.belljar") if self.private else text
 
-        blank = {"source": "", "upper": "", "work": "", "owner": None}
-        mounts = tuple(replace(mount, target=neutral(mount.target), **blank) for mount in self.mounts)  # type: ignore[arg-type]
+        blank: dict[str, Any] = {"source": "", "upper": "", "work": "", "owner": None}
+        mounts = tuple(
+            replace(mount, target=neutral(mount.target), **blank)
+            for mount in self.mounts
+        )
         argv = tuple(neutral(word) for word in self.argv)
         user = User(0, 0, root_inside=self.user.root_inside)
-        return replace(self, user=user, mounts=mounts, argv=argv, private="", root_changes="", labels={}, secrets={})
+        return replace(
+            self,
+            user=user,
+            mounts=mounts,
+            argv=argv,
+            private="",
+            root_changes="",
+            labels={},
+            secrets={},
+        )
 
 
 def ulimits(limits: Limits) -> dict[str, int]:
-    return {"core": 0, "nofile": limits.nofile, "fsize": limits.fsize, "memlock": limits.memlock}
+    return {
+        "core": 0,
+        "nofile": limits.nofile,
+        "fsize": limits.fsize,
+        "memlock": limits.memlock,
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -86,7 +86,9 @@ def plans(path: Path) -> list[Plan]:
     if files.has("index.json"):
         return list(_oci_images(files, _document(files.read("index.json")), ()))
     if isinstance(files, Directory):
-        raise ImageInvalid(f"{path} is not an image: it has neither index.json nor manifest.json")
+        raise ImageInvalid(
+            f"{path} is not an image: it has neither index.json nor manifest.json"
+        )
     if files.is_cut:
         raise ImageInvalid(f"{path} is not a whole tar archive: its end is missing")
     return [root_plan(path)]
@@ -109,14 +111,20 @@ class Directory(Files):
         at = os.open(self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in _inside(name):
-                below = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+                below = os.open(
+                    part,
+                    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                    dir_fd=at,
+                )
                 os.close(at)
                 at = below
             if not stat.S_ISREG(os.fstat(at).st_mode):
                 raise ImageInvalid(f"{name} is not a file")
             return os.fdopen(os.dup(at), "rb")
         except OSError as error:
-            raise ImageInvalid(f"the image is missing {name}: {error.strerror}") from error
+            raise ImageInvalid(
+                f"the image is missing {name}: {error.strerror}"
+            ) from error
         finally:
             os.close(at)
 
@@ -132,11 +140,20 @@ class Tar(Files):
         with open(path, "rb") as file:
             try:
                 self._index(Metered(file, path.stat().st_size, hashed=False))
-            except (tarfile.TarError, ValueError, ArithmeticError, RecursionError) as error:
-                raise ImageInvalid(f"{path} is not a whole tar archive: {error}") from error
+            except (
+                tarfile.TarError,
+                ValueError,
+                ArithmeticError,
+                RecursionError,
+            ) as error:
+                raise ImageInvalid(
+                    f"{path} is not a whole tar archive: {error}"
+                ) from error
 
     def _index(self, stream: Metered) -> None:
-        with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:", errors="surrogateescape") as archive:
+        with tarfile.open(
+            fileobj=cast("IO[bytes]", stream), mode="r:", errors="surrogateescape"
+        ) as archive:
             for member in archive:
                 self._note(member)
                 forget(archive)
@@ -146,14 +163,20 @@ class Tar(Files):
     def _note(self, member: tarfile.TarInfo) -> None:
         """Records files and links to them: `docker save` stores a layer that two images share only once."""
         names = len(member.name) + len(member.linkname)
-        if names > 2 * PATH_MAX or names > self._names_left or len(self._members) + len(self._links) >= MEMBERS_MAX:
+        if (
+            names > 2 * PATH_MAX
+            or names > self._names_left
+            or len(self._members) + len(self._links) >= MEMBERS_MAX
+        ):
             return
         self._names_left -= names
         name = member.name.removeprefix("./")
         if member.isfile() and not member.issparse():
             self._members[name] = (member.offset_data, member.size)
         elif member.issym():
-            self._links[name] = os.path.normpath(os.path.join(os.path.dirname(name), member.linkname))
+            self._links[name] = os.path.normpath(
+                os.path.join(os.path.dirname(name), member.linkname)
+            )
         elif member.islnk():
             self._links[name] = member.linkname.removeprefix("./")
 
@@ -196,10 +219,17 @@ def _docker_images(files: Files) -> Iterator[Plan]:
         raise ImageInvalid("manifest.json names no image")
     for entry in map(_mapping, entries):
         layers = [(name, None) for name in _strings(entry.get("Layers"))]
-        yield _plan(files, files.read(str(entry.get("Config"))), layers, _strings(entry.get("RepoTags")))
+        yield _plan(
+            files,
+            files.read(str(entry.get("Config"))),
+            layers,
+            _strings(entry.get("RepoTags")),
+        )
 
 
-def _oci_images(files: Files, index: Mapping[str, Any], names: tuple[str, ...], depth: int = 0) -> Iterator[Plan]:
+def _oci_images(
+    files: Files, index: Mapping[str, Any], names: tuple[str, ...], depth: int = 0
+) -> Iterator[Plan]:
     entries = [_mapping(entry) for entry in _list(index.get("manifests"))]
     usable = [entry for entry in entries if _is_ours(_mapping(entry.get("platform")))]
     if not usable or depth > INDEX_DEPTH:
@@ -215,10 +245,15 @@ def _oci_images(files: Files, index: Mapping[str, Any], names: tuple[str, ...], 
             yield _plan(files, config, layers, own)
 
 
-def _plan(files: Files, config: bytes, parts: list[Any], names: tuple[str, ...]) -> Plan:
+def _plan(
+    files: Files, config: bytes, parts: list[Any], names: tuple[str, ...]
+) -> Plan:
     document = _document(config)
     settings = _mapping(document.get("config"))
-    found = [_DIGEST.fullmatch(text) for text in _strings(_mapping(document.get("rootfs")).get("diff_ids"))]
+    found = [
+        _DIGEST.fullmatch(text)
+        for text in _strings(_mapping(document.get("rootfs")).get("diff_ids"))
+    ]
     diff_ids = [match[1] for match in found if match]
     if len(diff_ids) != len(parts) or not 0 < len(parts) <= LAYERS_MAX:
         raise ImageInvalid("the image's configuration does not fit its layers")
@@ -227,15 +262,21 @@ def _plan(files: Files, config: bytes, parts: list[Any], names: tuple[str, ...])
     env = _strings(settings.get("Env"))
     volumes = tuple(sorted(_mapping(settings.get("Volumes"))))
     if any("\0" in text for text in (*env, *volumes)):
-        raise ImageInvalid("the image's configuration has a variable or a volume with a NUL byte in it")
+        raise ImageInvalid(
+            "the image's configuration has a variable or a volume with a NUL byte in it"
+        )
     layers = [
         Layer(partial(files.open, name), digest, diff_id)
         for (name, digest), diff_id in zip(parts, diff_ids, strict=True)
     ]
     return Plan(
-        tuple(layers), hashlib.sha256(config).hexdigest(), env, volumes,
-        {key: str(value) for key, value in _mapping(settings.get("Labels")).items()}, names,
-    )  # fmt: skip
+        tuple(layers),
+        hashlib.sha256(config).hexdigest(),
+        env,
+        volumes,
+        {key: str(value) for key, value in _mapping(settings.get("Labels")).items()},
+        names,
+    )
 
 
 def _names(annotations: Mapping[str, Any]) -> tuple[str, ...]:
@@ -244,7 +285,10 @@ def _names(annotations: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_ours(target: Mapping[str, Any]) -> bool:
-    return (target.get("architecture", _machine()), target.get("os", "linux")) == (_machine(), "linux")
+    return (target.get("architecture", _machine()), target.get("os", "linux")) == (
+        _machine(),
+        "linux",
+    )
 
 
 def _blob(descriptor: Mapping[str, Any]) -> tuple[str, str]:
@@ -285,4 +329,7 @@ def _inside(name: str) -> list[str]:
 
 
 def _machine() -> str:
-    return next((name for name, kernels in MACHINES.items() if kernels == platform.machine()), platform.machine())
+    return next(
+        (name for name, kernels in MACHINES.items() if kernels == platform.machine()),
+        platform.machine(),
+    )

@@ -48,9 +48,24 @@ def fetch(images: list[str], into: Path, progress: Progress) -> None:
     into.mkdir(exist_ok=True)
     if "python" in images:
         progress(0.0, "fetching uv")
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        subprocess.run([*pip, "--dest", str(into), "uv"], cwd="/", check=False, stdin=subprocess.DEVNULL,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+        ]
+        subprocess.run(
+            [*pip, "--dest", str(into), "uv"],
+            cwd="/",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     if {"node", "dev"} & set(images):
         progress(0.0, "fetching Node")
         npm = shutil.which("npm")
@@ -59,31 +74,71 @@ def fetch(images: list[str], into: Path, progress: Progress) -> None:
             raise ImageMissing(
                 "Node 22 comes from the npm registry, and npm is not installed here: apt-get install npm"
             )
-        pack = [npm, "pack", "--silent", "--pack-destination", str(into), f"node-linux-{machine}@22", "npm@10"]
-        done = subprocess.run(pack, cwd="/", check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        pack = [
+            npm,
+            "pack",
+            "--silent",
+            "--pack-destination",
+            str(into),
+            f"node-linux-{machine}@22",
+            "npm@10",
+        ]
+        done = subprocess.run(
+            pack,
+            cwd="/",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
         if done.returncode:
-            raise ImageMissing(f"npm could not fetch Node: {done.stderr.strip()[-300:]}")
+            raise ImageMissing(
+                f"npm could not fetch Node: {done.stderr.strip()[-300:]}"
+            )
 
 
 def bootstrap(
-    packages: list[str], scripts: list[Path], tar: Path, progress: Progress, fetched: Path | None = None
+    packages: list[str],
+    scripts: list[Path],
+    tar: Path,
+    progress: Progress,
+    fetched: Path | None = None,
 ) -> None:
     """Write a root filesystem with `packages` to `tar`, after running `scripts` inside it one by one. They find what
     `fetch` fetched in /.fetched."""
     program = _mmdebstrap()
     command = [
-        program, "--verbose", "--variant=minbase", "--format=tar", f"--include={','.join(packages)}",
+        program,
+        "--verbose",
+        "--variant=minbase",
+        "--format=tar",
+        f"--include={','.join(packages)}",
         f"--customize-hook={_COPY_NETWORK_FILES}",
-        *([f'--customize-hook=cp -r {shlex.quote(str(fetched))} "$1/.fetched"'] if fetched else []),
-        *(f'--customize-hook=chroot "$1" sh -s < {shlex.quote(str(script))}' for script in scripts),
-        RELEASE, str(tar), *_host_sources(),
-    ]  # fmt: skip
+        *(
+            [f'--customize-hook=cp -r {shlex.quote(str(fetched))} "$1/.fetched"']
+            if fetched
+            else []
+        ),
+        *(
+            f'--customize-hook=chroot "$1" sh -s < {shlex.quote(str(script))}'
+            for script in scripts
+        ),
+        RELEASE,
+        str(tar),
+        *_host_sources(),
+    ]
     variables = environment.for_program(LC_ALL="C")
     last, stages = deque[str](maxlen=40), Stages(progress)
     with subprocess.Popen(
-        command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True, errors="replace", process_group=0,
-    ) as process:  # fmt: skip
+        command,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        process_group=0,
+    ) as process:
         assert process.stderr is not None
         _running.add(process)
         try:
@@ -97,7 +152,9 @@ def bootstrap(
             _running.discard(process)
     if process.returncode:
         errors = [line for line in last if line.startswith(("E:", "dpkg:"))] or [*last]
-        raise ImageMissing(f"mmdebstrap could not build the image: {' / '.join(errors[-5:])}")
+        raise ImageMissing(
+            f"mmdebstrap could not build the image: {' / '.join(errors[-5:])}"
+        )
 
 
 _running: set[subprocess.Popen[str]] = set()
@@ -126,19 +183,30 @@ class Stages:
 
     def read(self, line: str) -> None:
         words = line.split()
-        if stage := next((stage for stage in _STAGES if line.startswith(f"I: {stage}")), None):
+        if stage := next(
+            (stage for stage in _STAGES if line.startswith(f"I: {stage}")), None
+        ):
             self._stage = stage
             self._from = _STAGES[stage]
             self._steps = 0
-            self._to = min((begin for begin in _STAGES.values() if begin > self._from), default=self._from)
+            self._to = min(
+                (begin for begin in _STAGES.values() if begin > self._from),
+                default=self._from,
+            )
             self._report(self._from, stage)
         elif words[3:5] == ["newly", "installed,"] and words[2].isdecimal():
             self._packages = int(words[2])
-        elif self._packages and (step := next((step for step in _STEPS if line.startswith(step)), None)):
+        elif self._packages and (
+            step := next((step for step in _STEPS if line.startswith(step)), None)
+        ):
             self._steps += 1
             share = min(1.0, self._steps / (len(_STEPS) * self._packages))
-            if (fraction := self._from + share * (self._to - self._from)) - self._shown >= 0.01:
-                self._report(fraction, f"{self._stage}: {words[_STEPS[step]].partition(':')[0]}")
+            if (
+                fraction := self._from + share * (self._to - self._from)
+            ) - self._shown >= 0.01:
+                self._report(
+                    fraction, f"{self._stage}: {words[_STEPS[step]].partition(':')[0]}"
+                )
 
     def _report(self, fraction: float, text: str) -> None:
         self._shown = fraction
@@ -163,8 +231,10 @@ def _host_sources() -> list[str]:
     filters = ["Identifier: Packages", "Component: main", "Origin: Debian"]
     listing = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", *filters],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    ).stdout
     pairs = [tuple(line.split()) for line in dict.fromkeys(listing.splitlines())]
     ours = [pair for pair in pairs if len(pair) == 2 and pair[1].startswith(RELEASE)]
     complete = any(release == RELEASE for _, release in ours)

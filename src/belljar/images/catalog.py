@@ -22,8 +22,17 @@ from belljar.images.progress import Progress, quiet, repeating
 from belljar.records import record
 
 ROOT_IMAGE = "debian:bookworm-slim"
-PARENTS: dict[str, str | None] = {"base": None, "python": "base", "node": "base", "dev": "python"}
-INSTALLERS = {"python": "python/install.sh", "node": "node/install.sh", "dev": "node/install.sh"}
+PARENTS: dict[str, str | None] = {
+    "base": None,
+    "python": "base",
+    "node": "base",
+    "dev": "python",
+}
+INSTALLERS = {
+    "python": "python/install.sh",
+    "node": "node/install.sh",
+    "dev": "node/install.sh",
+}
 """Scripts that run inside, with the network, after the packages: they install what Debian does not have."""
 OCI_FETCHES = "belljar images import"
 LABEL = "org.belljar.image"
@@ -68,7 +77,9 @@ class ImageStore(Protocol):
     def image(self, reference: str) -> object | None:
         """None: there is no such image."""
 
-    def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
+    def image_import(
+        self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]
+    ) -> None:
         """Make an image from the tar of a root file system."""
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
@@ -104,8 +115,12 @@ def ensure(store: ImageStore, name: str, progress: Progress = quiet) -> str:
     if name not in PARENTS:
         ours = ", ".join(PARENTS)
         if not store.holds_imports and _in_our_store(name):
-            raise ImageMissing(f"no image {name!r} in this engine; the engine oci has it: --engine oci")
-        raise ImageMissing(f"no image {name!r} here: `{store.fetch_with} {name}`, or use one of {ours}")
+            raise ImageMissing(
+                f"no image {name!r} in this engine; the engine oci has it: --engine oci"
+            )
+        raise ImageMissing(
+            f"no image {name!r} here: `{store.fetch_with} {name}`, or use one of {ours}"
+        )
     return build(store, name, progress)
 
 
@@ -118,14 +133,20 @@ def _in_our_store(name: str) -> bool:
     return False
 
 
-def build(store: ImageStore, name: str, progress: Progress = quiet, *, force: bool = False) -> str:
+def build(
+    store: ImageStore, name: str, progress: Progress = quiet, *, force: bool = False
+) -> str:
     if name not in PARENTS:
         raise UsageError(f"no recipe for {name!r}; choose from {', '.join(PARENTS)}")
     wanted = reference(name)
     with resources.locked(resources.cache_dir() / f"{name}.lock"):  # build it only once
         if force or store.image(wanted) is None:
             with repeating(progress) as report:
-                make = _build_on_parent if _registry_answers(store) else _import_bootstrapped
+                make = (
+                    _build_on_parent
+                    if _registry_answers(store)
+                    else _import_bootstrapped
+                )
                 make(store, name, wanted, report)
     store.image_tag(wanted, f"belljar/{name}:latest")
     progress(1.0, f"{wanted} is ready")
@@ -134,7 +155,9 @@ def build(store: ImageStore, name: str, progress: Progress = quiet, *, force: bo
 
 def listing(store: ImageStore) -> list[Image]:
     images = [image for found in store.image_list(LABEL) for image in _described(found)]
-    return sorted(images, key=lambda image: (image.name, not image.current, image.reference))
+    return sorted(
+        images, key=lambda image: (image.name, not image.current, image.reference)
+    )
 
 
 def _described(found: StoredImage) -> Iterator[Image]:
@@ -144,16 +167,22 @@ def _described(found: StoredImage) -> Iterator[Image]:
     if ours or not found.names:
         exact = [each for each in ours if not each.endswith(":latest")]
         current = name in PARENTS and reference(name) in ours
-        yield Image(name, (exact or ours or [found.id])[0], found.size, found.created, current)
+        yield Image(
+            name, (exact or ours or [found.id])[0], found.size, found.created, current
+        )
     for other in found.names:
         if other not in ours:
             yield Image(other, other, found.size, found.created, False)
 
 
-def _build_on_parent(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
+def _build_on_parent(
+    store: ImageStore, name: str, wanted: str, progress: Progress
+) -> None:
     parent = PARENTS[name]
     start = ensure(store, parent, progress) if parent else ROOT_IMAGE
-    recipe = Recipe(wanted, _context(name), f"{name}/Dockerfile", {"FROM": start}, _labels(name))
+    recipe = Recipe(
+        wanted, _context(name), f"{name}/Dockerfile", {"FROM": start}, _labels(name)
+    )
     store.image_build(recipe, lambda line: _report_step(line, progress))
 
 
@@ -164,7 +193,9 @@ def stop_building() -> None:
     bootstrap.stop()
 
 
-def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
+def _import_bootstrapped(
+    store: ImageStore, name: str, wanted: str, progress: Progress
+) -> None:
     import tempfile
 
     from belljar.images.bootstrap import bootstrap, fetch
@@ -175,8 +206,13 @@ def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Pr
         Path(directory).chmod(0o755)
         tar, fetched = Path(directory, "root.tar"), Path(directory, "fetched")
         recipes = [INSTALLERS[each] for each in _lineage(name) if each in INSTALLERS]
-        scripts = [_readable(_recipes() / each, Path(directory)) for each in [*recipes, "finish.sh"]]
-        fetch([each for each in _lineage(name) if each in INSTALLERS], fetched, progress)
+        scripts = [
+            _readable(_recipes() / each, Path(directory))
+            for each in [*recipes, "finish.sh"]
+        ]
+        fetch(
+            [each for each in _lineage(name) if each in INSTALLERS], fetched, progress
+        )
         bootstrap(_packages(name), scripts, tar, progress, fetched)
         progress(0.95, "importing")
         store.image_import(tar, wanted, cwd="/workspace", labels=_labels(name))
@@ -227,7 +263,11 @@ def _digest(name: str) -> str:
 
 def _packages(name: str) -> list[str]:
     lists = [(_recipes() / each / "packages").read_text() for each in _lineage(name)]
-    return [line for line in "".join(lists).splitlines() if line and not line.startswith("#")]
+    return [
+        line
+        for line in "".join(lists).splitlines()
+        if line and not line.startswith("#")
+    ]
 
 
 def _context(name: str) -> IO[bytes]:
@@ -243,7 +283,10 @@ def _context(name: str) -> IO[bytes]:
 
 def _registry_answers(store: ImageStore) -> bool:
     silent = resources.cache_dir() / "registry-silent"
-    if silent.exists() and time.time() - silent.stat().st_mtime < _REGISTRY_MEMORY_SECONDS:
+    if (
+        silent.exists()
+        and time.time() - silent.stat().st_mtime < _REGISTRY_MEMORY_SECONDS
+    ):
         return False
     if store.registry_has(ROOT_IMAGE):
         return True

@@ -34,7 +34,11 @@ class Peekable(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._ahead[: len(buffer)] if self._ahead else self._stream.read(len(buffer))
+        data = (
+            self._ahead[: len(buffer)]
+            if self._ahead
+            else self._stream.read(len(buffer))
+        )
         self._ahead = self._ahead[len(data) :]
         buffer[: len(data)] = data
         return len(data)
@@ -57,7 +61,9 @@ class UnXz(io.RawIOBase):
         while True:
             more = b""
             if self._stream.eof:
-                more = (self._stream.unused_data or self._source.read(CHUNK)).lstrip(b"\0")
+                more = (self._stream.unused_data or self._source.read(CHUNK)).lstrip(
+                    b"\0"
+                )
                 if not more and not (more := self._source.read(CHUNK).lstrip(b"\0")):
                     return 0
                 self._begin()
@@ -96,12 +102,19 @@ def plain(stream: IO[bytes], work: Path) -> Iterator[IO[bytes]]:
 def _zstd(source: IO[bytes], work: Path) -> Iterator[IO[bytes]]:
     program = shutil.which("zstd")
     if program is None:
-        raise ImageInvalid("the image is compressed with zstd: install the program zstd")
+        raise ImageInvalid(
+            "the image is compressed with zstd: install the program zstd"
+        )
     packed = work / "packed.zst"
     copy(source, packed)
     with (
         open(packed, "rb") as file,
-        subprocess.Popen([program, "-dcq"], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
+        subprocess.Popen(
+            [program, "-dcq"],
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process,
     ):
         assert process.stdout is not None
         try:

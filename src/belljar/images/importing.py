@@ -28,10 +28,14 @@ OURS = "belljar/"
 WATCH_SECONDS = 0.25
 """How often the disk is checked while skopeo fills it: at 400 MB/s, a tenth of the space that must stay free."""
 _LIKE_AN_ID = lazy_pattern(r"[0-9a-f]{12,}:latest")
-_TRANSPORT = lazy_pattern(r"(docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage):.+")
+_TRANSPORT = lazy_pattern(
+    r"(docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage):.+"
+)
 
 
-def import_images(store: Store, source: str, name: str | None = None, progress: Progress = quiet) -> list[LayeredImage]:
+def import_images(
+    store: Store, source: str, name: str | None = None, progress: Progress = quiet
+) -> list[LayeredImage]:
     """Import every image of a file or directory; `name` replaces the names in the archive.
 
     `docker://debian:12` and skopeo's other transports are fetched with skopeo first. So is a plain `debian:12`, if
@@ -48,12 +52,19 @@ def import_images(store: Store, source: str, name: str | None = None, progress: 
             path = _readable(Path(source), work)
         found = plans(path)
         if chosen and len(found) > 1:
-            raise UsageError(f"{source} holds {len(found)} images; --name works for one image only")
+            raise UsageError(
+                f"{source} holds {len(found)} images; --name works for one image only"
+            )
         importer = _Importer(store, work, progress)
-        return [importer.add(plan, chosen or _names(list(plan.names)) or [_stem(source)]) for plan in found]
+        return [
+            importer.add(plan, chosen or _names(list(plan.names)) or [_stem(source)])
+            for plan in found
+        ]
 
 
-def import_root(store: Store, tar: Path, names: list[str], labels: Mapping[str, str]) -> LayeredImage:
+def import_root(
+    store: Store, tar: Path, names: list[str], labels: Mapping[str, str]
+) -> LayeredImage:
     """Import the tar of a root file system that we made ourselves."""
     with store.adding() as work:
         return _Importer(store, work, quiet).add(root_plan(tar, labels), names)
@@ -69,12 +80,21 @@ class _Importer:
     def add(self, plan: Plan, names: list[str]) -> LayeredImage:
         digests = []
         for number, layer in enumerate(plan.layers):
-            self._progress(number / len(plan.layers), f"layer {number + 1} of {len(plan.layers)}")
+            self._progress(
+                number / len(plan.layers), f"layer {number + 1} of {len(plan.layers)}"
+            )
             known = layer.diff_id is not None and self._store.has_layer(layer.diff_id)
             digests.append(cast("str", layer.diff_id) if known else self._layer(layer))
         labels = dict(plan.labels or {})
-        id = plan.id or hashlib.sha256(json.dumps([digests, labels], sort_keys=True).encode()).hexdigest()
-        image = LayeredImage(id, tuple(digests), 0, round(time.time(), 3), plan.env, plan.volumes, labels)
+        id = (
+            plan.id
+            or hashlib.sha256(
+                json.dumps([digests, labels], sort_keys=True).encode()
+            ).hexdigest()
+        )
+        image = LayeredImage(
+            id, tuple(digests), 0, round(time.time(), 3), plan.env, plan.volumes, labels
+        )
         return self._store.add_image(self._work, image, names)
 
     def _layer(self, layer: Layer) -> str:
@@ -89,9 +109,13 @@ class _Importer:
                 unpack_for_caller(metered, made / "root", self._allowance)
                 found = metered.drain()
             if layer.digest is not None and stored.drain() != layer.digest:
-                raise ImageInvalid("a layer is damaged: its digest is not the one in its manifest")
+                raise ImageInvalid(
+                    "a layer is damaged: its digest is not the one in its manifest"
+                )
         if layer.diff_id is not None and found != layer.diff_id:
-            raise ImageInvalid("a layer is damaged: its digest is not the one in the image's configuration")
+            raise ImageInvalid(
+                "a layer is damaged: its digest is not the one in the image's configuration"
+            )
         self._store.add_layer(made, found, before - self._allowance.bytes)
         return found
 
@@ -113,14 +137,21 @@ def _readable(path: Path, work: Path) -> Path:
 def _fetched(source: str, work: Path, progress: Progress) -> Path:
     program = shutil.which("skopeo")
     if program is None:
-        raise ImageMissing(f"fetching {source} needs skopeo: install it, or import an archive from `docker save`")
+        raise ImageMissing(
+            f"fetching {source} needs skopeo: install it, or import an archive from `docker save`"
+        )
     progress(None, f"fetching {source}")
     target = work / "fetched"
     command = [program, "copy", "--quiet", source, f"oci:{target}:fetched"]
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        errors="replace", env=environment.for_program(TMPDIR=str(work)),
-    ) as process:  # fmt: skip
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment.for_program(TMPDIR=str(work)),
+    ) as process:
         errors = _wait_and_watch_disk(process, work)
     if process.returncode:
         raise ImageMissing(f"skopeo could not fetch {source}: {errors.strip()[-300:]}")
@@ -144,12 +175,18 @@ def _names(names: list[str]) -> list[str]:
     for name in names:
         with suppress(UsageError):
             valid.append(normal_name(name))
-    return [name for name in valid if not name.startswith(OURS) and not _LIKE_AN_ID.fullmatch(name)]
+    return [
+        name
+        for name in valid
+        if not name.startswith(OURS) and not _LIKE_AN_ID.fullmatch(name)
+    ]
 
 
 def _is_name(source: str) -> bool:
     try:
-        return not source.endswith((".tar", ".gz", ".tgz", ".xz", ".zst")) and bool(normal_name(source))
+        return not source.endswith((".tar", ".gz", ".tgz", ".xz", ".zst")) and bool(
+            normal_name(source)
+        )
     except UsageError:
         return False
 

@@ -16,7 +16,9 @@ def quiet(fraction: float | None, text: str) -> None:
 
 
 @contextmanager
-def repeating(progress: Progress, seconds: float = REPEAT_SECONDS) -> Iterator[Progress]:
+def repeating(
+    progress: Progress, seconds: float = REPEAT_SECONDS
+) -> Iterator[Progress]:
     """Repeats the last report with the time it has taken, so that a long stage does not look like a hang."""
     last: list[tuple[float | None, str, float]] = []
     over = threading.Event()

@@ -32,7 +32,9 @@ from belljar.syscalls import libc
 from belljar.user_namespace import remove_tree
 
 _DIGEST = lazy_pattern(r"[0-9a-f]{64}")
-_NAME = lazy_pattern(r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII)
+_NAME = lazy_pattern(
+    r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII
+)
 _NAME_MAX = 200  # with `:latest` it must fit into a file name
 SHORT_ID = 12
 
@@ -60,7 +62,9 @@ class Pruned:
 def normal_name(name: str) -> str:
     """`debian` is `debian:latest`."""
     if len(quote(name, safe="")) > _NAME_MAX or not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is not a name for an image; write for example tools:1.2")
+        raise UsageError(
+            f"{name!r} is not a name for an image; write for example tools:1.2"
+        )
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
@@ -84,7 +88,10 @@ class Store:
     def images(self) -> list[LayeredImage]:
         names = self._named()
         found = [self._read(path.stem, names) for path in _entries(self._manifests)]
-        return sorted((image for image in found if image), key=lambda image: (image.names or ("~",), image.id))
+        return sorted(
+            (image for image in found if image),
+            key=lambda image: (image.names or ("~",), image.id),
+        )
 
     def layer_directories(self, image: LayeredImage) -> list[Path]:
         """From the top down, the order that overlayfs wants."""
@@ -105,7 +112,9 @@ class Store:
             try:
                 yield directory
             except OSError as error:
-                raise EngineError(f"the image store {self.root} cannot be written: {error.strerror}") from error
+                raise EngineError(
+                    f"the image store {self.root} cannot be written: {error.strerror}"
+                ) from error
             finally:
                 remove_tree(directory)
 
@@ -119,7 +128,9 @@ class Store:
             if not self.has_layer(digest):  # another import may have added it first
                 raise
 
-    def add_image(self, work: Path, image: LayeredImage, names: list[str]) -> LayeredImage:
+    def add_image(
+        self, work: Path, image: LayeredImage, names: list[str]
+    ) -> LayeredImage:
         if missing := [digest for digest in image.layers if not self.has_layer(digest)]:
             raise ImageInvalid(f"the image is missing a layer: {missing[0]}")
         size = sum(self._layer_size(digest) for digest in dict.fromkeys(image.layers))
@@ -174,7 +185,9 @@ class Store:
         with self._locked(fcntl.LOCK_EX):
             image = self.find(reference)
             if image is None:
-                raise UsageError(f"no image {reference!r}; `belljar images list` lists them")
+                raise UsageError(
+                    f"no image {reference!r}; `belljar images list` lists them"
+                )
             others = self._names_but(image, reference)
             if not others:
                 self._refuse_if_used(image)
@@ -189,7 +202,11 @@ class Store:
         """Remove images without name and sandbox, layers without image, and what killed imports left."""
         with self._locked(fcntl.LOCK_EX):
             used = set(self.held().values())
-            idle = [image for image in self.images() if not image.names and image.id not in used]
+            idle = [
+                image
+                for image in self.images()
+                if not image.names and image.id not in used
+            ]
             for image in idle:
                 (self._manifests / f"{image.id}.json").unlink(missing_ok=True)
             layers, freed = self._drop_layers()
@@ -235,12 +252,26 @@ class Store:
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
         try:
-            for directory in (self._layers, self._manifests, self._names, self._uses, self._work):
+            for directory in (
+                self._layers,
+                self._manifests,
+                self._names,
+                self._uses,
+                self._work,
+            ):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.root.chmod(0o700)  # layers hold files of any origin: no other user may reach them
-            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            self.root.chmod(
+                0o700
+            )  # layers hold files of any origin: no other user may reach them
+            descriptor = os.open(
+                self.root / "lock",
+                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+            )
         except OSError as error:
-            raise EngineError(f"the image store {self.root} cannot be used: {error.strerror}") from error
+            raise EngineError(
+                f"the image store {self.root} cannot be used: {error.strerror}"
+            ) from error
         try:
             fcntl.flock(descriptor, how)
             yield
@@ -254,7 +285,11 @@ class Store:
             yield self._name_file(normal_name(reference)).read_text()
         prefix = reference.removeprefix("sha256:")
         if len(prefix) >= SHORT_ID and re.fullmatch(r"[0-9a-f]+", prefix):
-            matching = [path.stem for path in _entries(self._manifests) if path.name.startswith(prefix)]
+            matching = [
+                path.stem
+                for path in _entries(self._manifests)
+                if path.name.startswith(prefix)
+            ]
             if len(matching) == 1:
                 yield matching[0]
 
@@ -264,22 +299,40 @@ class Store:
             found.setdefault(id, []).append(unquote(name))
         return found
 
-    def _read(self, id: str, names: Mapping[str, list[str]] | None = None) -> LayeredImage | None:
-        facts = resources.read_json(self._manifests / f"{id}.json") if _DIGEST.fullmatch(id) else None
+    def _read(
+        self, id: str, names: Mapping[str, list[str]] | None = None
+    ) -> LayeredImage | None:
+        facts = (
+            resources.read_json(self._manifests / f"{id}.json")
+            if _DIGEST.fullmatch(id)
+            else None
+        )
         if facts is None:
             return None
         own = (self._named() if names is None else names).get(id, [])
         return LayeredImage(
-            id, tuple(facts["layers"]), facts["size"], facts["created"], tuple(facts["env"]), tuple(facts["volumes"]),
-            facts["labels"], tuple(sorted(own)),
-        )  # fmt: skip
+            id,
+            tuple(facts["layers"]),
+            facts["size"],
+            facts["created"],
+            tuple(facts["env"]),
+            tuple(facts["volumes"]),
+            facts["labels"],
+            tuple(sorted(own)),
+        )
 
     def _layer_size(self, digest: str) -> int:
-        return int((resources.read_json(self._layers / digest / "layer.json") or {}).get("size", 0))
+        return int(
+            (resources.read_json(self._layers / digest / "layer.json") or {}).get(
+                "size", 0
+            )
+        )
 
 
 def _root() -> Path:
-    if path := environment.value("BELLJAR_IMAGES"):  # others could make a layer a link to any directory of this user
+    if path := environment.value(
+        "BELLJAR_IMAGES"
+    ):  # others could make a layer a link to any directory of this user
         return resources.own_directory(Path(path), 0o022, "BELLJAR_IMAGES")
     return resources.state_dir() / "images"
 

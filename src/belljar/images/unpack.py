@@ -72,7 +72,9 @@ class Allowance:
     def take_steps(self, count: int) -> None:
         self.steps -= count
         if self.steps < 0:
-            raise ImageInvalid("the image holds too many files, too deep in too many directories")
+            raise ImageInvalid(
+                "the image holds too many files, too deep in too many directories"
+            )
 
     def take_bytes(self, count: int) -> None:
         self.bytes -= count
@@ -114,9 +116,13 @@ class Metered:
         try:
             data = self._stream.read(size)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            if isinstance(error, OSError) and error.errno:  # errors of gzip and bz2 about the data have none
+            if (
+                isinstance(error, OSError) and error.errno
+            ):  # errors of gzip and bz2 about the data have none
                 raise
-            raise ImageInvalid(f"the archive's compression cannot be undone: {error}") from error
+            raise ImageInvalid(
+                f"the archive's compression cannot be undone: {error}"
+            ) from error
         self._left -= len(data)
         if self._left < 0:
             raise ImageInvalid("the archive is larger than is allowed")
@@ -131,7 +137,9 @@ class Metered:
     def seek(self, position: int) -> None:
         if position < self._position:
             raise ImageInvalid("the archive is damaged: an offset points backwards")
-        while self._position < position and self._take(min(CHUNK, position - self._position)):
+        while self._position < position and self._take(
+            min(CHUNK, position - self._position)
+        ):
             pass
 
     def drain(self) -> str:
@@ -146,12 +154,16 @@ def unpack(stream: Metered, target: Path, allowance: Allowance) -> None:
     root = os.open(target, _DIRECTORY)
     try:
         stream.begin_header()
-        with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:", errors="surrogateescape") as archive:
+        with tarfile.open(
+            fileobj=cast("IO[bytes]", stream), mode="r:", errors="surrogateescape"
+        ) as archive:
             _Layer(root, target, allowance).take(archive, stream)
     except (tarfile.TarError, ValueError, ArithmeticError, RecursionError) as error:
         raise ImageInvalid(f"not a whole tar archive: {error}") from error
     except OSError as error:
-        raise ImageInvalid(f"the archive cannot be unpacked: {error.strerror or error}") from error
+        raise ImageInvalid(
+            f"the archive cannot be unpacked: {error.strerror or error}"
+        ) from error
     finally:
         os.close(root)
 
@@ -164,7 +176,9 @@ def _check_map(member: tarfile.TarInfo, most: int) -> None:
         if not length:  # an end mark
             continue
         if not end <= start <= start + length <= member.size <= most:
-            raise ImageInvalid(f"{member.name!r} is a sparse file that is too large, or whose parts overlap")
+            raise ImageInvalid(
+                f"{member.name!r} is a sparse file that is too large, or whose parts overlap"
+            )
         end = start + length
 
 
@@ -177,7 +191,9 @@ def forget(archive: tarfile.TarFile) -> None:
 def check_room(path: Path) -> None:
     """Raises ImageInvalid when the disk gets full."""
     status = os.statvfs(path)
-    files_left = status.f_favail if status.f_files else KEEP_FREE_FILES  # some file systems report none
+    files_left = (
+        status.f_favail if status.f_files else KEEP_FREE_FILES
+    )  # some file systems report none
     if status.f_bavail * status.f_frsize < KEEP_FREE or files_left < KEEP_FREE_FILES:
         raise ImageInvalid("the image does not fit on the disk")
 
@@ -212,7 +228,9 @@ class _Layer:
         name = parts[-1]
         with self._parent(parts, make=True) as parent:
             if name == OPAQUE:
-                os.setxattr(f"/proc/self/fd/{parent}", f"{self._namespace}.overlay.opaque", b"y")
+                os.setxattr(
+                    f"/proc/self/fd/{parent}", f"{self._namespace}.overlay.opaque", b"y"
+                )
             elif name.startswith(WHITEOUT):
                 self._hide(parent, name[len(WHITEOUT) :])
             elif member.isdir():
@@ -250,11 +268,15 @@ class _Layer:
         finally:
             os.close(at)
 
-    def _directory(self, parent: int, name: str, parts: tuple[str, ...], member: tarfile.TarInfo) -> None:
+    def _directory(
+        self, parent: int, name: str, parts: tuple[str, ...], member: tarfile.TarInfo
+    ) -> None:
         try:
             os.mkdir(name, 0o700, dir_fd=parent)
         except FileExistsError:
-            if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            if not stat.S_ISDIR(
+                os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+            ):
                 os.unlink(name, dir_fd=parent)
                 os.mkdir(name, 0o700, dir_fd=parent)
         self._own(parent, name, member)
@@ -262,9 +284,13 @@ class _Layer:
         self._names_left -= len(path)
         if self._names_left < 0:
             raise ImageInvalid("the image holds too many directories with long names")
-        self._directory_modes[path] = _mode(member)  # set at the end: until then we must be able to write into it
+        self._directory_modes[path] = _mode(
+            member
+        )  # set at the end: until then we must be able to write into it
 
-    def _file(self, parent: int, name: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def _file(
+        self, parent: int, name: str, archive: tarfile.TarFile, member: tarfile.TarInfo
+    ) -> None:
         _clear(parent, name)
         content = archive.extractfile(member)
         assert content is not None
@@ -288,11 +314,23 @@ class _Layer:
         _clear(parent, name)
         try:
             with self._parent(source, make=False) as at:
-                if stat.S_ISCHR(os.stat(source[-1], dir_fd=at, follow_symlinks=False).st_mode):
-                    raise ImageInvalid(f"{member.name!r} is a hard link to a deleted file")
-                os.link(source[-1], name, src_dir_fd=at, dst_dir_fd=parent, follow_symlinks=False)
+                if stat.S_ISCHR(
+                    os.stat(source[-1], dir_fd=at, follow_symlinks=False).st_mode
+                ):
+                    raise ImageInvalid(
+                        f"{member.name!r} is a hard link to a deleted file"
+                    )
+                os.link(
+                    source[-1],
+                    name,
+                    src_dir_fd=at,
+                    dst_dir_fd=parent,
+                    follow_symlinks=False,
+                )
         except FileNotFoundError as error:
-            raise ImageInvalid(f"{member.name!r} is a hard link to {member.linkname!r}, which is not there") from error
+            raise ImageInvalid(
+                f"{member.name!r} is a hard link to {member.linkname!r}, which is not there"
+            ) from error
 
     def _hide(self, parent: int, name: str) -> None:
         """Make overlayfs's whiteout, which hides this name in lower layers."""
@@ -303,7 +341,13 @@ class _Layer:
 
     def _own(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
         if self._privileged:
-            os.chown(name, _id(member.uid), _id(member.gid), dir_fd=parent, follow_symlinks=False)
+            os.chown(
+                name,
+                _id(member.uid),
+                _id(member.gid),
+                dir_fd=parent,
+                follow_symlinks=False,
+            )
 
     def _step(self, at: int, name: str, make: bool) -> int:
         try:
@@ -315,8 +359,12 @@ class _Layer:
                 self._take_entry()
                 os.mkdir(name, 0o755, dir_fd=at)
                 return os.open(name, _DIRECTORY, dir_fd=at)
-        except NotADirectoryError as error:  # raised for a link too, because of O_NOFOLLOW
-            raise ImageInvalid(f"the archive has members below {name!r}, which is not a directory") from error
+        except (
+            NotADirectoryError
+        ) as error:  # raised for a link too, because of O_NOFOLLOW
+            raise ImageInvalid(
+                f"the archive has members below {name!r}, which is not a directory"
+            ) from error
 
     def _take_entry(self) -> None:
         self._allowance.take_entry()
@@ -350,7 +398,9 @@ def _clear(parent: int, name: str) -> None:
     except FileNotFoundError:
         pass
     except IsADirectoryError as error:
-        raise ImageInvalid(f"the archive has {name!r} both as a directory and as something else") from error
+        raise ImageInvalid(
+            f"the archive has {name!r} both as a directory and as something else"
+        ) from error
 
 
 def _mode(member: tarfile.TarInfo) -> int:

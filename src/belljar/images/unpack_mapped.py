@@ -23,9 +23,18 @@ def unpack_for_caller(stream: Metered, target: Path, allowance: Allowance) -> No
     if os.geteuid() == 0 or user_namespace.missing_requirements() is not None:
         unpack(stream, target, allowance)
         return
-    program = [sys.executable, "-P", "-m", __spec__.name, str(target), json.dumps(asdict(allowance))]
+    program = [
+        sys.executable,
+        "-P",
+        "-m",
+        __spec__.name,
+        str(target),
+        json.dumps(asdict(allowance)),
+    ]
     command, descriptors = user_namespace.command(program)
-    with subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        command, pass_fds=descriptors, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         stream.in_header = False
@@ -45,7 +54,11 @@ def unpack_for_caller(stream: Metered, target: Path, allowance: Allowance) -> No
 def main(target: str, allowed: str) -> None:
     allowance = Allowance(**json.loads(allowed))
     try:
-        unpack(Metered(sys.stdin.buffer, sys.maxsize, hashed=False), Path(target), allowance)
+        unpack(
+            Metered(sys.stdin.buffer, sys.maxsize, hashed=False),
+            Path(target),
+            allowance,
+        )
         answer: dict[str, object] = asdict(allowance)
     except ImageInvalid as error:
         answer = {"error": str(error)}

@@ -57,7 +57,11 @@ def _copy_from_pipe(pipe: int, file: int, ended: Callable[[], bool]) -> int:
             continue
         most = PIECE if left is None else min(PIECE, left)
         try:
-            moved = os.splice(pipe, file, most) if can_splice else _read_and_write(pipe, file, most)
+            moved = (
+                os.splice(pipe, file, most)
+                if can_splice
+                else _read_and_write(pipe, file, most)
+            )
         except BlockingIOError:
             if left is not None:
                 return total
@@ -90,7 +94,11 @@ def unread(pipe: int) -> int:
 def enlarge(pipe: int) -> bool:
     """Returns whether the pipe holds more from now on."""
     with suppress(OSError):  # this user's quota for pipes is used up
-        return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) < PIECE <= fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIECE)
+        return (
+            fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+            < PIECE
+            <= fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIECE)
+        )
     return False
 
 

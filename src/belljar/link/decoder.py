@@ -21,7 +21,11 @@ class Decoder:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._needed = 0  # how many buffered bytes are needed to make progress
-        self._stream, self._id, self._missing = 0, 0, 0  # of the output frame that is arriving
+        self._stream, self._id, self._missing = (
+            0,
+            0,
+            0,
+        )  # of the output frame that is arriving
 
     @property
     def midway(self) -> bool:
@@ -37,7 +41,11 @@ class Decoder:
             data, self._buffer = bytes(self._buffer), bytearray()
         at, size = 0, len(data)
         while at < size:
-            after = self._output(data, at, frames) if self._missing else self._frame(data, at, size, frames)
+            after = (
+                self._output(data, at, frames)
+                if self._missing
+                else self._frame(data, at, size, frames)
+            )
             if after == at:
                 self._buffer += data[at:]
                 break

@@ -12,10 +12,33 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from belljar.link import wire
-from belljar.link.wire import CONTROL, STDERR, STDIN, STDOUT, VERSION, Doing, EndCause, Flag, From, Stage, To
+from belljar.link.wire import (
+    CONTROL,
+    STDERR,
+    STDIN,
+    STDOUT,
+    VERSION,
+    Doing,
+    EndCause,
+    Flag,
+    From,
+    Stage,
+    To,
+)
 from belljar.records import record
 
-__all__ = ["CONTROL", "STDERR", "STDIN", "STDOUT", "VERSION", "EndCause", "Flag", "From", "Stage", "To"]
+__all__ = [
+    "CONTROL",
+    "STDERR",
+    "STDIN",
+    "STDOUT",
+    "VERSION",
+    "EndCause",
+    "Flag",
+    "From",
+    "Stage",
+    "To",
+]
 
 HEADER = struct.Struct("<IBBHQ")
 MAX_TO_INIT = wire.TO_INIT_MAX
@@ -33,7 +56,9 @@ class VersionMismatch(FrameError):
 
 def frame(kind: To, id: int = 0, payload: bytes = b"", stream: int = 0) -> bytes:
     if len(payload) > MAX_TO_INIT:
-        raise FrameError(f"a frame of {len(payload)} bytes is over the limit of {MAX_TO_INIT}")
+        raise FrameError(
+            f"a frame of {len(payload)} bytes is over the limit of {MAX_TO_INIT}"
+        )
     return HEADER.pack(len(payload), kind, stream, 0, id) + payload
 
 
@@ -59,13 +84,32 @@ def spawn(
     if user:
         flags, argv = flags | Flag.USER, [user, *argv]
     pairs = [key + b"=" + value for key, value in (env or {}).items()]
-    fixed = _SPAWN.pack(flags, deadline_ms, grace_ms, ring, credit, rows, cols, len(argv), len(pairs), len(tag))
-    return frame(To.SPAWN, id, b"".join((fixed, tag, *(text + b"\0" for text in (cwd, *argv, *pairs)))))
+    fixed = _SPAWN.pack(
+        flags,
+        deadline_ms,
+        grace_ms,
+        ring,
+        credit,
+        rows,
+        cols,
+        len(argv),
+        len(pairs),
+        len(tag),
+    )
+    return frame(
+        To.SPAWN,
+        id,
+        b"".join((fixed, tag, *(text + b"\0" for text in (cwd, *argv, *pairs)))),
+    )
 
 
 def milliseconds(seconds: float | None) -> int:
     """Milliseconds for the wire, where 0 means none; so any time above zero is at least one."""
-    return 0 if not seconds or seconds <= 0 else max(1, min(int(seconds * 1000), 0xFFFFFFFF))
+    return (
+        0
+        if not seconds or seconds <= 0
+        else max(1, min(int(seconds * 1000), 0xFFFFFFFF))
+    )
 
 
 def u32(*values: int) -> bytes:
@@ -76,9 +120,13 @@ def u64(value: int) -> bytes:
     return struct.pack("<Q", value)
 
 
-def read(id: int, out_from: int, err_from: int, limit: int, wait_ms: int, tag: int = 0) -> bytes:
+def read(
+    id: int, out_from: int, err_from: int, limit: int, wait_ms: int, tag: int = 0
+) -> bytes:
     """The answer carries `tag`: several reads of one command may be answered in any order."""
-    return frame(To.READ, id, struct.pack("<QQII", out_from, err_from, limit, wait_ms), tag)
+    return frame(
+        To.READ, id, struct.pack("<QQII", out_from, err_from, limit, wait_ms), tag
+    )
 
 
 class EndedBody(NamedTuple):
@@ -182,9 +230,15 @@ def _parse_end(state: int, payload: bytes | memoryview) -> EndedBody | None:
 
 
 def parse_read_reply(payload: bytes) -> ReadReply:
-    out_start, out_total, out_len, err_start, err_total, err_len, state = _unpack(_READ_REPLY, payload)
+    out_start, out_total, out_len, err_start, err_total, err_len, state = _unpack(
+        _READ_REPLY, payload
+    )
     data = payload[_READ_REPLY.size + _ENDED.size :]
-    if len(data) != out_len + err_len or out_start + out_len > out_total or err_start + err_len > err_total:
+    if (
+        len(data) != out_len + err_len
+        or out_start + out_len > out_total
+        or err_start + err_len > err_total
+    ):
         raise FrameError("a read reply whose lengths do not add up")
     ended = _parse_end(state, payload[_READ_REPLY.size :])
     return ReadReply(out_start, err_start, ended, data[:out_len], data[out_len:])
@@ -193,8 +247,13 @@ def parse_read_reply(payload: bytes) -> ReadReply:
 def parse_list(payload: bytes) -> list[Listed]:
     (count,) = _unpack(_U32, payload)
     if count > LISTED_MAX:
-        raise FrameError(f"a list of {count} commands; there can be at most {LISTED_MAX}")
-    rest, listed = memoryview(payload)[4:], []  # a view: slices of bytes would copy the rest for every entry
+        raise FrameError(
+            f"a list of {count} commands; there can be at most {LISTED_MAX}"
+        )
+    rest, listed = (
+        memoryview(payload)[4:],
+        [],
+    )  # a view: slices of bytes would copy the rest for every entry
     for _ in range(count):
         id, state, flags, pid, started, *_ = _unpack(_LISTED, rest)
         ended = _parse_end(state, rest[_LISTED.size :])
@@ -202,7 +261,9 @@ def parse_list(payload: bytes) -> list[Listed]:
         (tag_len,) = _unpack(_U32, rest)
         if len(rest) < 4 + tag_len:
             raise FrameError("a list entry that is too short")
-        listed.append(Listed(id, flags, pid, started, ended, bytes(rest[4 : 4 + tag_len])))
+        listed.append(
+            Listed(id, flags, pid, started, ended, bytes(rest[4 : 4 + tag_len]))
+        )
         rest = rest[4 + tag_len :]
     if rest:
         raise FrameError("a list with extra bytes after it")
@@ -241,8 +302,12 @@ def parse_testimony(payload: bytes) -> Testimony:
         name_length, length = _unpack(_ERROR, rest)
         if len(rest) < _ERROR.size + name_length + length:
             raise FrameError("a testimony that is too short")
-        name = bytes(rest[_ERROR.size : _ERROR.size + name_length]).decode("ascii", "replace")
-        content = bytes(rest[_ERROR.size + name_length : _ERROR.size + name_length + length])
+        name = bytes(rest[_ERROR.size : _ERROR.size + name_length]).decode(
+            "ascii", "replace"
+        )
+        content = bytes(
+            rest[_ERROR.size + name_length : _ERROR.size + name_length + length]
+        )
         rest = rest[_ERROR.size + name_length + length :]
         if not name:
             break

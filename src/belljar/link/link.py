@@ -50,7 +50,9 @@ from belljar.link.streams import CREDIT
 from belljar.link.transport import Transport
 from belljar.turns import Turns
 
-RECEIVE = 64 << 10  # a larger buffer would be mapped anew for each try, at ten times the cost
+RECEIVE = (
+    64 << 10
+)  # a larger buffer would be mapped anew for each try, at ten times the cost
 SMALL = 4096  # after fewer bytes there is hardly more to receive, so the next system call is saved
 PAUSED = "the sandbox is paused: resume it first"
 _OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
@@ -65,7 +67,9 @@ SUSPECT = 2.2  # silence after which the engine is asked
 
 HEARTBEAT = 5.0  # seconds; the init waits five times as long
 
-REFUSABLE = frozenset({To.SIGNAL, To.RESIZE, To.DEADLINE, To.KILL, To.READ, To.BACKGROUND, To.STATE})
+REFUSABLE = frozenset(
+    {To.SIGNAL, To.RESIZE, To.DEADLINE, To.KILL, To.READ, To.BACKGROUND, To.STATE}
+)
 """What the init may answer with ERROR."""
 
 LATE_KINDS = frozenset({From.INPUT_ACK, From.STARTED, From.SPAWN_ERROR})
@@ -74,7 +78,11 @@ Handler = Callable[["Link", int, int, bytes], None]
 
 
 class Link:
-    def __init__(self, transport: Transport, still_alive: Callable[[], Awaitable[bool]] | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        still_alive: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.lost: SandboxLost | None = None
         self.isolation = 0
@@ -104,14 +112,18 @@ class Link:
         self.bridged = transport.bridged
         self._closed = threading.Event()
         if transport.bridged:
-            threading.Thread(target=self._beat, name="belljar-heartbeat", daemon=True).start()
+            threading.Thread(
+                target=self._beat, name="belljar-heartbeat", daemon=True
+            ).start()
         self.loop.add_reader(transport.fileno(), self._guarded, self._receive)
 
     # Asking.
 
     async def hello(self, token: bytes = b"") -> int:
         """Greet the init and return its boot id, which tells whether it is still the same init."""
-        boot: int = await self._ask(To.HELLO, From.WELCOME, payload=frames.u32(frames.VERSION) + token)
+        boot: int = await self._ask(
+            To.HELLO, From.WELCOME, payload=frames.u32(frames.VERSION) + token
+        )
         return boot
 
     def spawn(
@@ -153,17 +165,23 @@ class Link:
         )
         # The command starts while we prepare the rest: its frames are not read before the loop runs again.
         program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])
-        self._commands[id] = process = RemoteProcess(self, id, program, os.fsdecode(cwd), flags=flags, paced=paced)
+        self._commands[id] = process = RemoteProcess(
+            self, id, program, os.fsdecode(cwd), flags=flags, paced=paced
+        )
         return process
 
-    async def read(self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> frames.ReadReply:
+    async def read(
+        self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0
+    ) -> frames.ReadReply:
         self.check_loop()
         while self.is_paused and wait and self.lost is None:
             await self._goes_on.wait()
         self._refuse_if_paused()
         tag = self._questions.free_tag(From.READ_REPLY, id)
         self.send(frames.read(id, out_from, err_from, limit, milliseconds(wait), tag))
-        reply: frames.ReadReply = await self._questions.ask(From.READ_REPLY, id, tag, most=limit, wait=wait)
+        reply: frames.ReadReply = await self._questions.ask(
+            From.READ_REPLY, id, tag, most=limit, wait=wait
+        )
         return reply
 
     async def state(self, id: int) -> frames.CommandState:
@@ -177,7 +195,9 @@ class Link:
 
     async def testify(self, paths: Sequence[str]) -> frames.Testimony:
         """What the init reads of its own sandbox, and whether something is at these paths."""
-        testimony: frames.Testimony = await self._ask(To.TESTIFY, From.TESTIMONY, payload=frames.testify(paths))
+        testimony: frames.Testimony = await self._ask(
+            To.TESTIFY, From.TESTIMONY, payload=frames.testify(paths)
+        )
         if len(testimony.there) != len(paths):
             raise SandboxLost("the sandbox's init did not answer what it was asked")
         return testimony
@@ -189,7 +209,9 @@ class Link:
         if asyncio.get_running_loop() is not self.loop:
             raise UsageError(_OTHER_LOOP)
 
-    def _ask(self, kind: To, answer: From, id: int = 0, payload: bytes = b"") -> asyncio.Future[Any]:
+    def _ask(
+        self, kind: To, answer: From, id: int = 0, payload: bytes = b""
+    ) -> asyncio.Future[Any]:
         self.check_loop()
         self._refuse_if_paused()
         self.send(frames.frame(kind, id, payload))
@@ -408,17 +430,25 @@ class Link:
 
     def _take_spawn_error(self, _stream: int, id: int, payload: bytes) -> None:
         if (process := self._command(From.SPAWN_ERROR, id)) is not None:
-            process.end(spawn_error(process.program, process.cwd, *frames.parse_spawn_error(payload)))
+            process.end(
+                spawn_error(
+                    process.program, process.cwd, *frames.parse_spawn_error(payload)
+                )
+            )
 
     def _take_pipe(self, stream: int, id: int, payload: bytes) -> None:
         if not self._transport.pipes:
             raise FrameError("a PIPE frame without its descriptor")
         if (process := self._command(From.PIPE, id)) is not None:
-            process.take_pipe(stream, frames.parse_u64(payload), self._transport.pipes.popleft())
+            process.take_pipe(
+                stream, frames.parse_u64(payload), self._transport.pipes.popleft()
+            )
 
     def _take_read(self, tag: int, id: int, payload: bytes) -> None:
         reply = frames.parse_read_reply(payload)
-        self._questions.answer(reply, From.READ_REPLY, id, tag, size=max(len(reply.out), len(reply.err)))
+        self._questions.answer(
+            reply, From.READ_REPLY, id, tag, size=max(len(reply.out), len(reply.err))
+        )
 
     def _take_error(self, _stream: int, id: int, payload: bytes) -> None:
         self._refusable -= 1
@@ -427,37 +457,56 @@ class Link:
         code = frames.parse_u32(payload)
         if code != errno.ENOENT:
             name = errno.errorcode.get(code, f"error {code}")
-            self._questions.refuse(BelljarError(f"the sandbox refused the request ({name})"), id)
+            self._questions.refuse(
+                BelljarError(f"the sandbox refused the request ({name})"), id
+            )
             return
         gone = ShellNotFound("Shell not found")
-        if not self._questions.fail(gone, id) and (process := self._commands.get(id)) is not None:
-            process.end(gone)  # a signal or input that raced with the end of its command
+        if (
+            not self._questions.fail(gone, id)
+            and (process := self._commands.get(id)) is not None
+        ):
+            process.end(
+                gone
+            )  # a signal or input that raced with the end of its command
 
     # Silence.
 
     def _start_pulse(self) -> None:
         if self._pulse is None and not self.is_paused:
             self._last_received = time.monotonic()
-            self._pulse = self.loop.call_later(PULSE, self._check_silence, self._last_received + PULSE)
+            self._pulse = self.loop.call_later(
+                PULSE, self._check_silence, self._last_received + PULSE
+            )
 
     def _check_silence(self, due: float) -> None:
         self._pulse = None
-        if self.lost is not None or self.is_paused or not (self._commands or self._questions or self._outbox):
+        if (
+            self.lost is not None
+            or self.is_paused
+            or not (self._commands or self._questions or self._outbox)
+        ):
             return
         now = time.monotonic()
         if now - due > PULSE:
             self._last_received = now  # our own loop was blocked; bytes may have arrived that are not read yet
         silence = now - self._last_received
-        if silence > self._transport.silence or self._questions.overdue(PULSE, self._transport.silence):
+        if silence > self._transport.silence or self._questions.overdue(
+            PULSE, self._transport.silence
+        ):
             self.close("the sandbox stopped answering")
             return
-        if (silence >= PULSE * 0.9 or now == self._last_received) and From.PONG not in self._questions:
+        if (
+            silence >= PULSE * 0.9 or now == self._last_received
+        ) and From.PONG not in self._questions:
             with contextlib.suppress(SandboxLost):
                 self._ask(To.PING, From.PONG, payload=bytes(8))
         if silence > SUSPECT and self._asking_engine is None:
             self._asking_engine = self.loop.create_task(self._ask_engine())
         if self.lost is None and self._pulse is None:
-            self._pulse = self.loop.call_later(PULSE, self._check_silence, time.monotonic() + PULSE)
+            self._pulse = self.loop.call_later(
+                PULSE, self._check_silence, time.monotonic() + PULSE
+            )
 
     async def _ask_engine(self) -> None:
         last_received = self._last_received
@@ -467,7 +516,9 @@ class Link:
             self.close("the sandbox stopped answering (paused, killed or cut off)")
 
 
-def _to_command(kind: From, take: Callable[[RemoteProcess, int, bytes], None]) -> Handler:
+def _to_command(
+    kind: From, take: Callable[[RemoteProcess, int, bytes], None]
+) -> Handler:
     def handler(link: Link, stream: int, id: int, payload: bytes) -> None:
         if (process := link._command(kind, id)) is not None:
             take(process, stream, payload)

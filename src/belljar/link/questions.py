@@ -31,10 +31,14 @@ class Questions:
         """Whether a question of this kind that belongs to no command is waiting."""
         return (kind, 0, 0) in self._waiting
 
-    def ask(self, kind: From, id: int = 0, tag: int = 0, *, most: int = 0, wait: float = 0.0) -> asyncio.Future[Any]:
+    def ask(
+        self, kind: From, id: int = 0, tag: int = 0, *, most: int = 0, wait: float = 0.0
+    ) -> asyncio.Future[Any]:
         """A future for the answer, which may hold at most `most` bytes and be given after `wait` seconds."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault((kind, id, tag), deque()).append((future, most, self._now + wait))
+        self._waiting.setdefault((kind, id, tag), deque()).append(
+            (future, most, self._now + wait)
+        )
         return future
 
     def overdue(self, passed: float, most: float) -> bool:
@@ -43,12 +47,18 @@ class Questions:
         return any(self._now - queue[0][2] > most for queue in self._waiting.values())
 
     def free_tag(self, kind: From, id: int) -> int:
-        tag = next((tag for tag in range(TAGS) if (kind, id, tag) not in self._waiting), None)
+        tag = next(
+            (tag for tag in range(TAGS) if (kind, id, tag) not in self._waiting), None
+        )
         if tag is None:
-            raise UsageError(f"{TAGS} reads of one shell are waiting already; await some of them first")
+            raise UsageError(
+                f"{TAGS} reads of one shell are waiting already; await some of them first"
+            )
         return tag
 
-    def answer(self, value: Any, kind: From, id: int = 0, tag: int = 0, *, size: int = 0) -> None:
+    def answer(
+        self, value: Any, kind: From, id: int = 0, tag: int = 0, *, size: int = 0
+    ) -> None:
         queue = self._waiting.get((kind, id, tag))
         if not queue or size > queue[0][1]:
             raise FrameError("an answer without a question")
@@ -61,7 +71,11 @@ class Questions:
     def refuse(self, error: Exception, id: int) -> None:
         """Fail the oldest question about this command, if any: the init refuses at once and in order. What is no
         question (a signal) has no answer either."""
-        asked = [(queue[0][2], key) for key, queue in self._waiting.items() if key[1] == id != 0]
+        asked = [
+            (queue[0][2], key)
+            for key, queue in self._waiting.items()
+            if key[1] == id != 0
+        ]
         if not asked:
             return
         _, key = min(asked)
@@ -73,7 +87,9 @@ class Questions:
     def fail(self, error: Exception, id: int | None = None) -> bool:
         """Fail the questions of one command, or all of them; returns False if there were none."""
         keys = [key for key in self._waiting if id is None or key[1] == id != 0]
-        for future, *_ in (question for key in keys for question in self._waiting.pop(key)):
+        for future, *_ in (
+            question for key in keys for question in self._waiting.pop(key)
+        ):
             _fail(future, error)
         return bool(keys)
 

@@ -22,11 +22,23 @@ from anyio import to_thread
 
 from belljar.errors import SandboxLost
 from belljar.link import bulk, frames
-from belljar.link.frames import CONTROL, STDERR, STDIN, STDOUT, Flag, FrameError, From, To, milliseconds
+from belljar.link.frames import (
+    CONTROL,
+    STDERR,
+    STDIN,
+    STDOUT,
+    Flag,
+    FrameError,
+    From,
+    To,
+    milliseconds,
+)
 from belljar.link.streams import CREDIT, READ, READS_PER_WAKE, InputStream, OutputStream
 from belljar.link.transport import close_passed
 
-PATIENCE = 30.0  # how long after its deadline a command may still run, if the init answers
+PATIENCE = (
+    30.0  # how long after its deadline a command may still run, if the init answers
+)
 
 
 class Phase(Enum):
@@ -40,7 +52,9 @@ class Phase(Enum):
 
 ACCEPTED = {
     # A command may be killed, and input for it acknowledged, before it is reported as started.
-    Phase.ASKED: frozenset({From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK, From.ENDED}),
+    Phase.ASKED: frozenset(
+        {From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK, From.ENDED}
+    ),
     Phase.RUNNING: frozenset({From.OUTPUT, From.ENDED, From.INPUT_ACK, From.PIPE}),
     Phase.JOINED: frozenset({From.INPUT_ACK}),
     Phase.DRAINING: frozenset[From](),
@@ -82,8 +96,13 @@ class RemoteProcess:
         self.accepts = ACCEPTED[self.phase]
         self._paced = paced
         loop = link.loop
-        self._outputs = tuple(OutputStream(n, _credit(n, flags), loop) for n in (STDOUT, STDERR, CONTROL))
-        self._inputs = {STDIN: InputStream(STDIN, loop), CONTROL: InputStream(CONTROL, loop)}
+        self._outputs = tuple(
+            OutputStream(n, _credit(n, flags), loop) for n in (STDOUT, STDERR, CONTROL)
+        )
+        self._inputs = {
+            STDIN: InputStream(STDIN, loop),
+            CONTROL: InputStream(CONTROL, loop),
+        }
         self._outcome: frames.EndedBody | Exception | None = None
         self._failure: Exception | None = None
         """What `on_output` raised; it ends the command, not the link."""
@@ -153,16 +172,26 @@ class RemoteProcess:
         self.link.send(self.deadline_frame(seconds, grace))
 
     def deadline_frame(self, seconds: float | None, grace: float) -> bytes:
-        return frames.frame(To.DEADLINE, self.id, frames.u32(milliseconds(seconds), milliseconds(grace)))
+        return frames.frame(
+            To.DEADLINE, self.id, frames.u32(milliseconds(seconds), milliseconds(grace))
+        )
 
     def resize(self, rows: int, cols: int) -> None:
-        self.link.send(frames.frame(To.RESIZE, self.id, rows.to_bytes(2, "little") + cols.to_bytes(2, "little")))
+        self.link.send(
+            frames.frame(
+                To.RESIZE,
+                self.id,
+                rows.to_bytes(2, "little") + cols.to_bytes(2, "little"),
+            )
+        )
 
     async def state(self) -> frames.CommandState:
         """What the kernel shows of it now."""
         return await self.link.state(self.id)
 
-    async def input(self, data: bytes, stream: int = STDIN, *, ahead: bytes = b"") -> None:
+    async def input(
+        self, data: bytes, stream: int = STDIN, *, ahead: bytes = b""
+    ) -> None:
         """Send `data` to the command. The frame `ahead` is sent with it, to wake the init once instead of twice."""
         target = self._inputs[stream]
         if stream == STDIN and self._own_stdin:
@@ -226,8 +255,12 @@ class RemoteProcess:
         """Let the command go on without us; output that was not sent yet stays readable."""
         for stream in self._outputs:
             self._close_pipe(stream)
-        received = frames.u64(self._outputs[0].received) + frames.u64(self._outputs[1].received)
-        self.link.send(frames.frame(To.BACKGROUND, self.id, frames.u32(ring) + received))
+        received = frames.u64(self._outputs[0].received) + frames.u64(
+            self._outputs[1].received
+        )
+        self.link.send(
+            frames.frame(To.BACKGROUND, self.id, frames.u32(ring) + received)
+        )
 
     def abandon(self) -> None:
         """Kill it and drop its remaining output. Does not fail: without its sandbox it is dead already."""
@@ -274,7 +307,9 @@ class RemoteProcess:
     def take_ack(self, number: int, payload: bytes) -> None:
         if number not in self._inputs:
             raise FrameError("an acknowledgement of output")
-        self._inputs[number].acknowledge(frames.parse_u64(payload), joined=self.phase is Phase.JOINED)
+        self._inputs[number].acknowledge(
+            frames.parse_u64(payload), joined=self.phase is Phase.JOINED
+        )
 
     def take_pipe(self, number: int, offset: int, passed: int) -> None:
         """From `offset` on this stream comes through a pipe. For the number of stdin we get the writing end."""
@@ -290,12 +325,19 @@ class RemoteProcess:
         stream = self._outputs[number - STDOUT]
         stream.adopt(passed, offset)
         if number == STDOUT and self._file is not None and stream.pipe is not None:
-            self._spilling = self.link.loop.create_task(self._spill(stream, stream.pipe, self._file))
+            self._spilling = self.link.loop.create_task(
+                self._spill(stream, stream.pipe, self._file)
+            )
         else:
             stream.listen(self._read_pipe, paced=self._paced)
 
     async def _spill(self, stream: OutputStream, pipe: int, file: int) -> None:
-        work = partial(bulk.spill, os.dup(pipe), os.dup(file), lambda: self.phase in (Phase.DRAINING, Phase.OVER))
+        work = partial(
+            bulk.spill,
+            os.dup(pipe),
+            os.dup(file),
+            lambda: self.phase in (Phase.DRAINING, Phase.OVER),
+        )
         try:
             stream.received += await to_thread.run_sync(work)
         except OSError as error:
@@ -383,7 +425,9 @@ class RemoteProcess:
         self.phase, self.accepts = phase, ACCEPTED[phase]
 
     def _settle(self) -> None:
-        if self.phase is not Phase.DRAINING or any(stream.pipe is not None for stream in self._outputs):
+        if self.phase is not Phase.DRAINING or any(
+            stream.pipe is not None for stream in self._outputs
+        ):
             return
         self._enter(Phase.OVER)
         for stream in self._inputs.values():

@@ -17,7 +17,9 @@ from belljar.link.transport import close_passed, reopened
 
 CREDIT = 1 << 20
 INPUT_WINDOW = 256 << 10
-READ = (128 << 10) - 64  # a larger buffer would be mapped anew for each read, which is slower
+READ = (
+    128 << 10
+) - 64  # a larger buffer would be mapped anew for each read, which is slower
 READS_PER_WAKE = 8  # then other callbacks of the event loop get their turn
 UNLIMITED = (1 << 63) - 1
 
@@ -25,9 +27,20 @@ UNLIMITED = (1 << 63) - 1
 class OutputStream:
     """stdout, stderr or control."""
 
-    __slots__ = ("_left", "_loop", "consumed", "granted", "muted", "number", "pipe", "received")
+    __slots__ = (
+        "_left",
+        "_loop",
+        "consumed",
+        "granted",
+        "muted",
+        "number",
+        "pipe",
+        "received",
+    )
 
-    def __init__(self, number: int, granted: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, number: int, granted: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.number, self.granted = number, granted
         self.received = self.consumed = 0
         self.pipe: int | None = None
@@ -81,7 +94,9 @@ class OutputStream:
         if self.pipe is None or self.finished:
             return b""
         try:
-            data = os.read(self.pipe, READ if self._left is None else min(READ, self._left))
+            data = os.read(
+                self.pipe, READ if self._left is None else min(READ, self._left)
+            )
         except BlockingIOError:
             return None
         if self._left is not None:
@@ -108,7 +123,16 @@ class OutputStream:
 class InputStream:
     """stdin or control."""
 
-    __slots__ = ("_loop", "_room", "acked", "closed", "feed", "joined_at", "number", "sent")
+    __slots__ = (
+        "_loop",
+        "_room",
+        "acked",
+        "closed",
+        "feed",
+        "joined_at",
+        "number",
+        "sent",
+    )
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self.number = number

@@ -21,7 +21,9 @@ from typing import Protocol
 from belljar.link.frames import FrameError
 from belljar.link.wire import PASSED_MAX
 
-SPACE = socket.CMSG_SPACE(253 * 4)  # the kernel's maximum: descriptors that do not fit it would close in our thread
+SPACE = socket.CMSG_SPACE(
+    253 * 4
+)  # the kernel's maximum: descriptors that do not fit it would close in our thread
 GIVE_UP = 60.0
 DRAIN = 64  # messages to read before a connection is closed
 
@@ -55,7 +57,9 @@ class SocketTransport:
         self.fileno, self.send = connected.fileno, connected.send
 
     def recv(self, size: int, /) -> bytes:
-        data, ancillary, _, _ = self._socket.recvmsg(size, SPACE, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = self._socket.recvmsg(
+            size, SPACE, socket.MSG_CMSG_CLOEXEC
+        )
         if ancillary:
             self._take_descriptors(ancillary)
         return data
@@ -63,7 +67,9 @@ class SocketTransport:
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                self.pipes.extend(memoryview(payload[: len(payload) // 4 * 4]).cast("i"))
+                self.pipes.extend(
+                    memoryview(payload[: len(payload) // 4 * 4]).cast("i")
+                )
         if len(self.pipes) > PASSED_MAX:
             raise FrameError("more descriptors than there are streams")
 
@@ -120,7 +126,9 @@ def reopened(descriptor: int, *, to_write: bool) -> int | None:
             raise FrameError("a descriptor that is not a pipe")
         if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != mode:
             raise FrameError("the wrong end of a pipe")
-        return os.open(f"/proc/self/fd/{descriptor}", mode | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.open(
+            f"/proc/self/fd/{descriptor}", mode | os.O_NONBLOCK | os.O_CLOEXEC
+        )
     except OSError as error:
         if to_write and error.errno == errno.ENXIO:
             return None
@@ -130,4 +138,6 @@ def reopened(descriptor: int, *, to_write: bool) -> int | None:
 
 
 def _in_thread(close: Callable[[], object]) -> None:
-    _thread.start_new_thread(close, ())  # `Thread.start` would wait until the thread runs
+    _thread.start_new_thread(
+        close, ()
+    )  # `Thread.start` would wait until the thread runs

@@ -36,7 +36,11 @@ PRIVATE = "a private or reserved address"
 def refusal(address: Address) -> str | None:
     """Why the door may not connect to this address for a name; None if it may."""
     for network, why in _NETWORKS.items():
-        if address.version == network.version and address in network and not address.is_loopback:
+        if (
+            address.version == network.version
+            and address in network
+            and not address.is_loopback
+        ):
             return why
     if address.is_loopback:
         return "this machine's loopback"
@@ -44,7 +48,11 @@ def refusal(address: Address) -> str | None:
         return "a multicast address"
     if address.is_link_local:
         return "a link-local address"
-    if not address.is_global or address.is_reserved or (address.version == 6 and address not in _GLOBAL_SIX):
+    if (
+        not address.is_global
+        or address.is_reserved
+        or (address.version == 6 and address not in _GLOBAL_SIX)
+    ):
         return PRIVATE
     if _is_ours(address):
         return "an address of this machine"

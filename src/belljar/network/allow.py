@@ -96,24 +96,38 @@ class Pattern:
 
     def within(self, other: Pattern) -> bool:
         """Whether `other` allows everything that this pattern allows."""
-        if not all(any(a <= first and last <= b for a, b in other.ports) for first, last in self.ports):
+        if not all(
+            any(a <= first and last <= b for a, b in other.ports)
+            for first, last in self.ports
+        ):
             return False
-        if (self.any_protocol and not other.any_protocol) or not self.private <= other.private:
+        if (
+            self.any_protocol and not other.any_protocol
+        ) or not self.private <= other.private:
             return False
         if self.network is not None or other.network is not None:
             mine, theirs = self.network, other.network
-            return mine is not None and theirs is not None and mine.version == theirs.version and mine.subnet_of(theirs)  # type: ignore[arg-type]
+            return (
+                mine is not None
+                and theirs is not None
+                and mine.version == theirs.version
+                and mine.subnet_of(theirs)  # type: ignore[arg-type]
+            )
         return _name_fits(self.name or "", other.name or "")
 
 
 def _name_fits(name: str, wider: str) -> bool:
-    return name == wider or (wider.startswith("*") and name.removeprefix("*").endswith(wider[1:]))
+    return name == wider or (
+        wider.startswith("*") and name.removeprefix("*").endswith(wider[1:])
+    )
 
 
 def pattern(text: str) -> Pattern:
     """Parse a pattern; UsageError says what is wrong with it."""
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"{text!r} is not a host: write for example 'api.example.com' or '*.example.net:8443'")
+        raise UsageError(
+            f"{text!r} is not a host: write for example 'api.example.com' or '*.example.net:8443'"
+        )
     raw = rest = text.strip()
     plain = rest.startswith("tcp://")
     if plain:
@@ -122,15 +136,23 @@ def pattern(text: str) -> Pattern:
         raise UsageError(f"{raw!r} is not a host: leave out the scheme, user and path")
     rest, equals, numbers = rest.partition("=")
     if equals:
-        return replace(pattern(("tcp://" if plain else "") + rest), text=raw, private=_addresses(numbers, raw))
+        return replace(
+            pattern(("tcp://" if plain else "") + rest),
+            text=raw,
+            private=_addresses(numbers, raw),
+        )
     host, ports = _split_port(rest, raw)
     if "/" in host or host.startswith("["):
-        return Pattern(raw, network=_network(host, raw), ports=ports, any_protocol=plain)
+        return Pattern(
+            raw, network=_network(host, raw), ports=ports, any_protocol=plain
+        )
     if host == "*":
         return Pattern(raw, name="*", ports=ports, any_protocol=plain)
     wild, base = host.startswith("*."), host.removeprefix("*.")
     if "*" in base:
-        raise UsageError(f"{raw!r}: a star may only be the whole first label, as in '*.example.net'")
+        raise UsageError(
+            f"{raw!r}: a star may only be the whole first label, as in '*.example.net'"
+        )
     try:
         name = host_of(base)
     except BadHost as error:
@@ -138,10 +160,16 @@ def pattern(text: str) -> Pattern:
     if not isinstance(name, str):
         if wild:
             raise UsageError(f"{raw!r}: an address has no names below it")
-        return Pattern(raw, network=ipaddress.ip_network(name), ports=ports, any_protocol=plain)
+        return Pattern(
+            raw, network=ipaddress.ip_network(name), ports=ports, any_protocol=plain
+        )
     if wild and "." not in name:
-        raise UsageError(f"{raw!r} is too wide: name at least two labels after the star")
-    return Pattern(raw, name=("*." if wild else "") + name, ports=ports, any_protocol=plain)
+        raise UsageError(
+            f"{raw!r} is too wide: name at least two labels after the star"
+        )
+    return Pattern(
+        raw, name=("*." if wild else "") + name, ports=ports, any_protocol=plain
+    )
 
 
 def _addresses(text: str, raw: str) -> frozenset[Address]:
@@ -151,7 +179,9 @@ def _addresses(text: str, raw: str) -> frozenset[Address]:
         raise UsageError(f"{raw!r}: {error}") from error
     addresses = frozenset(each for each in hosts if not isinstance(each, str))
     if len(addresses) != len(hosts):
-        raise UsageError(f"{raw!r}: write addresses after the =, as in 'registry.example=10.0.0.5'")
+        raise UsageError(
+            f"{raw!r}: write addresses after the =, as in 'registry.example=10.0.0.5'"
+        )
     return addresses
 
 
@@ -173,7 +203,9 @@ def _split_port(text: str, raw: str) -> tuple[str, tuple[tuple[int, int], ...]]:
             host += bits
             tail = ":" + tail if tail else ""
     elif text.count(":") > 1:
-        raise UsageError(f"{raw!r}: write an IPv6 address in brackets, as in '[2001:db8::1]:443'")
+        raise UsageError(
+            f"{raw!r}: write an IPv6 address in brackets, as in '[2001:db8::1]:443'"
+        )
     else:
         host, colon, port = text.partition(":")
         tail = colon + port
@@ -182,7 +214,9 @@ def _split_port(text: str, raw: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     first, dash, last = tail[1:].partition("-")
     if tail == ":*":
         return host, ((1, 65535),)
-    if not (tail.startswith(":") and first.isdecimal() and (last.isdecimal() or not dash)):
+    if not (
+        tail.startswith(":") and first.isdecimal() and (last.isdecimal() or not dash)
+    ):
         raise UsageError(f"{raw!r}: the port is not a number")
     low, high = int(first), int(last if dash else first)
     if not 1 <= low <= high <= 65535:
@@ -220,12 +254,20 @@ class Allow:
     patterns: tuple[Pattern, ...] = field(default=(), repr=False, compare=False)
 
     def __init__(
-        self, *hosts: str, presets: Iterable[str] = (), headers: Mapping[str, Mapping[str, str]] | None = None,
-        ask_hosts: bool = False, limits: DoorLimits | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *hosts: str,
+        presets: Iterable[str] = (),
+        headers: Mapping[str, Mapping[str, str]] | None = None,
+        ask_hosts: bool = False,
+        limits: DoorLimits | None = None,
+    ) -> None:
         if isinstance(presets, str):
-            raise UsageError(f"presets must be a list of names, as in presets=[{presets!r}]")
-        put = object.__setattr__  # the record is frozen, and has no __init__ with *hosts
+            raise UsageError(
+                f"presets must be a list of names, as in presets=[{presets!r}]"
+            )
+        put = (
+            object.__setattr__
+        )  # the record is frozen, and has no __init__ with *hosts
         put(self, "hosts", tuple(hosts))
         put(self, "presets", tuple(presets))
         put(self, "headers", _checked_headers(headers or {}))
@@ -233,38 +275,62 @@ class Allow:
         put(self, "limits", limits or DoorLimits())
         put(self, "patterns", tuple(pattern(each) for each in self.hosts))
         for host in self.headers:
-            if not any(each.fits(host_of(host), each.ports[0][0]) for each in self.patterns):
-                raise UsageError(f"headers are set for {host}, which is not among the allowed hosts")
+            if not any(
+                each.fits(host_of(host), each.ports[0][0]) for each in self.patterns
+            ):
+                raise UsageError(
+                    f"headers are set for {host}, which is not among the allowed hosts"
+                )
 
     def with_hosts(self, *hosts: str) -> Allow:
-        return Allow(*self.hosts, *hosts, presets=self.presets, headers=self.headers, ask_hosts=self.ask_hosts,
-                     limits=self.limits)  # fmt: skip
+        return Allow(
+            *self.hosts,
+            *hosts,
+            presets=self.presets,
+            headers=self.headers,
+            ask_hosts=self.ask_hosts,
+            limits=self.limits,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """To be saved: without headers, which hold secrets, and without presets, whose hosts are among `hosts` once the
         door is open: by the time they are restored, commands could have changed what the clients inside say."""
-        return {"hosts": self.hosts, "ask_hosts": self.ask_hosts, "limits": asdict(self.limits)}
+        return {
+            "hosts": self.hosts,
+            "ask_hosts": self.ask_hosts,
+            "limits": asdict(self.limits),
+        }
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> Allow:
-        return cls(*saved["hosts"], ask_hosts=saved["ask_hosts"], limits=DoorLimits(**saved["limits"]))
+        return cls(
+            *saved["hosts"],
+            ask_hosts=saved["ask_hosts"],
+            limits=DoorLimits(**saved["limits"]),
+        )
 
     def rule_for(self, host: str | Address, port: int) -> Pattern | None:
         return next((each for each in self.patterns if each.fits(host, port)), None)
 
     def names_port(self, host: str | Address, port: int) -> bool:
         """Whether a pattern writes this port out: without one, 80 and 443 are meant."""
-        return any(each.fits(host, port) and each.ports != WEB_PORTS for each in self.patterns)
+        return any(
+            each.fits(host, port) and each.ports != WEB_PORTS for each in self.patterns
+        )
 
     def allows_address(self, name: str, address: Address, port: int) -> bool:
         """Whether an address is allowed even if it is private: by itself, or for this name."""
         return any(
-            each.fits(address, port) if each.network is not None else address in each.private and each.fits(name, port)
+            each.fits(address, port)
+            if each.network is not None
+            else address in each.private and each.fits(name, port)
             for each in self.patterns
         )
 
 
-def _checked_headers(headers: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+def _checked_headers(
+    headers: Mapping[str, Mapping[str, str]],
+) -> Mapping[str, Mapping[str, str]]:
     checked: dict[str, Mapping[str, str]] = {}
     for host, given in headers.items():
         try:
@@ -272,8 +338,14 @@ def _checked_headers(headers: Mapping[str, Mapping[str, str]]) -> Mapping[str, M
         except BadHost as error:
             raise UsageError(f"headers: {error}") from error
         for header, value in given.items():
-            if not _TOKEN.fullmatch(header) or any(c in value for c in "\r\n\0") or not value.isascii():
-                raise UsageError(f"headers for {host}: {header!r} is not a header that can be sent")
+            if (
+                not _TOKEN.fullmatch(header)
+                or any(c in value for c in "\r\n\0")
+                or not value.isascii()
+            ):
+                raise UsageError(
+                    f"headers for {host}: {header!r} is not a header that can be sent"
+                )
         checked[str(name)] = MappingProxyType(dict(given))
     return MappingProxyType(checked)
 
@@ -284,6 +356,14 @@ def check_ceiling(hosts: Iterable[str], ceiling: Iterable[str]) -> None:
     for text in hosts:
         if not any(pattern(text).within(limit) for limit in limits):
             name, equals, _ = text.partition("=")
-            name_within = equals and any(pattern(name).within(limit) for limit in limits)
-            advice = f": {name} at public addresses only; a ceiling of {text!r} would let it in" if name_within else ""
-            raise UsageError(f"{text} is outside what the policy's [network] ceiling allows{advice}")
+            name_within = equals and any(
+                pattern(name).within(limit) for limit in limits
+            )
+            advice = (
+                f": {name} at public addresses only; a ceiling of {text!r} would let it in"
+                if name_within
+                else ""
+            )
+            raise UsageError(
+                f"{text} is outside what the policy's [network] ceiling allows{advice}"
+            )

@@ -26,7 +26,9 @@ class Authority:
                 f"headers for https hosts need the package `cryptography`: {resources.extra('tls')}"
             ) from error
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._certificate = self._issue("Belljar session authority", self._key.public_key(), authority=True)
+        self._certificate = self._issue(
+            "Belljar session authority", self._key.public_key(), authority=True
+        )
         self._contexts: dict[str, ssl.SSLContext] = {}
         self._client: ssl.SSLContext | None = None
         self._trust = trust
@@ -50,14 +52,20 @@ class Authority:
 
     def _new_server_context(self, host: str) -> ssl.SSLContext:
         from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+        )
 
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._issue(host, key.public_key(), authority=False)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        private_key = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        private_key = key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
         # The ssl module reads keys only from files; this one is in memory and has no name.
         handle = os.memfd_create("belljar-leaf", os.MFD_CLOEXEC)
         with os.fdopen(handle, "wb") as file:
@@ -75,23 +83,50 @@ class Authority:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
         issuer = subject if authority else self._certificate.subject
         builder = (
-            x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)  # type: ignore[arg-type]
-            .serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(hours=1))
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(public_key)  # type: ignore[arg-type]
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
             .not_valid_after(now + timedelta(days=VALID_DAYS))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)  # type: ignore[arg-type]
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
-        )  # fmt: skip
+            .add_extension(
+                x509.BasicConstraints(
+                    ca=authority, path_length=0 if authority else None
+                ),
+                critical=True,
+            )
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(public_key),  # type: ignore[arg-type]
+                critical=False,
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(
+                    self._key.public_key()
+                ),
+                critical=False,
+            )
+        )
         if authority:
             usage = x509.KeyUsage(
-                digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
-                key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
+                digital_signature=True,
+                key_cert_sign=True,
+                crl_sign=True,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                encipher_only=False,
                 decipher_only=False,
-            )  # fmt: skip
+            )
             builder = builder.add_extension(usage, critical=True)
         else:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(name)]), critical=False)
-            builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_general_name(name)]), critical=False
+            )
+            builder = builder.add_extension(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+            )
         return builder.sign(self._key, hashes.SHA256())
 
 

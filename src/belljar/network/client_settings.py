@@ -35,26 +35,55 @@ def environment() -> dict[str, str]:
         "NO_PROXY": "localhost,127.0.0.1,::1",
     }
     trusted = dict.fromkeys(
-        ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT",
-         "CARGO_HTTP_CAINFO", "npm_config_cafile"), BUNDLE,
-    )  # fmt: skip
-    tools = {"npm_config_proxy": proxy, "npm_config_https_proxy": proxy, "CARGO_HTTP_PROXY": proxy,
-             "YARN_HTTP_PROXY": proxy, "YARN_HTTPS_PROXY": proxy, "NODE_USE_ENV_PROXY": "1",
-             "APT_CONFIG": APT_SETTINGS, "JAVA_TOOL_OPTIONS": _JAVA}  # fmt: skip
-    return {**named, **{name.lower(): value for name, value in named.items()}, **trusted, **tools}
+        (
+            "SSL_CERT_FILE",
+            "REQUESTS_CA_BUNDLE",
+            "CURL_CA_BUNDLE",
+            "NODE_EXTRA_CA_CERTS",
+            "GIT_SSL_CAINFO",
+            "PIP_CERT",
+            "CARGO_HTTP_CAINFO",
+            "npm_config_cafile",
+        ),
+        BUNDLE,
+    )
+    tools = {
+        "npm_config_proxy": proxy,
+        "npm_config_https_proxy": proxy,
+        "CARGO_HTTP_PROXY": proxy,
+        "YARN_HTTP_PROXY": proxy,
+        "YARN_HTTPS_PROXY": proxy,
+        "NODE_USE_ENV_PROXY": "1",
+        "APT_CONFIG": APT_SETTINGS,
+        "JAVA_TOOL_OPTIONS": _JAVA,
+    }
+    return {
+        **named,
+        **{name.lower(): value for name, value in named.items()},
+        **trusted,
+        **tools,
+    }
 
 
 def java_bundle(pem: bytes) -> bytes:
     """The certificates as a Java key store (JKS), whose digest needs Java's usual password."""
     import ssl  # here, because it loads slowly and few sandboxes have a door
 
-    blocks = re.findall(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
+    blocks = re.findall(
+        rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL
+    )
     entries = [struct.pack(">III", 0xFEEDFEED, 2, len(blocks))]
     for number, block in enumerate(blocks):
         alias, content = b"%d" % number, ssl.PEM_cert_to_DER_cert(block.decode())
-        entries.append(struct.pack(">IH", 2, len(alias)) + alias + bytes(8) + b"\x00\x05X.509")
+        entries.append(
+            struct.pack(">IH", 2, len(alias)) + alias + bytes(8) + b"\x00\x05X.509"
+        )
         entries.append(struct.pack(">I", len(content)) + content)
     data = b"".join(entries)
     return (
-        data + hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + data, usedforsecurity=False).digest()
+        data
+        + hashlib.sha1(
+            "changeit".encode("utf-16-be") + b"Mighty Aphrodite" + data,
+            usedforsecurity=False,
+        ).digest()
     )

@@ -45,15 +45,22 @@ Ask = Callable[[str, int], Awaitable[bool]]
 HEAD_SECONDS = 30.0
 REFUSALS_RECORDED = 300  # per minute: the audit trail is limited, and refusals must not push everything else out
 DIALS = 64  # at once: a connection needs twice its memory until it is established
-ASKED_MAX = 100  # hosts per session: a program must not wear down the person who approves
+ASKED_MAX = (
+    100  # hosts per session: a program must not wear down the person who approves
+)
 VISITS_KEPT = 10_000  # each command takes its own into its result when it ends
 
 
 class Door:
     def __init__(
-        self, allow: Allow, *, record: Callable[[dict[str, Any]], None] = lambda _: None, ask: Ask | None = None,
-        resolve: Resolve | None = None, authority: Authority | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        allow: Allow,
+        *,
+        record: Callable[[dict[str, Any]], None] = lambda _: None,
+        ask: Ask | None = None,
+        resolve: Resolve | None = None,
+        authority: Authority | None = None,
+    ) -> None:
         self.allow, self.authority = allow, authority
         self.visits: deque[Visit] = deque(maxlen=VISITS_KEPT)
         self._record, self._ask = record, ask
@@ -117,8 +124,16 @@ class Door:
             raise Refused(self._advice(name, port))
         any_protocol = rule is not None and rule.any_protocol
         if not isinstance(name, str):
-            return Target(str(name), port, (name,), by_name=False, any_protocol=any_protocol)
-        return Target(name, port, await self._addresses(name, port), by_name=True, any_protocol=any_protocol)
+            return Target(
+                str(name), port, (name,), by_name=False, any_protocol=any_protocol
+            )
+        return Target(
+            name,
+            port,
+            await self._addresses(name, port),
+            by_name=True,
+            any_protocol=any_protocol,
+        )
 
     @staticmethod
     def _advice(host: str | Address, port: int) -> str:
@@ -134,12 +149,21 @@ class Door:
             addresses = await self._resolve(name, port)
         except Unresolved as error:
             raise Refused(str(error), status=502) from error
-        reasons = {ip: None if self.allow.allows_address(name, ip, port) else refusal(ip) for ip in addresses}
+        reasons = {
+            ip: None if self.allow.allows_address(name, ip, port) else refusal(ip)
+            for ip in addresses
+        }
         good = tuple(ip for ip, why in reasons.items() if why is None)
         if not good:
             why = next((why for why in reasons.values() if why), "no address")
-            form = f"; the name alone does not allow that: `--allow {name}=ADDRESS` would" if why == PRIVATE else ""
-            raise Refused(f"{name} leads to {why}, which this sandbox may not reach{form}")
+            form = (
+                f"; the name alone does not allow that: `--allow {name}=ADDRESS` would"
+                if why == PRIVATE
+                else ""
+            )
+            raise Refused(
+                f"{name} leads to {why}, which this sandbox may not reach{form}"
+            )
         return good
 
     async def _is_approved(self, host: str | Address, port: int) -> bool:
@@ -149,14 +173,21 @@ class Door:
         key = f"{host}:{port}"
         while key in self._asking:
             await self._asking[key].wait()
-        if key not in self._answers and len(self._answers) + len(self._asking) < ASKED_MAX:
+        if (
+            key not in self._answers
+            and len(self._answers) + len(self._asking) < ASKED_MAX
+        ):
             self._asking[key] = anyio.Event()
             try:
                 with anyio.move_on_after(self.allow.limits.ask):
                     async with self._one_question:
                         self._answers[key] = False
-                        with suppress(Exception):  # an approver that fails counts as a no
-                            self._answers[key] = await self._ask(str(host), port) is True
+                        with suppress(
+                            Exception
+                        ):  # an approver that fails counts as a no
+                            self._answers[key] = (
+                                await self._ask(str(host), port) is True
+                            )
             finally:
                 self._asking.pop(key).set()
         return self._answers.get(key, False)
@@ -168,7 +199,9 @@ class Door:
     # Connections.
 
     @asynccontextmanager
-    async def visit(self, host: str, port: int, method: str = "CONNECT", path: str = "") -> AsyncIterator[Visit]:
+    async def visit(
+        self, host: str, port: int, method: str = "CONNECT", path: str = ""
+    ) -> AsyncIterator[Visit]:
         """Record one connection or request, and how the block ended."""
         visit = Visit(host, port, method=method[:20], path=path)
         self.visits.append(visit)  # now: the command may end before the connection does
@@ -195,7 +228,9 @@ class Door:
 
     def _write_record(self, visit: Visit) -> None:
         unrecorded, self._unrecorded = self._unrecorded, 0
-        self._record({**visit.as_dict(), **({"unrecorded": unrecorded} if unrecorded else {})})
+        self._record(
+            {**visit.as_dict(), **({"unrecorded": unrecorded} if unrecorded else {})}
+        )
 
     def _too_many_refusals(self) -> bool:
         now = time.monotonic()
@@ -207,7 +242,9 @@ class Door:
     def record_rest(self) -> None:
         """At the end: record how many refusals were only counted."""
         if self._unrecorded:
-            self._write_record(Visit("", 0, "refused", "too many refusals to record each"))
+            self._write_record(
+                Visit("", 0, "refused", "too many refusals to record each")
+            )
 
     async def dial(self, target: Target, visit: Visit) -> ByteStream:
         """Connect to the first of the target's addresses that answers; Refused with status 502 if none does."""
@@ -222,10 +259,18 @@ class Door:
                 failure = "it does not answer"
             except OSError as error:
                 failure = os.strerror(error.errno) if error.errno else str(error)
-        raise Refused(f"{target.host} cannot be reached on port {target.port}: {failure}", status=502)
+        raise Refused(
+            f"{target.host} cannot be reached on port {target.port}: {failure}",
+            status=502,
+        )
 
     async def tunnel(
-        self, client: ByteStream, target: Target, upstream: ByteStream, visit: Visit, first: bytes
+        self,
+        client: ByteStream,
+        target: Target,
+        upstream: ByteStream,
+        visit: Visit,
+        first: bytes,
     ) -> None:
         """Pass bytes both ways. TLS and HTTP, which the first bytes show, must name the allowed host. If headers are
         set for the host, we are the TLS server ourselves."""
@@ -243,7 +288,9 @@ class Door:
             await client.send(server_first)
             await tunnel(client, upstream, meter)
         elif target.port == 443 or (target.port != 80 and looks_like_tls(first)):
-            _, first = await checked_hello(client, target.host if target.by_name else None, first, target.port)
+            _, first = await checked_hello(
+                client, target.host if target.by_name else None, first, target.port
+            )
             if adds_headers:
                 await self._serve_tls(client, target, upstream, first)
                 return
@@ -268,22 +315,32 @@ class Door:
                 first, server_first = await first_data(client, upstream)
             if not first and not server_first:  # one of them left without a word
                 raise anyio.EndOfStream
-            return await read_while_unclear(client, first) if first and not server_first else first, server_first
+            return await read_while_unclear(
+                client, first
+            ) if first and not server_first else first, server_first
         visit.reason = "idle for too long"
         raise anyio.EndOfStream
 
-    async def _serve_tls(self, client: ByteStream, target: Target, upstream: ByteStream, first: bytes) -> None:
+    async def _serve_tls(
+        self, client: ByteStream, target: Target, upstream: ByteStream, first: bytes
+    ) -> None:
         """Be the TLS server for this client, so that headers can be added to its requests."""
         from anyio.streams.tls import TLSStream
 
         from belljar.network.http_proxy import HttpProxy
 
         if self.authority is None:
-            raise Refused(f"{target.host} has headers set, but no certificate authority was made", status=502)
+            raise Refused(
+                f"{target.host} has headers set, but no certificate authority was made",
+                status=502,
+            )
         context = self.authority.server_context(target.host)
         with anyio.fail_after(HELLO_SECONDS):
             inner = await TLSStream.wrap(
-                PartlyRead(client, first), server_side=True, ssl_context=context, standard_compatible=False
+                PartlyRead(client, first),
+                server_side=True,
+                ssl_context=context,
+                standard_compatible=False,
             )
         async with inner:
             await HttpProxy(self, inner, target, upstream, tls=True).serve()
@@ -301,7 +358,11 @@ class Door:
         """The headers to add to requests; Refused without TLS, unless the user wrote the port: `host` alone includes
         port 80."""
         headers = self.allow.headers.get(target.host, {})
-        if headers and not tls and not self.allow.names_port(host_of(target.host), target.port):
+        if (
+            headers
+            and not tls
+            and not self.allow.names_port(host_of(target.host), target.port)
+        ):
             raise Refused(
                 f"the headers set for {target.host} are sent over https only; use https, "
                 f"or tell the person in charge: `{target.host}:{target.port}` would allow them without TLS"
@@ -315,10 +376,14 @@ def _check_may_follow(server_first: bytes, first: bytes, target: Target) -> None
     if first:
         raise _no_web(target)
     if is_http2_settings(server_first):
-        raise Refused(f"{target.host}: HTTP/2 without TLS; allow 'tcp://{target.host}:{target.port}' for it")
+        raise Refused(
+            f"{target.host}: HTTP/2 without TLS; allow 'tcp://{target.host}:{target.port}' for it"
+        )
 
 
 def _no_web(target: Target) -> Refused:
     """Servers forgive much in front of a request, so what is not clearly one could ask for any host."""
     host, port = target.host, target.port
-    return Refused(f"{host}: only HTTP and TLS are allowed there; allow 'tcp://{host}:{port}' for other protocols")
+    return Refused(
+        f"{host}: only HTTP and TLS are allowed there; allow 'tcp://{host}:{port}' for other protocols"
+    )

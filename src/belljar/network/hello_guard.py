@@ -21,9 +21,18 @@ UNENCRYPTED_MAX = 64  # records: each costs us more to check than the client to 
 class HelloGuard(PartlyRead):
     """The client's stream, of which `first` was already read. A wrong hello breaks it; `refused` has the reason."""
 
-    __slots__ = ("_early_data", "_hellos_over", "_name", "_port", "_unencrypted", "refused")
+    __slots__ = (
+        "_early_data",
+        "_hellos_over",
+        "_name",
+        "_port",
+        "_unencrypted",
+        "refused",
+    )
 
-    def __init__(self, client: ByteStream, name: str, first: bytes, port: int = 443) -> None:
+    def __init__(
+        self, client: ByteStream, name: str, first: bytes, port: int = 443
+    ) -> None:
         super().__init__(client, first)
         self._name, self._port = name, port
         self._hellos_over = self._early_data = False
@@ -56,10 +65,14 @@ class HelloGuard(PartlyRead):
                 raise Refused(f"{self._name}: a TLS handshake that does not end")
             start = data[at : at + (11 if length >= tls.SHORTEST_ENCRYPTED else 6)]
             if kind == tls.HANDSHAKE and tls.starts_hello(start):
-                hello, received = await checked_hello(self._stream, self._name, data[at:], self._port)
+                hello, received = await checked_hello(
+                    self._stream, self._name, data[at:], self._port
+                )
                 data, at = data[:at] + received, at + hello.size
                 self._early_data = self._early_data or hello.early_data
-            elif kind in (tls.CHANGE_CIPHER, tls.ALERT) or (kind == tls.ENCRYPTED and self._early_data):
+            elif kind in (tls.CHANGE_CIPHER, tls.ALERT) or (
+                kind == tls.ENCRYPTED and self._early_data
+            ):
                 at += 5 + length
                 data = await self._at_least(data, at)
             elif kind in (tls.HANDSHAKE, tls.ENCRYPTED):

@@ -21,9 +21,17 @@ HOST_AND_PORT = rb"(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]]+)(?::([0-9]{1,5}))?"
 AUTHORITY = lazy_pattern(HOST_AND_PORT)
 _WEBSOCKET = [(b"connection", b"upgrade"), (b"upgrade", b"websocket")]
 _PER_HOP = {
-    b"connection", b"proxy-connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te",
-    b"trailer", b"upgrade", b"host", b"http2-settings",
-}  # fmt: skip
+    b"connection",
+    b"proxy-connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"te",
+    b"trailer",
+    b"upgrade",
+    b"host",
+    b"http2-settings",
+}
 
 
 def port_of(text: bytes | None, default: int) -> int:
@@ -33,7 +41,9 @@ def port_of(text: bytes | None, default: int) -> int:
     return port
 
 
-def request_headers(request: h11.Request, host: str, port: int, tls: bool, added: Mapping[str, str]) -> Headers:
+def request_headers(
+    request: h11.Request, host: str, port: int, tls: bool, added: Mapping[str, str]
+) -> Headers:
     """The headers to send, with our own Host and the added ones; Refused if the request contradicts itself."""
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
@@ -45,17 +55,26 @@ def request_headers(request: h11.Request, host: str, port: int, tls: bool, added
     if in_connection & {b"content-length", b"transfer-encoding"}:
         raise Refused("a Connection header that names the body's length", status=400)
     dropped = _PER_HOP | in_connection | {name.lower().encode() for name in added}
-    own_host = in_url(host) if port == (443 if tls else 80) else f"{in_url(host)}:{port}"
-    kept = [(b"host", own_host.encode()), *((n, v) for n, v in request.headers if n not in dropped)]
+    own_host = (
+        in_url(host) if port == (443 if tls else 80) else f"{in_url(host)}:{port}"
+    )
+    kept = [
+        (b"host", own_host.encode()),
+        *((n, v) for n, v in request.headers if n not in dropped),
+    ]
     if b"upgrade" in in_connection and _upgrade(request.headers) == b"websocket":
         kept += _WEBSOCKET
     return kept + [(name.encode(), value.encode()) for name, value in added.items()]
 
 
-def answer_headers(headers: Iterable[tuple[bytes, bytes]], secrets: Iterable[str], switching: bool) -> Headers:
+def answer_headers(
+    headers: Iterable[tuple[bytes, bytes]], secrets: Iterable[str], switching: bool
+) -> Headers:
     headers = list(headers)
     if switching and _upgrade(headers) != b"websocket":
-        raise h11.RemoteProtocolError("the server switches to a protocol that was not requested")
+        raise h11.RemoteProtocolError(
+            "the server switches to a protocol that was not requested"
+        )
     dropped = _PER_HOP - {b"host"} | _named_in_connection(headers)
     kept = [(n, masked(v, secrets)) for n, v in headers if n not in dropped]
     return kept + (_WEBSOCKET if switching else [])
@@ -63,11 +82,18 @@ def answer_headers(headers: Iterable[tuple[bytes, bytes]], secrets: Iterable[str
 
 def _upgrade(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The protocol to switch to. Only WebSocket is allowed: with HTTP/2 or TLS the client could name other hosts."""
-    return b",".join(value.strip().lower() for name, value in headers if name == b"upgrade")
+    return b",".join(
+        value.strip().lower() for name, value in headers if name == b"upgrade"
+    )
 
 
 def _named_in_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
-    return {each.strip().lower() for name, value in headers if name == b"connection" for each in value.split(b",")}
+    return {
+        each.strip().lower()
+        for name, value in headers
+        if name == b"connection"
+        for each in value.split(b",")
+    }
 
 
 def _same_host(value: bytes, host: str, port: int, tls: bool) -> bool:
@@ -86,5 +112,7 @@ def masked(value: bytes, secrets: Iterable[str]) -> bytes:
     for secret in secrets:
         for part in filter(None, (secret, secret.rpartition(" ")[2])):
             for form in (part, quote(part), quote(part, safe=""), quote_plus(part)):
-                value = re.sub(re.escape(form.encode()), b"***", value, flags=re.IGNORECASE)
+                value = re.sub(
+                    re.escape(form.encode()), b"***", value, flags=re.IGNORECASE
+                )
     return value

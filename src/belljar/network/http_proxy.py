@@ -15,7 +15,14 @@ import anyio
 import h11
 from anyio.abc import ByteStream
 
-from belljar.network.http_headers import AUTHORITY, HOST_AND_PORT, answer_headers, masked, port_of, request_headers
+from belljar.network.http_headers import (
+    AUTHORITY,
+    HOST_AND_PORT,
+    answer_headers,
+    masked,
+    port_of,
+    request_headers,
+)
 from belljar.network.tunnel import CHUNK, GONE, HELLO_SECONDS, Meter, room, tunnel
 from belljar.network.upstream import HEAD_MAX, Upstream
 from belljar.network.visit import Refused, Visit
@@ -28,7 +35,9 @@ if TYPE_CHECKING:
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 1.0
 NOT_UNDERSTOOD = "not a request that can be understood"
-_ABSOLUTE = lazy_pattern(rb"http://" + HOST_AND_PORT + rb"((?:[/?][^#]*)?)", re.IGNORECASE)
+_ABSOLUTE = lazy_pattern(
+    rb"http://" + HOST_AND_PORT + rb"((?:[/?][^#]*)?)", re.IGNORECASE
+)
 _BARE_OR_FOLDED = lazy_pattern(rb"\n[ \t]|(?<!\r)\n|\r(?!\n)")
 
 
@@ -57,9 +66,14 @@ class HttpProxy:
     )
 
     def __init__(
-        self, door: Gate, client: ByteStream, tunnel_to: Target | None = None, dialled: ByteStream | None = None, *,
+        self,
+        door: Gate,
+        client: ByteStream,
+        tunnel_to: Target | None = None,
+        dialled: ByteStream | None = None,
+        *,
         tls: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._door = door
         self._client = client
         self._tunnel_to = tunnel_to
@@ -77,15 +91,28 @@ class HttpProxy:
                 self._feed(first)
             while True:
                 request = await self._request()
-                await (self._connect(request) if request.method == b"CONNECT" else self._forward(request))
-                if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+                await (
+                    self._connect(request)
+                    if request.method == b"CONNECT"
+                    else self._forward(request)
+                )
+                if (
+                    self._http.our_state is not h11.DONE
+                    or self._http.their_state is not h11.DONE
+                ):
                     return
                 self._http.start_next_cycle()
                 self._head_end = b""
-                self._check_line_ends(self._http.trailing_data[0])  # the start of the next request
+                self._check_line_ends(
+                    self._http.trailing_data[0]
+                )  # the start of the next request
         except h11.RemoteProtocolError as error:
-            self._door.record_refusal(NOT_UNDERSTOOD)  # without h11's text, which may quote a secret
-            await self._refuse(Refused(f"{NOT_UNDERSTOOD}: {error}", status=error.error_status_hint))
+            self._door.record_refusal(
+                NOT_UNDERSTOOD
+            )  # without h11's text, which may quote a secret
+            await self._refuse(
+                Refused(f"{NOT_UNDERSTOOD}: {error}", status=error.error_status_hint)
+            )
         except Refused as error:
             if not error.recorded:
                 self._door.record_refusal(str(error))
@@ -108,12 +135,18 @@ class HttpProxy:
         may send them one by one."""
         text = self._head_end + data
         head, end, _ = text.partition(b"\r\n\r\n")
-        if _BARE_OR_FOLDED.search(head if end else head.removesuffix(b"\r"), max(0, len(self._head_end) - 1)):
-            raise Refused("bare line ends and folded headers are not accepted", status=400)
+        if _BARE_OR_FOLDED.search(
+            head if end else head.removesuffix(b"\r"), max(0, len(self._head_end) - 1)
+        ):
+            raise Refused(
+                "bare line ends and folded headers are not accepted", status=400
+            )
         self._head_end = text[-3:]
 
     async def _request(self) -> h11.Request:
-        with anyio.move_on_after(HEAD_SECONDS if self._upstream is None else self._door.allow.limits.idle):
+        with anyio.move_on_after(
+            HEAD_SECONDS if self._upstream is None else self._door.allow.limits.idle
+        ):
             while True:
                 event = self._http.next_event()
                 if isinstance(event, h11.Request):
@@ -137,7 +170,11 @@ class HttpProxy:
         ]
         try:
             if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                answer = h11.Response(status_code=error.status, headers=headers, reason=b"Refused by belljar")
+                answer = h11.Response(
+                    status_code=error.status,
+                    headers=headers,
+                    reason=b"Refused by belljar",
+                )
                 await self._send(answer, h11.Data(data=body))
                 await self._wait_until_read()
         except (h11.LocalProtocolError, *GONE):
@@ -145,7 +182,9 @@ class HttpProxy:
 
     async def _wait_until_read(self) -> None:
         """If we closed while the client still sends its body, it would get a reset instead of the answer."""
-        with contextlib.suppress(NotImplementedError):  # TLS has no EOF for one direction
+        with contextlib.suppress(
+            NotImplementedError
+        ):  # TLS has no EOF for one direction
             await self._client.send_eof()
         with anyio.move_on_after(LINGER_SECONDS):
             while True:
@@ -163,16 +202,21 @@ class HttpProxy:
             async with await self._door.dial(target, visit) as upstream:
                 first = self._after_connect()
                 await self._client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                del self._http, request, match  # to save memory: a thousand tunnels may be open at once
+                # to save memory: a thousand tunnels may be open at once
+                del self._http, request, match
                 try:
-                    await self._door.tunnel(self._client, target, upstream, visit, first)
+                    await self._door.tunnel(
+                        self._client, target, upstream, visit, first
+                    )
                 except Refused as error:  # too late for an answer
                     visit.refused_by(error)
         raise _Ended
 
     def _after_connect(self) -> bytes:
         """The bytes that the client sent right after its CONNECT request."""
-        while (event := self._http.next_event()) is not h11.PAUSED and event is not h11.NEED_DATA:
+        while (
+            event := self._http.next_event()
+        ) is not h11.PAUSED and event is not h11.NEED_DATA:
             if isinstance(event, h11.Data):
                 raise Refused("a CONNECT with a body", status=400)
         return self._http.trailing_data[0]
@@ -182,14 +226,21 @@ class HttpProxy:
     async def _forward(self, request: h11.Request) -> None:
         host, port, path = self._destination(request)
         method = request.method.decode("ascii", "replace")
-        async with self._door.visit(host, port, method, path.decode("ascii", "replace")) as visit:
+        async with self._door.visit(
+            host, port, method, path.decode("ascii", "replace")
+        ) as visit:
             target = self._tunnel_to or await self._door.admit(host, port)
             added = self._door.headers_for(target, self._tls)
             headers = request_headers(request, target.host, port, self._tls, added)
             if request.method.upper() in (b"TRACE", b"TRACK") and added:
-                raise Refused("TRACE would return headers that must not enter the sandbox", status=405)
+                raise Refused(
+                    "TRACE would return headers that must not enter the sandbox",
+                    status=405,
+                )
             upstream = await self._connected(target, visit)
-            new_request = h11.Request(method=request.method, target=path, headers=headers, http_version=b"1.1")
+            new_request = h11.Request(
+                method=request.method, target=path, headers=headers, http_version=b"1.1"
+            )
             await self._exchange(upstream, new_request, visit, added)
 
     def _destination(self, request: h11.Request) -> tuple[str, int, bytes]:
@@ -199,7 +250,10 @@ class HttpProxy:
             return self._tunnel_to.host, self._tunnel_to.port, request.target
         match = _ABSOLUTE.fullmatch(request.target)
         if match is None:
-            raise Refused("this is a proxy: ask for http://host/path, or use CONNECT for https", status=400)
+            raise Refused(
+                "this is a proxy: ask for http://host/path, or use CONNECT for https",
+                status=400,
+            )
         path = match[3] if match[3].startswith(b"/") else b"/" + match[3]
         return match[1].decode("ascii", "replace"), port_of(match[2], 80), path
 
@@ -215,7 +269,11 @@ class HttpProxy:
             await last.stream.aclose()
         dialled, self._dialled = self._dialled, None
         stream = dialled or await self._door.dial(target, visit)
-        self._upstream = Upstream(target, await self._with_tls(target, stream) if self._tls else stream, visit.address)
+        self._upstream = Upstream(
+            target,
+            await self._with_tls(target, stream) if self._tls else stream,
+            visit.address,
+        )
         return self._upstream
 
     async def _with_tls(self, target: Target, stream: ByteStream) -> ByteStream:
@@ -226,17 +284,25 @@ class HttpProxy:
         try:
             with anyio.fail_after(HELLO_SECONDS):
                 return await TLSStream.wrap(
-                    stream, hostname=target.host, ssl_context=context, standard_compatible=False
+                    stream,
+                    hostname=target.host,
+                    ssl_context=context,
+                    standard_compatible=False,
                 )
         except GONE as error:
             await stream.aclose()
             raise Refused(
-                f"{target.host} offers no TLS connection that can be trusted ({error})", status=502
+                f"{target.host} offers no TLS connection that can be trusted ({error})",
+                status=502,
             ) from error
 
     async def _exchange(
-        self, upstream: Upstream, request: h11.Request, visit: Visit, added: Mapping[str, str]
-    ) -> None:  # fmt: skip
+        self,
+        upstream: Upstream,
+        request: h11.Request,
+        visit: Visit,
+        added: Mapping[str, str],
+    ) -> None:
         meter = self._door.meter(visit)
         switched, broken = False, "nothing came for too long"
         try:
@@ -248,7 +314,10 @@ class HttpProxy:
                     both.start_soon(self._upload, upstream, meter, both.cancel_scope)
                     switched = await self._answer(upstream, meter, added.values())
                     broken = ""
-                except (h11.ProtocolError, *GONE) as error:  # handled below: the task group would wrap it
+                except (
+                    h11.ProtocolError,
+                    *GONE,
+                ) as error:  # handled below: the task group would wrap it
                     broken = f"the connection broke: {type(error).__name__}"
                 both.cancel_scope.cancel()
         finally:
@@ -257,12 +326,16 @@ class HttpProxy:
             visit.verdict, visit.reason = "failed", visit.reason or broken
             self._upstream = None
             await upstream.stream.aclose()
-            await self._refuse(Refused(f"{visit.host} broke off the connection", status=502))
+            await self._refuse(
+                Refused(f"{visit.host} broke off the connection", status=502)
+            )
             raise _Ended
         if switched:
             await self._tunnel_on(upstream, meter)
 
-    async def _upload(self, upstream: Upstream, meter: Meter, scope: anyio.CancelScope) -> None:
+    async def _upload(
+        self, upstream: Upstream, meter: Meter, scope: anyio.CancelScope
+    ) -> None:
         """Pass the request's body on, without waiting for its end."""
         try:
             while True:
@@ -273,7 +346,9 @@ class HttpProxy:
                 elif isinstance(event, h11.Data):
                     upstream.add(h11.Data(data=event.data))
                 elif isinstance(event, h11.EndOfMessage):
-                    upstream.add(h11.EndOfMessage())  # without trailers: nobody checked those headers
+                    upstream.add(
+                        h11.EndOfMessage()
+                    )  # without trailers: nobody checked those headers
                     await upstream.flush(meter)
                     return
                 else:
@@ -284,7 +359,9 @@ class HttpProxy:
         except (h11.ProtocolError, *GONE):
             scope.cancel()
 
-    async def _answer(self, upstream: Upstream, meter: Meter, secrets: Iterable[str]) -> bool:
+    async def _answer(
+        self, upstream: Upstream, meter: Meter, secrets: Iterable[str]
+    ) -> bool:
         """Pass the answer on; True if it switches to another protocol."""
         try:
             while True:
@@ -309,10 +386,16 @@ class HttpProxy:
         finally:
             await self._flush()
 
-    def _add_head(self, event: h11.InformationalResponse | h11.Response, secrets: Iterable[str]) -> None:
-        headers = answer_headers(event.headers, secrets, switching=event.status_code == 101)
+    def _add_head(
+        self, event: h11.InformationalResponse | h11.Response, secrets: Iterable[str]
+    ) -> None:
+        headers = answer_headers(
+            event.headers, secrets, switching=event.status_code == 101
+        )
         reason = masked(bytes(event.reason), secrets)
-        self._add(type(event)(status_code=event.status_code, headers=headers, reason=reason))
+        self._add(
+            type(event)(status_code=event.status_code, headers=headers, reason=reason)
+        )
 
     def _add(self, event: h11.Event) -> None:
         """To be sent with the next `_flush`: an answer may come in pieces of a byte."""
@@ -335,5 +418,7 @@ class HttpProxy:
             early = upstream.http.trailing_data[0]
             if early:
                 await self._client.send(early)
-            await tunnel(self._client, upstream.stream, meter, self._http.trailing_data[0])
+            await tunnel(
+                self._client, upstream.stream, meter, self._http.trailing_data[0]
+            )
         raise _Ended

@@ -24,7 +24,9 @@ SECONDS = 20.0
 INDEX_MAX = 32 << 20
 
 
-def ask_index(url: str, accept: str = "*/*", *, public: bool, method: str = "GET") -> tuple[str, str]:
+def ask_index(
+    url: str, accept: str = "*/*", *, public: bool, method: str = "GET"
+) -> tuple[str, str]:
     """The answer's URL after redirects, and its text; both empty if there is none. `public`: only public addresses."""
     request = urllib.request.Request(url, headers={"Accept": accept}, method=method)
     try:
@@ -37,8 +39,16 @@ def ask_index(url: str, accept: str = "*/*", *, public: bool, method: str = "GET
 def _opener(public: bool) -> urllib.request.OpenerDirector:
     opener, url = urllib.request.OpenerDirector(), urllib.request
     # Checked connections use no proxy of the environment: it would connect for us, unchecked.
-    connecting = [_Http(), _Https()] if public else [url.ProxyHandler(), url.HTTPHandler(), url.HTTPSHandler()]
-    answering = [url.HTTPErrorProcessor(), url.HTTPDefaultErrorHandler(), url.HTTPRedirectHandler()]
+    connecting = (
+        [_Http(), _Https()]
+        if public
+        else [url.ProxyHandler(), url.HTTPHandler(), url.HTTPSHandler()]
+    )
+    answering = [
+        url.HTTPErrorProcessor(),
+        url.HTTPDefaultErrorHandler(),
+        url.HTTPRedirectHandler(),
+    ]
     for handler in (*connecting, *answering, url.UnknownHandler()):
         opener.add_handler(handler)
     return opener
@@ -52,12 +62,18 @@ def addresses_of(host: str, port: int) -> list[Address]:
         return []
 
 
-def _checked_connection(address: tuple[str, int], *rest: Any, **options: Any) -> socket.socket:
+def _checked_connection(
+    address: tuple[str, int], *rest: Any, **options: Any
+) -> socket.socket:
     addresses = addresses_of(*address)
     if not addresses or any(refusal(each) for each in addresses):
         raise OSError(f"{address[0]} is not public")
-    connection = socket.create_connection((str(addresses[0]), address[1]), *rest, **options)
-    _shut_down_later(connection.dup())  # a copy: TLS detaches the socket from `connection`
+    connection = socket.create_connection(
+        (str(addresses[0]), address[1]), *rest, **options
+    )
+    _shut_down_later(
+        connection.dup()
+    )  # a copy: TLS detaches the socket from `connection`
     return connection
 
 
@@ -71,7 +87,9 @@ def _shut_down_later(connection: socket.socket) -> None:
     timer.start()
 
 
-def _checked(kind: type[http.client.HTTPConnection], *given: Any, **options: Any) -> http.client.HTTPConnection:
+def _checked(
+    kind: type[http.client.HTTPConnection], *given: Any, **options: Any
+) -> http.client.HTTPConnection:
     connection = kind(*given, **options)
     connection._create_connection = _checked_connection  # type: ignore[attr-defined]  # http.client's hook for this
     return connection
@@ -79,9 +97,13 @@ def _checked(kind: type[http.client.HTTPConnection], *given: Any, **options: Any
 
 class _Http(urllib.request.HTTPHandler):
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_checked, http.client.HTTPConnection), request)
+        return self.do_open(
+            functools.partial(_checked, http.client.HTTPConnection), request
+        )
 
 
 class _Https(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_checked, http.client.HTTPSConnection), request)
+        return self.do_open(
+            functools.partial(_checked, http.client.HTTPSConnection), request
+        )

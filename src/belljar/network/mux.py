@@ -24,7 +24,9 @@ from belljar.turns import Turns
 OPEN, DATA, EOF, CLOSE, CREDIT, READY = 1, 2, 3, 4, 5, 6
 HEAD = struct.Struct("<IBI")
 PAYLOAD_MAX = 64 << 10
-WINDOW = 16 << 10  # bytes that the relay may send on a new connection before we read them; HOST_WINDOW in relay.c
+WINDOW = (
+    16 << 10
+)  # bytes that the relay may send on a new connection before we read them; HOST_WINDOW in relay.c
 WINDOW_MAX = 1 << 20  # the same for a busy connection
 EXTRA_MAX = 16 << 20  # by how much all windows together may grow
 CONNECTIONS = 2048
@@ -43,9 +45,19 @@ class MuxStream(ByteStream):
     """One connection."""
 
     __slots__ = (
-        "_broken", "_changed", "_closed", "_mux", "_our_credit", "_received", "_relay_credit", "_relay_ended",
-        "_unread", "_we_ended", "_window", "id",
-    )  # fmt: skip
+        "_broken",
+        "_changed",
+        "_closed",
+        "_mux",
+        "_our_credit",
+        "_received",
+        "_relay_credit",
+        "_relay_ended",
+        "_unread",
+        "_we_ended",
+        "_window",
+        "id",
+    )
 
     def __init__(self, mux: Mux, id: int) -> None:
         self.id, self._mux = id, mux
@@ -97,7 +109,10 @@ class MuxStream(ByteStream):
             if self._is_over:
                 raise anyio.BrokenResourceError
             await self._changed.wait()
-        return min(self._our_credit, max(SENT_LEAST, SENDING_MAX // max(1, len(self._mux._streams))))
+        return min(
+            self._our_credit,
+            max(SENT_LEAST, SENDING_MAX // max(1, len(self._mux._streams))),
+        )
 
     @property
     def _is_over(self) -> bool:
@@ -135,7 +150,9 @@ class MuxStream(ByteStream):
 def _frames(id: int, data: memoryview) -> bytes:
     """DATA frames, to be written at once: each write wakes the relay."""
     pieces = (data[at : at + PAYLOAD_MAX] for at in range(0, len(data), PAYLOAD_MAX))
-    return b"".join(part for piece in pieces for part in (HEAD.pack(id, DATA, len(piece)), piece))
+    return b"".join(
+        part for piece in pieces for part in (HEAD.pack(id, DATA, len(piece)), piece)
+    )
 
 
 class Mux:
@@ -147,9 +164,12 @@ class Mux:
     So each stream that the relay knows of gets its CLOSE."""
 
     def __init__(
-        self, write: Callable[[bytes], Awaitable[None]], on_open: Callable[[MuxStream], None],
-        when_lost: Callable[[], None] = lambda: None, when_taken: Callable[[int], None] = lambda count: None,
-    ) -> None:  # fmt: skip
+        self,
+        write: Callable[[bytes], Awaitable[None]],
+        on_open: Callable[[MuxStream], None],
+        when_lost: Callable[[], None] = lambda: None,
+        when_taken: Callable[[int], None] = lambda count: None,
+    ) -> None:
         self._write = write
         self._on_open = on_open
         self._when_lost = when_lost
@@ -287,7 +307,12 @@ class Mux:
         stream._notify()
 
     def _accept(self, id: int, payload: bytes) -> None:
-        if not id & 1 or id in self._streams or id in self._half_closed or len(payload) != 2:
+        if (
+            not id & 1
+            or id in self._streams
+            or id in self._half_closed
+            or len(payload) != 2
+        ):
             raise RelayError("an invalid OPEN")
         if len(self._streams) + len(self._half_closed) >= CONNECTIONS:
             raise RelayError("too many connections")
@@ -309,7 +334,9 @@ class Mux:
         if len(self._queued) >= QUEUED_MAX:  # the relay does not read our frames
             self.lose()
             return
-        self._queued.append(HEAD.pack(stream.id, CREDIT, 4) + room.to_bytes(4, "little"))
+        self._queued.append(
+            HEAD.pack(stream.id, CREDIT, 4) + room.to_bytes(4, "little")
+        )
         self._has_queued.set()
 
     def _shrink_window(self, stream: MuxStream) -> None:

@@ -49,7 +49,9 @@ class Clients:
     pages: list[str] = field(default_factory=list)
     """Of indexes, that we asked for."""
 
-    def ask_index(self, url: str, path: str, accept: str = "*/*", method: str = "GET") -> tuple[str, str]:
+    def ask_index(
+        self, url: str, path: str, accept: str = "*/*", method: str = "GET"
+    ) -> tuple[str, str]:
         page = f"{url.rstrip('/')}/{path}"
         if len(self.pages) == MOST_INDEXES:
             return "", ""
@@ -71,24 +73,36 @@ class NamedUrl:
 Urls = Iterator[NamedUrl]
 
 
-def explain(preset: str, here: Run | None = None, in_image: Run | None = None) -> list[PresetHost]:
+def explain(
+    preset: str, here: Run | None = None, in_image: Run | None = None
+) -> list[PresetHost]:
     """The hosts of a preset, and why. Blocks: runs clients and asks indexes."""
     if preset not in PRESETS:
-        raise UsageError(f"{preset!r} is not a preset; there are {', '.join(sorted(PRESETS))}")
+        raise UsageError(
+            f"{preset!r} is not a preset; there are {', '.join(sorted(PRESETS))}"
+        )
     hosts = _hosts(preset, Clients(here or run_here))
     if in_image is not None:
         hosts = {**_hosts(preset, Clients(in_image, in_image=True)), **hosts}
     if not hosts:
-        raise UsageError(f"preset {preset}: its clients are not there, or name no host; use --allow HOST")
+        raise UsageError(
+            f"preset {preset}: its clients are not there, or name no host; use --allow HOST"
+        )
     return list(hosts.values())
 
 
 def _hosts(preset: str, clients: Clients) -> dict[str, PresetHost]:
     hosts: dict[str, PresetHost] = {}
-    with suppress(ValueError, RecursionError):  # a URL or JSON that does not parse: keep the hosts so far
+    with suppress(
+        ValueError, RecursionError
+    ):  # a URL or JSON that does not parse: keep the hosts so far
         for named in PRESETS[preset](clients):
             host = _host_pattern(named.url)
-            if host and host not in hosts and (allowed := _preset_host(host, named, clients.in_image)):
+            if (
+                host
+                and host not in hosts
+                and (allowed := _preset_host(host, named, clients.in_image))
+            ):
                 hosts[host] = allowed
             if len(hosts) == MOST_HOSTS:
                 break
@@ -98,7 +112,9 @@ def _hosts(preset: str, clients: Clients) -> dict[str, PresetHost]:
 def _preset_host(host: str, named: NamedUrl, in_image: bool) -> PresetHost | None:
     """A company's mirror or registry often has a private address. The preset allows that address if this machine's
     settings name the host, or an index does that is private itself."""
-    trusted = not in_image and (not named.index or bool(_private_addresses(named.index)))
+    trusted = not in_image and (
+        not named.index or bool(_private_addresses(named.index))
+    )
     why = f"{named.why}{' in the image' if in_image and not named.index else ''}"
     name = urlsplit(named.url).hostname or ""
     if not isinstance(host_of(name), str):
@@ -122,9 +138,14 @@ def run_here(command: list[str]) -> str:
         return ""
     try:
         ended = subprocess.run(
-            [program, *command[1:]], cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
+            [program, *command[1:]],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
             check=False,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return ended.stdout + ended.stderr
@@ -143,19 +164,49 @@ def _host_pattern(url: str) -> str | None:
 
 
 def _python(clients: Clients) -> Urls:
-    pip = ["python3", "-m", "pip"] if clients.in_image else [sys.executable, "-m", "pip"]
-    settings = clients.run([*pip, "config", "list"]) or clients.run(["pip", "config", "list"])
-    named = dict(re.findall(r"^\S*?\.?(index-url|extra-index-url)='(.*)'$", settings, re.MULTILINE))
-    for variable in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+    pip = (
+        ["python3", "-m", "pip"] if clients.in_image else [sys.executable, "-m", "pip"]
+    )
+    settings = clients.run([*pip, "config", "list"]) or clients.run(
+        ["pip", "config", "list"]
+    )
+    named = dict(
+        re.findall(
+            r"^\S*?\.?(index-url|extra-index-url)='(.*)'$", settings, re.MULTILINE
+        )
+    )
+    for variable in (
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "UV_DEFAULT_INDEX",
+        "UV_INDEX_URL",
+        "UV_EXTRA_INDEX_URL",
+    ):
         named.setdefault(variable, clients.variable(variable))
-    main = named.get("index-url") or named["PIP_INDEX_URL"] or named["UV_DEFAULT_INDEX"] or named["UV_INDEX_URL"]
+    main = (
+        named.get("index-url")
+        or named["PIP_INDEX_URL"]
+        or named["UV_DEFAULT_INDEX"]
+        or named["UV_INDEX_URL"]
+    )
     builtin = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
-    index = main or clients.run([pip[0], "-c", builtin]) or clients.run(["python3", "-c", builtin])
+    index = (
+        main
+        or clients.run([pip[0], "-c", builtin])
+        or clients.run(["python3", "-c", builtin])
+    )
     urls = [(url, "pip's index") for url in _URL.findall(index)[:1]]
-    urls += [(url, f"pip's {name}") for name, text in named.items() for url in _URL.findall(text) if text != main]
+    urls += [
+        (url, f"pip's {name}")
+        for name, text in named.items()
+        for url in _URL.findall(text)
+        if text != main
+    ]
     for url, why in urls:
         yield NamedUrl(url, why)
-        page, text = clients.ask_index(url, "pip/", "application/vnd.pypi.simple.v1+json, text/html;q=0.5")
+        page, text = clients.ask_index(
+            url, "pip/", "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+        )
         for link in _links(page, text):
             yield NamedUrl(link, f"where {urlsplit(url).hostname} keeps its files", url)
 
@@ -165,7 +216,12 @@ def _links(page: str, text: str) -> list[str]:
         files = [entry["url"] for entry in json.loads(text)["files"]]
     except (ValueError, KeyError, TypeError):
         files = re.findall(r'href="([^"#]+)', text)
-    return list({_host_pattern(url): url for url in (urljoin(page, str(each)) for each in files)}.values())
+    return list(
+        {
+            _host_pattern(url): url
+            for url in (urljoin(page, str(each)) for each in files)
+        }.values()
+    )
 
 
 def _node(clients: Clients) -> Urls:
@@ -174,34 +230,60 @@ def _node(clients: Clients) -> Urls:
         settings, _ = json.JSONDecoder().raw_decode(listed[listed.index("{") :])
     except ValueError:
         settings = {}
-    named = {f"npm's {name}": url for name, url in settings.items() if re.fullmatch(r"(.*:)?registry", name)}
-    for name in ("registry", "npmRegistryServer"):  # of old and new yarn, which has its own default
+    named = {
+        f"npm's {name}": url
+        for name, url in settings.items()
+        if re.fullmatch(r"(.*:)?registry", name)
+    }
+    for name in (
+        "registry",
+        "npmRegistryServer",
+    ):  # of old and new yarn, which has its own default
         named[f"yarn's {name}"] = clients.run(["yarn", "config", "get", name]).strip()
-    for why, url in {url: (why, url) for why, url in named.items() if _URL.fullmatch(str(url))}.values():
+    for why, url in {
+        url: (why, url) for why, url in named.items() if _URL.fullmatch(str(url))
+    }.values():
         yield NamedUrl(url, why)
         _, text = clients.ask_index(url, "npm/latest")
         for link in re.findall(r'"tarball"\s*:\s*"([^"]+)"', text):
-            yield NamedUrl(link, f"where {urlsplit(url).hostname} keeps its packages", url)
+            yield NamedUrl(
+                link, f"where {urlsplit(url).hostname} keeps its packages", url
+            )
 
 
 def _debian(clients: Clients) -> Urls:
-    for url in _URL.findall(clients.run(["apt-get", "indextargets", "--format", "$(SITE)"])):
+    for url in _URL.findall(
+        clients.run(["apt-get", "indextargets", "--format", "$(SITE)"])
+    ):
         yield NamedUrl(url, "apt's sources")
 
 
 def _rust(clients: Clients) -> Urls:
     """cargo prints the URL of its index only in the error message when it cannot reach it."""
-    failing = ["env", "CARGO_HTTP_PROXY=http://127.0.0.1:9", "CARGO_NET_RETRY=0", "cargo", "search", "serde"]
+    failing = [
+        "env",
+        "CARGO_HTTP_PROXY=http://127.0.0.1:9",
+        "CARGO_NET_RETRY=0",
+        "cargo",
+        "search",
+        "serde",
+    ]
     for url in _URL.findall(clients.run(failing)):
         if urlsplit(url).hostname in ("127.0.0.1", None):
             continue
         index = url.removesuffix("config.json")
         yield NamedUrl(index, "cargo's index")
         for link in _URL.findall(clients.ask_index(index, "config.json")[1]):
-            yield NamedUrl(link, f"where {urlsplit(url).hostname} keeps its crates", index)
-            redirected, _ = clients.ask_index(link, "serde/1.0.0/download", method="HEAD")
+            yield NamedUrl(
+                link, f"where {urlsplit(url).hostname} keeps its crates", index
+            )
+            redirected, _ = clients.ask_index(
+                link, "serde/1.0.0/download", method="HEAD"
+            )
             if redirected:
-                yield NamedUrl(redirected, f"where {urlsplit(link).hostname} leads", index)
+                yield NamedUrl(
+                    redirected, f"where {urlsplit(link).hostname} leads", index
+                )
 
 
 def _go(clients: Clients) -> Urls:
@@ -217,7 +299,8 @@ def _go(clients: Clients) -> Urls:
 def _git(clients: Clients) -> Urls:
     """The remotes that a person set on this machine or in the image (not in the workspace's own configuration)."""
     for line in "\n".join(
-        clients.run(["git", "config", where, "--list"]) for where in ("--global", "--system")
+        clients.run(["git", "config", where, "--list"])
+        for where in ("--global", "--system")
     ).splitlines():
         name, _, value = line.partition("=")
         if match := re.match(r"(?:credential|http|url)\.(https?://.+)\.\w+$", name):
@@ -227,5 +310,10 @@ def _git(clients: Clients) -> Urls:
 
 
 PRESETS: dict[str, Callable[[Clients], Urls]] = {
-    "python": _python, "node": _node, "debian": _debian, "rust": _rust, "go": _go, "git": _git,
-}  # fmt: skip
+    "python": _python,
+    "node": _node,
+    "debian": _debian,
+    "rust": _rust,
+    "go": _go,
+    "git": _git,
+}

@@ -27,7 +27,9 @@ class Resolver:
 
     async def __call__(self, name: str, port: int) -> list[Address]:
         with anyio.move_on_after(self._seconds):
-            return await to_thread.run_sync(lookup, name, port, abandon_on_cancel=True, limiter=self._limiter)
+            return await to_thread.run_sync(
+                lookup, name, port, abandon_on_cancel=True, limiter=self._limiter
+            )
         raise Unresolved(f"the host's resolver did not answer for {name}")
 
 
@@ -35,6 +37,8 @@ def lookup(name: str, port: int) -> list[Address]:
     try:
         entries = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise Unresolved(f"{name} has no address ({getattr(error, 'strerror', None) or error})") from error
+        raise Unresolved(
+            f"{name} has no address ({getattr(error, 'strerror', None) or error})"
+        ) from error
     unique = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in entries)
     return [ipaddress.ip_address(each) for each in unique]

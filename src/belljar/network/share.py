@@ -22,7 +22,9 @@ class Share:
 
     __slots__ = ("open",)
     all_open: ClassVar[int] = 0
-    _lock: ClassVar[threading.Lock] = threading.Lock()  # sessions may run in several threads
+    _lock: ClassVar[threading.Lock] = (
+        threading.Lock()
+    )  # sessions may run in several threads
 
     def __init__(self) -> None:
         self.open = 0

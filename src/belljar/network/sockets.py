@@ -65,7 +65,9 @@ class TcpStream(ByteStream):
             except OSError as error:
                 raise self._broken() from error
 
-    async def _until_ready(self, watch: Callable[..., object], unwatch: Callable[[int], object]) -> None:
+    async def _until_ready(
+        self, watch: Callable[..., object], unwatch: Callable[[int], object]
+    ) -> None:
         ready: asyncio.Future[None] = self._loop.create_future()
         descriptor = self._socket.fileno()
         watch(descriptor, wake, ready)
@@ -78,7 +80,11 @@ class TcpStream(ByteStream):
                 unwatch(descriptor)
 
     def _broken(self) -> Exception:
-        return anyio.ClosedResourceError() if self._socket.fileno() < 0 else anyio.BrokenResourceError()
+        return (
+            anyio.ClosedResourceError()
+            if self._socket.fileno() < 0
+            else anyio.BrokenResourceError()
+        )
 
     async def send_eof(self) -> None:
         try:

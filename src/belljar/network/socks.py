@@ -75,7 +75,9 @@ async def _host(received: _Input, kind: int) -> str | None:
     if kind == IPV6:
         return str(ipaddress.IPv6Address(await received.take(16)))
     if kind == NAME:
-        return (await received.take((await received.take(1))[0])).decode("ascii", "replace")
+        return (await received.take((await received.take(1))[0])).decode(
+            "ascii", "replace"
+        )
     return None
 
 

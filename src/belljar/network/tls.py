@@ -96,7 +96,9 @@ class HelloReader:
             return False
         self._message += self.data[self._at + 5 : end]
         self._at = end
-        if self._message[0] != _CLIENT_HELLO or (len(self._message) >= 4 and self._wanted > 4 + HELLO_MAX):
+        if self._message[0] != _CLIENT_HELLO or (
+            len(self._message) >= 4 and self._wanted > 4 + HELLO_MAX
+        ):
             raise NotTLS("no ClientHello")
         return True
 
@@ -104,7 +106,9 @@ class HelloReader:
 def starts_hello(record: bytes) -> bool:
     """Whether a ClientHello starts in this record, judged by its first 11 bytes (of a short record: 6). An encrypted
     record is at least SHORTEST_ENCRYPTED long, and does not look like this by chance."""
-    return record[5] == _CLIENT_HELLO and (len(record) < 11 or (record[6] < 3 and record[9] == 3))
+    return record[5] == _CLIENT_HELLO and (
+        len(record) < 11 or (record[6] < 3 and record[9] == 3)
+    )
 
 
 def _parsed(body: bytes, size: int) -> Hello:

@@ -21,14 +21,27 @@ from belljar.turns import Turns
 CHUNK = 256 << 10
 HELLO_SECONDS = 30.0
 HELLO_PIECE = 1 << 10
-GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
+GONE = (
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    OSError,
+)
 
 
 class Meter:
     """Counts a visit's bytes, and ends it when it is idle for too long."""
 
     # A timer instead of a task, and slots: a thousand tunnels may be open at once.
-    __slots__ = ("_count", "_idle", "_scope", "_timer", "_transfers", "_transfers_before", "visit")
+    __slots__ = (
+        "_count",
+        "_idle",
+        "_scope",
+        "_timer",
+        "_transfers",
+        "_transfers_before",
+        "visit",
+    )
 
     def __init__(self, visit: Visit, count: Callable[[int], None], idle: float) -> None:
         self.visit = visit
@@ -77,7 +90,9 @@ class HasRoom(Protocol):
 async def room(target: ByteStream) -> int:
     """How much to read for it: what it cannot take yet would wait in our memory."""
     under_tls = getattr(target, "transport_stream", target)
-    return min(CHUNK, await under_tls.room()) if isinstance(under_tls, HasRoom) else CHUNK
+    return (
+        min(CHUNK, await under_tls.room()) if isinstance(under_tls, HasRoom) else CHUNK
+    )
 
 
 class PartlyRead(ByteStream):
@@ -105,7 +120,9 @@ class PartlyRead(ByteStream):
         await self._stream.aclose()
 
 
-async def tunnel(client: ByteStream, upstream: ByteStream, meter: Meter, first: bytes = b"") -> None:
+async def tunnel(
+    client: ByteStream, upstream: ByteStream, meter: Meter, first: bytes = b""
+) -> None:
     """Pass bytes until both sides have ended, one breaks, or both are idle for too long."""
     try:
         async with anyio.create_task_group() as both:
@@ -118,7 +135,11 @@ async def tunnel(client: ByteStream, upstream: ByteStream, meter: Meter, first: 
 
 
 async def _pump(
-    source: ByteStream, target: ByteStream, count: Callable[[int], None], scope: anyio.CancelScope, first: bytes = b""
+    source: ByteStream,
+    target: ByteStream,
+    count: Callable[[int], None],
+    scope: anyio.CancelScope,
+    first: bytes = b"",
 ) -> None:
     try:
         if first:
@@ -130,11 +151,16 @@ async def _pump(
                 count(len(data))
                 await target.send(data)
         await target.send_eof()
-    except (NotImplementedError, *GONE):  # NotImplementedError: TLS has no EOF for one direction
+    except (
+        NotImplementedError,
+        *GONE,
+    ):  # NotImplementedError: TLS has no EOF for one direction
         scope.cancel()
 
 
-async def checked_hello(client: ByteStream, name: str | None, first: bytes, port: int = 443) -> tuple[Hello, bytes]:
+async def checked_hello(
+    client: ByteStream, name: str | None, first: bytes, port: int = 443
+) -> tuple[Hello, bytes]:
     """A ClientHello that names `name` (None: an address was allowed), and all that was received; else Refused."""
     reader = HelloReader()
     data = first
@@ -152,9 +178,13 @@ async def checked_hello(client: ByteStream, name: str | None, first: bytes, port
             try:
                 data = await client.receive(CHUNK)
             except GONE as error:
-                raise Refused(f"{shown}: the client left before its TLS handshake") from error
+                raise Refused(
+                    f"{shown}: the client left before its TLS handshake"
+                ) from error
         if hello.hides_name:
-            raise Refused(f"{shown}: the client hides the server's name (ECH); switch that off")
+            raise Refused(
+                f"{shown}: the client hides the server's name (ECH); switch that off"
+            )
         if name is not None and hello.name != name:
             other = repr(hello.name) if hello.name else "no host"
             raise Refused(f"{name} was requested, but the TLS handshake names {other}")
@@ -205,7 +235,9 @@ async def read_while_unclear(client: ByteStream, first: bytes) -> bytes:
 
 
 def looks_like_http(data: bytes) -> bool:
-    return _HTTP.match(data) is not None or (len(data) >= UNCLEAR_MAX and _MAYBE_HTTP.fullmatch(data) is not None)
+    return _HTTP.match(data) is not None or (
+        len(data) >= UNCLEAR_MAX and _MAYBE_HTTP.fullmatch(data) is not None
+    )
 
 
 def is_http2_settings(server_first: bytes) -> bool:

@@ -28,11 +28,17 @@ class Upstream:
     @property
     def is_idle(self) -> bool:
         """Whether it can take another request: the last one is done, and the server has not hung up since."""
-        return self.http.our_state is h11.DONE and self.http.their_state is h11.DONE and not self._hung_up()
+        return (
+            self.http.our_state is h11.DONE
+            and self.http.their_state is h11.DONE
+            and not self._hung_up()
+        )
 
     def _hung_up(self) -> bool:
         poll = select.poll()
-        poll.register(self.stream.extra(SocketAttribute.raw_socket).fileno(), select.POLLRDHUP)
+        poll.register(
+            self.stream.extra(SocketAttribute.raw_socket).fileno(), select.POLLRDHUP
+        )
         return bool(poll.poll(0))
 
     def add(self, event: h11.Event) -> None:

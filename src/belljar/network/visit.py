@@ -43,7 +43,9 @@ class Visit:
     _begun: float = field(default_factory=time.monotonic, repr=False)
 
     def __post_init__(self) -> None:
-        self.host = "".join(each if each.isprintable() else "?" for each in self.host[:HOST_MAX])
+        self.host = "".join(
+            each if each.isprintable() else "?" for each in self.host[:HOST_MAX]
+        )
         self.path = masking.text(self.path[:PATH_MAX])
 
     def refused_by(self, error: Refused) -> None:
@@ -51,12 +53,22 @@ class Visit:
         self.reason = str(error)
 
     def end(self) -> None:
-        self.reason = self.reason[:REASON_MAX]  # it may quote the request, and thousands of visits are kept
+        self.reason = self.reason[
+            :REASON_MAX
+        ]  # it may quote the request, and thousands of visits are kept
         self.seconds = round(time.monotonic() - self._begun, 6)
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "host": self.host, "port": self.port, "address": self.address, "verdict": self.verdict,
-            "reason": self.reason[:REASON_MAX], "method": self.method, "path": self.path,
-            "sent": self.sent, "received": self.received, "started": self.started, "seconds": self.seconds,
-        }  # fmt: skip
+            "host": self.host,
+            "port": self.port,
+            "address": self.address,
+            "verdict": self.verdict,
+            "reason": self.reason[:REASON_MAX],
+            "method": self.method,
+            "path": self.path,
+            "sent": self.sent,
+            "received": self.received,
+            "started": self.started,
+            "seconds": self.seconds,
+        }

@@ -22,7 +22,12 @@ def _shape(effect: Effect) -> Shape:
     """Inside, paths of one class and packages of one manager are alike. Outside, each thing is only itself: a yes to
     deleting one pod is none to deleting a namespace."""
     outside = effect.kind.startswith(OUTSIDE) or "destroys" in effect.flags
-    return effect.kind, effect.path_class, effect.program, effect.target if outside else ""
+    return (
+        effect.kind,
+        effect.path_class,
+        effect.program,
+        effect.target if outside else "",
+    )
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -48,9 +53,15 @@ class Approvals:
             return verdict.decision == "allow"
         if verdict.digest in self.digests:
             return True
-        if any(effect.kind in ("exec.unseen", "exec.unknown") and not effect.target for effect in verdict.effects):
+        if any(
+            effect.kind in ("exec.unseen", "exec.unknown") and not effect.target
+            for effect in verdict.effects
+        ):
             return False
-        return any(_asked(verdict) <= rules and _shapes(verdict) <= shapes for rules, shapes in self.shapes)
+        return any(
+            _asked(verdict) <= rules and _shapes(verdict) <= shapes
+            for rules, shapes in self.shapes
+        )
 
 
 def _asked(verdict: Verdict) -> frozenset[str]:

@@ -10,9 +10,14 @@ Token = str | Node
 
 
 def brace_expand(parts: list[Node]) -> list[list[Node]]:
-    if not any(part["Type"] == "Lit" and "{" in part.get("Value", "") for part in parts):
+    if not any(
+        part["Type"] == "Lit" and "{" in part.get("Value", "") for part in parts
+    ):
         return [parts]
-    if sum(part.get("Value", "").count("{") for part in parts if part["Type"] == "Lit") > MAX_BRACES:
+    if (
+        sum(part.get("Value", "").count("{") for part in parts if part["Type"] == "Lit")
+        > MAX_BRACES
+    ):
         raise TooComplex("it has too many braces to judge")
     words = _expand(_tokens(parts))
     if len(words) >= MAX_WORDS:
@@ -23,7 +28,11 @@ def brace_expand(parts: list[Node]) -> list[list[Node]]:
 def _tokens(parts: list[Node]) -> list[Token]:
     found: list[Token] = []
     for part in parts:
-        found += re.findall(r"\\.|.", part.get("Value", ""), re.S) if part["Type"] == "Lit" else [part]
+        found += (
+            re.findall(r"\\.|.", part.get("Value", ""), re.S)
+            if part["Type"] == "Lit"
+            else [part]
+        )
     return found
 
 
@@ -33,7 +42,9 @@ def _parts(tokens: list[Token]) -> list[Node]:
         if isinstance(token, str) and parts and parts[-1]["Type"] == "Lit":
             parts[-1]["Value"] += token
         else:
-            parts.append({"Type": "Lit", "Value": token} if isinstance(token, str) else token)
+            parts.append(
+                {"Type": "Lit", "Value": token} if isinstance(token, str) else token
+            )
     return parts
 
 
@@ -43,8 +54,14 @@ def _expand(tokens: list[Token], depth: int = 0) -> list[list[Token]]:
             options, end = _options(tokens, start)
             if options:
                 tails = _expand(tokens[end:], depth + 1)
-                heads = [head for option in options for head in _expand(option, depth + 1)]
-                return [tokens[:start] + head + tail for head in heads[:MAX_WORDS] for tail in tails][:MAX_WORDS]
+                heads = [
+                    head for option in options for head in _expand(option, depth + 1)
+                ]
+                return [
+                    tokens[:start] + head + tail
+                    for head in heads[:MAX_WORDS]
+                    for tail in tails
+                ][:MAX_WORDS]
     return [tokens]
 
 
@@ -71,5 +88,7 @@ def _options(tokens: list[Token], start: int) -> tuple[list[list[Token]], int]:
 def _sequence(tokens: list[Token]) -> list[list[Token]]:
     """`{1..9}` becomes the first, the last, and one mark for all between."""
     text = "".join(token if isinstance(token, str) else " " for token in tokens)
-    found = re.fullmatch(r"(-?\d{1,9}|[A-Za-z])\.\.(-?\d{1,9}|[A-Za-z])(?:\.\.-?\d{1,9})?", text)
+    found = re.fullmatch(
+        r"(-?\d{1,9}|[A-Za-z])\.\.(-?\d{1,9}|[A-Za-z])(?:\.\.-?\d{1,9})?", text
+    )
     return [[found[1]], [found[2]], [ATOM]] if found else []

@@ -16,7 +16,9 @@ from .paths import resolve
 from .quoting import backslashes, to_int
 from .shellstate import Feed
 
-_SPEC = lazy_pattern(r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([^)]*\)T|[diouxXeEfFgGcsbq]))")
+_SPEC = lazy_pattern(
+    r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([^)]*\)T|[diouxXeEfFgGcsbq]))"
+)
 
 
 @program("cd pushd popd")
@@ -24,9 +26,17 @@ def _cd(call: Call) -> str:
     state = call.state
     rest = [arg for arg in call.args if not re.fullmatch(r"-[LPe@n]+|--", arg)]
     target = rest[0] if rest else state.home()
-    target = flat(state.env.get("OLDPWD", state.cwd)) if target == "-" or call.name == "popd" else target
+    target = (
+        flat(state.env.get("OLDPWD", state.cwd))
+        if target == "-" or call.name == "popd"
+        else target
+    )
     state.env["OLDPWD"] = state.cwd
-    state.cwd = target if target[:1] == UNKNOWN else resolve(drop_unset(target), state.cwd, state.links, state.home())
+    state.cwd = (
+        target
+        if target[:1] == UNKNOWN
+        else resolve(drop_unset(target), state.cwd, state.links, state.home())
+    )
     return ""
 
 
@@ -37,7 +47,9 @@ def _echo(call: Call) -> str:
     while args and re.fullmatch(r"-[neE]+", args[0]):
         flags += args.pop(0)
     text = " ".join(args)
-    return (backslashes(text) if "e" in flags else text) + ("" if "n" in flags else "\n")
+    return (backslashes(text) if "e" in flags else text) + (
+        "" if "n" in flags else "\n"
+    )
 
 
 @program("printf")
@@ -63,7 +75,9 @@ def printf(template: str, args: list[str]) -> str:
     for _ in range(400):
         at = 0
         for spec in _SPEC.finditer(template):
-            out += backslashes(template[at : spec.start()]) + ("%" if spec[1] == "%" else _format_one(spec[1], pending))
+            out += backslashes(template[at : spec.start()]) + (
+                "%" if spec[1] == "%" else _format_one(spec[1], pending)
+            )
             at = spec.end()
         out += backslashes(template[at:])
         if not pending or not takes or len(out) > MAX_TEXT:
@@ -81,9 +95,15 @@ def _format_one(spec: str, pending: list[str]) -> str:
         text = backslashes(value) if kind == "b" else value
         return text[: 1 if kind == "c" else to_int(precision[1]) if precision else None]
     try:
-        number = ord(value[1]) if value[:1] in "'\"" and len(value) > 1 else int(value or "0", 0)
+        number = (
+            ord(value[1])
+            if value[:1] in "'\"" and len(value) > 1
+            else int(value or "0", 0)
+        )
         width = re.match(r"0(\d{1,2})", spec)
-        return (f"{number:{kind}}" if kind in "xXo" else str(number)).zfill(int(width[1]) if width else 0)
+        return (f"{number:{kind}}" if kind in "xXo" else str(number)).zfill(
+            int(width[1]) if width else 0
+        )
     except (ValueError, IndexError):
         return ATOM
 
@@ -113,7 +133,9 @@ def _unset(call: Call) -> str:
 def _set(call: Call) -> str:
     args = list(call.args)
     if call.name == "shift":
-        call.state.args = call.state.args[to_int(args[0]) if args and args[0].isdecimal() else 1 :]
+        call.state.args = call.state.args[
+            to_int(args[0]) if args and args[0].isdecimal() else 1 :
+        ]
         return ""
     while args and re.fullmatch(r"[-+][A-Za-z]+", args[0]):
         args = args[2:] if args[0][-1] == "o" else args[1:]
@@ -133,9 +155,13 @@ def _mapfile(call: Call) -> str:
     feed = _input(call, options)
     for line in feed.text.splitlines()[:8] if options.all("C") else []:
         call.shell(f"{options.get('C')} 0 {shlex.quote(line)}")
-    items = feed.text.split(options.get("d")[:1] or ("\0" if "d" in options.values else "\n"))
+    items = feed.text.split(
+        options.get("d")[:1] or ("\0" if "d" in options.values else "\n")
+    )
     items = [UNKNOWN] * 4 if options.all("s", "O") else items
-    call.machine.set(options.rest[0] if options.rest else "MAPFILE", items[:64], call.state)
+    call.machine.set(
+        options.rest[0] if options.rest else "MAPFILE", items[:64], call.state
+    )
     return ""
 
 
@@ -145,14 +171,24 @@ def _read(call: Call) -> str:
     feed = _input(call, options)
     blanks = _separators(flat(call.state.env.get("IFS", " \t\n")))
     if "a" in options.values:
-        call.machine.set(options.get("a"), re.split(blanks, feed.text.strip())[:64], call.state)
+        call.machine.set(
+            options.get("a"), re.split(blanks, feed.text.strip())[:64], call.state
+        )
         return ""
     names = options.rest or ["REPLY"]
     everything = options.values.get("d") == [""]
     line = feed.take() if everything else feed.line() if feed.text else UNKNOWN
     line = line.partition(options.get("d")[:1] or ("\0" if everything else "\n"))[0]
-    words = re.split(blanks, line.strip(), maxsplit=len(names) - 1) if len(names) > 1 else [line.strip()]
-    words = words if known(line) else [taints(line) if not known(line[:1]) else line] * len(names)
+    words = (
+        re.split(blanks, line.strip(), maxsplit=len(names) - 1)
+        if len(names) > 1
+        else [line.strip()]
+    )
+    words = (
+        words
+        if known(line)
+        else [taints(line) if not known(line[:1]) else line] * len(names)
+    )
     for name, word in zip(names, words + [""] * len(names), strict=False):
         call.machine.set(drop_unset(name), word, call.state)
     return ""
@@ -198,8 +234,12 @@ def _alias(call: Call) -> str:
     for arg in call.args:
         name, equals, value = drop_unset(arg).partition("=")
         call.state.aliases.update({name: unglob(value)} if equals else {})
-        own = value.split()[:1] == [name] and not re.search(r"[;&|`]|\$\(", value)  # ls='ls --color'
-        if equals and call.is_program(name) and not own:  # it would run instead of that program
+        own = value.split()[:1] == [name] and not re.search(
+            r"[;&|`]|\$\(", value
+        )  # ls='ls --color'
+        if (
+            equals and call.is_program(name) and not own
+        ):  # it would run instead of that program
             call.shell(unglob(value))
     return ""
 
@@ -214,13 +254,20 @@ def _trap(call: Call) -> str:
 
 @program("env")
 def _env(call: Call) -> str:
-    options = call.options("u C S unset chdir split-string block-signal ignore-signal", True)
+    options = call.options(
+        "u C S unset chdir split-string block-signal ignore-signal", True
+    )
     state = call.state.new_process()
     words = list(options.rest)
     split = options.get("S", "split-string")
     try:
         given = shlex.split(re.sub(r"\\[_tnrfv]", " ", unglob(split))) if split else []
-        filled = [re.sub(r"\$\{(\w+)\}", lambda m: drop_unset(flat(call.state.get(m[1]))), word) for word in given]
+        filled = [
+            re.sub(
+                r"\$\{(\w+)\}", lambda m: drop_unset(flat(call.state.get(m[1]))), word
+            )
+            for word in given
+        ]
         words = filled + words
     except ValueError:
         call.emit("text.unparseable", split)
@@ -236,7 +283,11 @@ def _env(call: Call) -> str:
 @program("getopts")
 def _getopts(call: Call) -> str:
     """Any argument may be the value of an option. Take the last."""
-    call.machine.set("OPTARG", re.sub(r"^-\w(?=.)", "", ["", *(call.args[2:] or call.state.args)][-1]), call.state)
+    call.machine.set(
+        "OPTARG",
+        re.sub(r"^-\w(?=.)", "", ["", *(call.args[2:] or call.state.args)][-1]),
+        call.state,
+    )
     return ""
 
 
@@ -244,11 +295,17 @@ PROGRAMS.update(
     {
         **dict.fromkeys(
             ("which", "type", "whence", "whereis"),
-            lambda call: "".join(f"/usr/bin/{drop_unset(arg)}\n" for arg in call.args if not arg.startswith("-")),
+            lambda call: "".join(
+                f"/usr/bin/{drop_unset(arg)}\n"
+                for arg in call.args
+                if not arg.startswith("-")
+            ),
         ),
         "pwd": lambda call: call.state.cwd + "\n",
         "history": lambda call: SENSITIVE,
-        "printenv": lambda call: flat(call.state.get(drop_unset(call.args[0]))) if call.args else SENSITIVE,
+        "printenv": lambda call: (
+            flat(call.state.get(drop_unset(call.args[0]))) if call.args else SENSITIVE
+        ),
     }
 )
 
@@ -265,7 +322,10 @@ def _shell(call: Call) -> str | None:
         return ""
     for startup in options.all("rcfile", "init-file"):
         call.run_file(startup, [])
-        if call.locate(startup)[1] not in ("workspace", "workspace_root") and startup != "/dev/null":
+        if (
+            call.locate(startup)[1] not in ("workspace", "workspace_root")
+            and startup != "/dev/null"
+        ):
             call.emit("persist.env", f"--rcfile {startup}")
     if "c" in options.flags:
         text = unglob(options.rest[0]) if options.rest else ""

@@ -50,7 +50,10 @@ class Options:
         for name in names:
             if name in self.flags or name in self.values:
                 return True
-            if len(name) > 1 and any(len(flag) > 2 and name.startswith(flag) for flag in (*self.flags, *self.values)):
+            if len(name) > 1 and any(
+                len(flag) > 2 and name.startswith(flag)
+                for flag in (*self.flags, *self.values)
+            ):
                 return True
         return False
 
@@ -60,7 +63,9 @@ class Options:
         return all(place and args[place - 1].startswith("-") for place in places)
 
     def get(self, *names: str) -> str:
-        return next((self.values[name][-1] for name in names if name in self.values), "")
+        return next(
+            (self.values[name][-1] for name in names if name in self.values), ""
+        )
 
     def all(self, *names: str) -> list[str]:
         return [value for name in names for value in self.values.get(name, [])]
@@ -69,7 +74,14 @@ class Options:
 class Call:
     __slots__ = ("args", "feed", "machine", "name", "original", "state")
 
-    def __init__(self, machine: Interpreter, name: str, args: list[str], state: ShellState, feed: Feed) -> None:
+    def __init__(
+        self,
+        machine: Interpreter,
+        name: str,
+        args: list[str],
+        state: ShellState,
+        feed: Feed,
+    ) -> None:
         self.machine = machine
         self.name = name
         self.args = args
@@ -98,7 +110,11 @@ class Call:
         wanted = set(takes.split())
         index = 0
         while index < len(self.args):
-            arg = plain_text(self.args[index]) if self.args[index][:1] == "-" else self.args[index]
+            arg = (
+                plain_text(self.args[index])
+                if self.args[index][:1] == "-"
+                else self.args[index]
+            )
             index += 1
             if arg == "--":
                 found.rest += self.args[index:]
@@ -122,8 +138,12 @@ class Call:
                     break
         return found
 
-    def _cluster(self, letters: str, wanted: set[str], found: Options, index: int) -> int:
-        if letters in wanted and index < len(self.args):  # `-name value`, as in find and java
+    def _cluster(
+        self, letters: str, wanted: set[str], found: Options, index: int
+    ) -> int:
+        if letters in wanted and index < len(
+            self.args
+        ):  # `-name value`, as in find and java
             found.values.setdefault(letters, []).append(self.args[index])
             return index + 1
         for at, letter in enumerate(letters):
@@ -138,23 +158,37 @@ class Call:
         return index
 
     def emit(self, kind: str, target: str = "", *flags: str) -> None:
-        self.machine.emit(kind, target or self.text(), flags=frozenset(flags), program=self.name)
+        self.machine.emit(
+            kind, target or self.text(), flags=frozenset(flags), program=self.name
+        )
 
     def text(self) -> str:
         return show(f"{self.name} {self.original}").rstrip()
 
     def read(self, path: str) -> str:
-        return self.stdin if path in _STDIN else files.read_path(self.machine, path, self.state)
+        return (
+            self.stdin
+            if path in _STDIN
+            else files.read_path(self.machine, path, self.state)
+        )
 
     def script(self, path: str) -> str | None:
         """The text of a script, if it is on standard input or this command wrote it."""
-        return self.stdin if path in _STDIN else self.machine.read_file(path, self.state)
+        return (
+            self.stdin if path in _STDIN else self.machine.read_file(path, self.state)
+        )
 
     def named_files(self) -> str:
         """The contents of the files that the arguments name and this command wrote."""
         words = [unglob(arg) for arg in self.args]
-        paths = dict.fromkeys(word for arg in words for word in (arg, re.sub(r"^(--?[\w-]+=|-\w)", "", arg)))
-        return "\n".join(self.machine.read_file(path, self.state) or "" for path in paths if path)
+        paths = dict.fromkeys(
+            word
+            for arg in words
+            for word in (arg, re.sub(r"^(--?[\w-]+=|-\w)", "", arg))
+        )
+        return "\n".join(
+            self.machine.read_file(path, self.state) or "" for path in paths if path
+        )
 
     def given_text(self) -> str:
         """All text that the program gets: arguments, standard input, and the files that the arguments name."""
@@ -191,7 +225,13 @@ class Call:
     def locate(self, path: str) -> tuple[str, str, frozenset[str]]:
         return files.locate(path, self.state)
 
-    def shell(self, text: str, args: list[str] | None = None, feed: Feed | None = None, same: bool = False) -> str:
+    def shell(
+        self,
+        text: str,
+        args: list[str] | None = None,
+        feed: Feed | None = None,
+        same: bool = False,
+    ) -> str:
         """Run text as a script in a new process, or in this shell (`same`)."""
         state = self.state if same else self.state.new_process()
         if args:
@@ -210,12 +250,18 @@ class Call:
         """Text is sent to a host. Loopback is this sandbox itself and does not count."""
         if not files.is_loopback(files.host_of(target)):
             marks = (("secret", SECRET), ("sensitive", SENSITIVE), ("encoded", ENCODED))
-            self.emit("net.send", show(target), *(name for name, mark in marks if mark in text))
+            self.emit(
+                "net.send",
+                show(target),
+                *(name for name, mark in marks if mark in text),
+            )
 
     def unpack(self, folder: str) -> None:
         """An archive is unpacked; in a system directory that overwrites files."""
         kind, flags = self.locate(folder or ".")[1:]
-        if kind in ("root", "system", "kernel", "exec_hook") or (kind == "home" and "inner" not in flags and folder):
+        if kind in ("root", "system", "kernel", "exec_hook") or (
+            kind == "home" and "inner" not in flags and folder
+        ):
             self.write(folder or ".", UNKNOWN, "extract")
 
     def load(self, path: str) -> None:
@@ -271,4 +317,6 @@ class Call:
         with self.machine.under(show(path)):
             if is_unseen(text):
                 self.machine.emit("exec.unseen", full)
-            return self.machine.limit_recursion(full, lambda: self.machine.run_text(text, state, self.feed))
+            return self.machine.limit_recursion(
+                full, lambda: self.machine.run_text(text, state, self.feed)
+            )

@@ -11,9 +11,15 @@ MAX_CHARS = 131_072  # MAX_ARG_STRLEN: a longer word could not be passed to bash
 
 _CONTROL = lazy_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\r]")
 _SURROGATE = lazy_pattern(r"[\ud800-\udfff]")
-_INVISIBLE = lazy_pattern(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u00ad\u180e]")
+_INVISIBLE = lazy_pattern(
+    r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u00ad\u180e]"
+)
 _AMBIGUOUS = "which shells and parsers read differently"
-_NAMES = {"\x00": "a NUL byte", "\r": "a lone carriage return", "\x1b": "an escape character"}
+_NAMES = {
+    "\x00": "a NUL byte",
+    "\r": "a lone carriage return",
+    "\x1b": "an escape character",
+}
 
 
 @record
@@ -29,12 +35,21 @@ def canonical(command: object) -> Canonical:
     if not isinstance(command, str):
         return Canonical("", f"a command is text, not {type(command).__name__}")
     if len(command) > MAX_CHARS:
-        return Canonical(command[:200], f"it is too large to judge ({len(command)} characters, {MAX_CHARS} at most)")
+        return Canonical(
+            command[:200],
+            f"it is too large to judge ({len(command)} characters, {MAX_CHARS} at most)",
+        )
     if "\\\r\n" in command:
-        return Canonical(command.replace("\r", "�"), f"it contains a backslash before CR LF, {_AMBIGUOUS}")
+        return Canonical(
+            command.replace("\r", "�"),
+            f"it contains a backslash before CR LF, {_AMBIGUOUS}",
+        )
     text = command.replace("\r\n", "\n").strip(" \t\n")
     if _SURROGATE.search(text):
-        return Canonical(text.encode("utf-8", "replace").decode(), "it contains an unpaired surrogate")
+        return Canonical(
+            text.encode("utf-8", "replace").decode(),
+            "it contains an unpaired surrogate",
+        )
     if found := _CONTROL.search(text):
         what = _NAMES.get(found[0], f"the control character U+{ord(found[0]):04X}")
         return Canonical(_CONTROL.sub("�", text), f"it contains {what}, {_AMBIGUOUS}")
@@ -52,7 +67,10 @@ def canonical_argv(argv: list[object]) -> Canonical:
     words = [str(word) for word in argv]
     joined = "\0".join(words)
     if len(joined) > MAX_CHARS:
-        return Canonical(joined[:200].replace("\0", " "), f"it is too large to judge ({len(joined)} characters)")
+        return Canonical(
+            joined[:200].replace("\0", " "),
+            f"it is too large to judge ({len(joined)} characters)",
+        )
     if _SURROGATE.search(joined) or any("\0" in word for word in words):
         return Canonical("", "it contains a NUL byte or an unpaired surrogate")
     if not words[0].strip():
@@ -88,4 +106,7 @@ def plain_words(text: str) -> list[str] | None:
         at = gap.end()
     if not words or _RESERVED.match(words[0]):
         return None
-    return [_QUOTED.sub(r"\1\2", word) if "'" in word or '"' in word else word for word in words]
+    return [
+        _QUOTED.sub(r"\1\2", word) if "'" in word or '"' in word else word
+        for word in words
+    ]

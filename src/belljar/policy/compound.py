@@ -10,7 +10,10 @@ from .marks import ATOM, ENDLESS, UNKNOWN, UNSET, known
 from .parser import Node
 from .shellstate import Feed, ShellState
 
-MAX_LINES, MAX_COUNT = 200, 2  # rounds of a loop that reads lines, or that counts: all rounds do the same
+MAX_LINES, MAX_COUNT = (
+    200,
+    2,
+)  # rounds of a loop that reads lines, or that counts: all rounds do the same
 
 
 @contextmanager
@@ -23,7 +26,11 @@ def branch(machine: Interpreter, state: ShellState) -> Iterator[None]:
         machine.branched = True
         state.functions.update(functions if machine.undo_branches else {})
     for name, value in before.items():
-        if state.env.get(name) != value and name not in ("OLDPWD", "REPLY") and known(flat(value)):
+        if (
+            state.env.get(name) != value
+            and name not in ("OLDPWD", "REPLY")
+            and known(flat(value))
+        ):
             machine.branched = True
             if machine.undo_branches:
                 state.env[name] = value
@@ -42,7 +49,10 @@ def _if(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
 def _case(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     out = ""
     items = node.get("Items") or []
-    for word in [node["Word"], *(pattern for item in items for pattern in item.get("Patterns") or [])]:
+    for word in [
+        node["Word"],
+        *(pattern for item in items for pattern in item.get("Patterns") or []),
+    ]:
         machine.expander(state).text(word)
     for item in items:
         with branch(machine, state):
@@ -58,7 +68,9 @@ def _while(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> s
     source = feed
     _check_endless(machine, [] if ENDLESS in feed.text else cond, body)
     reading = any("read" in str(stmt)[:600] for stmt in cond)
-    while rounds < 2 or (reading and source.text and known(source.text) and rounds < MAX_LINES):
+    while rounds < 2 or (
+        reading and source.text and known(source.text) and rounds < MAX_LINES
+    ):
         machine.source, before = feed, dict(state.env)
         out += machine.block(cond, state, feed)
         source = machine.source
@@ -67,14 +79,22 @@ def _while(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> s
         rounds += 1
         if reading and not source.text:
             break
-    for name in (name for name in state.env if rounds > 1 and not reading and state.env[name] != before.get(name)):
-        state.env[name] = ATOM if flat(state.env[name]).isdigit() else UNKNOWN  # and so on in later rounds
+    for name in (
+        name
+        for name in state.env
+        if rounds > 1 and not reading and state.env[name] != before.get(name)
+    ):
+        state.env[name] = (
+            ATOM if flat(state.env[name]).isdigit() else UNKNOWN
+        )  # and so on in later rounds
     return out
 
 
 def _check_endless(machine: Interpreter, cond: list[Node], body: list[Node]) -> None:
     """Emit `while true; do something & done`: it starts processes without end."""
-    forever = not cond or re.search(r"'Value': '(true|:|1|false)'", str(cond)) is not None
+    forever = (
+        not cond or re.search(r"'Value': '(true|:|1|false)'", str(cond)) is not None
+    )
     if forever and "'Background': True" in str(body) and not _waits(body):
         machine.emit("process.forkbomb", "endless loop of background processes")
 
@@ -85,8 +105,13 @@ def _waits(node: object) -> bool:
         return any(_waits(item) for item in node)
     if not isinstance(node, dict) or node.get("Background"):
         return False
-    waits = node.get("Value") in ("sleep", "wait", "read", "inotifywait", "break", "exit") and node.get("Type") == "Lit"
-    return waits or any(_waits(child) for child in node.values() if isinstance(child, dict | list))
+    waits = (
+        node.get("Value") in ("sleep", "wait", "read", "inotifywait", "break", "exit")
+        and node.get("Type") == "Lit"
+    )
+    return waits or any(
+        _waits(child) for child in node.values() if isinstance(child, dict | list)
+    )
 
 
 def _for(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
@@ -95,7 +120,11 @@ def _for(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str
     if loop["Type"] != "WordIter":
         return _counting(machine, loop, body, state, feed)
     given = loop.get("Items") or loop.get("InPos")
-    items = machine.expander(state).words(loop.get("Items") or []) if given else list(state.args)
+    items = (
+        machine.expander(state).words(loop.get("Items") or [])
+        if given
+        else list(state.args)
+    )
     if len(items) > 16 and all(item.isdigit() for item in items):
         items = [*items[:8], items[-1]]  # the loop does the same for all numbers
     out = ""
@@ -107,7 +136,9 @@ def _for(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str
     return out
 
 
-def _counting(machine: Interpreter, loop: Node, body: list[Node], state: ShellState, feed: Feed) -> str:
+def _counting(
+    machine: Interpreter, loop: Node, body: list[Node], state: ShellState, feed: Feed
+) -> str:
     expander = machine.expander(state)
     out = ""
     evaluate(loop.get("Init"), expander)
@@ -122,11 +153,17 @@ def _counting(machine: Interpreter, loop: Node, body: list[Node], state: ShellSt
 
 def _function(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
     chain = node["Body"].get("Cmd") or {}
-    if chain.get("Type") == "BinaryCmd":  # shfmt takes all of `f() { …; } && …` as the body, bash only the braces
+    if (
+        chain.get("Type") == "BinaryCmd"
+    ):  # shfmt takes all of `f() { …; } && …` as the body, bash only the braces
         chain = {**chain, "X": {"Cmd": {**node, "Body": chain["X"]}}}
         return machine.statement({**node["Body"], "Cmd": chain}, state, feed)
-    with branch(machine, state) if machine.trail else nullcontext():  # inside a function it may not run
-        for name in node.get("Names") or filter(None, [node.get("Name")]):  # zsh's `() …` has no name
+    with (
+        branch(machine, state) if machine.trail else nullcontext()
+    ):  # inside a function it may not run
+        for name in node.get("Names") or filter(
+            None, [node.get("Name")]
+        ):  # zsh's `() …` has no name
             state.functions[name["Value"]] = node["Body"]
     return ""
 
@@ -151,16 +188,26 @@ def _words_below(node: object) -> Iterator[Node]:
             yield from _words_below(child)
 
 
-def _declaration(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
+def _declaration(
+    machine: Interpreter, node: Node, state: ShellState, feed: Feed
+) -> str:
     variant = node["Variant"]["Value"]
     args = node.get("Args") or []
-    bare = [item.get("Value") or {} for item in args if item.get("Naked") and not item.get("Name")]
+    bare = [
+        item.get("Value") or {}
+        for item in args
+        if item.get("Naked") and not item.get("Name")
+    ]
     options = [field for word in bare for field in machine.expander(state).fields(word)]
     for item in (item for item in args if item.get("Name")):
         before = state.env.get(name := item["Name"]["Value"], UNSET)
         machine.assign(item, state)
         state.after_declaration(variant, options, name, before, bool(item.get("Naked")))
-    return machine.simple_command([variant, *options], state, feed) if options or not args else ""
+    return (
+        machine.simple_command([variant, *options], state, feed)
+        if options or not args
+        else ""
+    )
 
 
 def _coprocess(machine: Interpreter, node: Node, state: ShellState, feed: Feed) -> str:
@@ -168,13 +215,20 @@ def _coprocess(machine: Interpreter, node: Node, state: ShellState, feed: Feed) 
     stmt = {**node["Stmt"], "Background": True}
     name = node.get("Name")
     if name and (stmt.get("Cmd") or {"Type": "CallExpr"})["Type"] == "CallExpr":
-        stmt["Cmd"] = {"Type": "CallExpr", "Args": [name, *((stmt.get("Cmd") or {}).get("Args") or [])]}
+        stmt["Cmd"] = {
+            "Type": "CallExpr",
+            "Args": [name, *((stmt.get("Cmd") or {}).get("Args") or [])],
+        }
     return machine.statement(stmt, state, feed if feed.text else Feed(UNKNOWN))
 
 
 COMMANDS: dict[str, Callable[[Interpreter, Node, ShellState, Feed], str]] = {
-    "Subshell": lambda machine, node, state, feed: machine.block(node.get("Stmts"), state.fork(), feed),
-    "Block": lambda machine, node, state, feed: machine.block(node.get("Stmts"), state, feed),
+    "Subshell": lambda machine, node, state, feed: machine.block(
+        node.get("Stmts"), state.fork(), feed
+    ),
+    "Block": lambda machine, node, state, feed: machine.block(
+        node.get("Stmts"), state, feed
+    ),
     "TimeClause": lambda machine, node, state, feed: (
         machine.statement(node["Stmt"], state, feed) if node.get("Stmt") else ""
     ),

@@ -27,16 +27,30 @@ class Decider:
     def decide(self, text: str, effects: tuple[Effect, ...], staged: bool) -> Decided:
         found: dict[str, Finding] = {}
         for rule in self._relevant(frozenset(effect.kind for effect in effects)):
-            if rule.id not in found and (not rule.regex or expressions.search(rule.regex, text)):
+            if rule.id not in found and (
+                not rule.regex or expressions.search(rule.regex, text)
+            ):
                 causes = [effect for effect in effects if rule.matches(effect)]
                 if causes or rule.only_text:
                     found[rule.id] = self._finding(rule, causes, staged)
         self._check_allowlist(effects, found)
-        findings = tuple(sorted(found.values(), key=lambda one: (-ORDER[one.decision], -RISK[one.risk])))
-        decision = max((one.decision for one in findings), key=ORDER.__getitem__, default="allow")
-        risk = max([self.default_risk, *(one.risk for one in findings)], key=RISK.__getitem__)
+        findings = tuple(
+            sorted(
+                found.values(), key=lambda one: (-ORDER[one.decision], -RISK[one.risk])
+            )
+        )
+        decision = max(
+            (one.decision for one in findings), key=ORDER.__getitem__, default="allow"
+        )
+        risk = max(
+            [self.default_risk, *(one.risk for one in findings)], key=RISK.__getitem__
+        )
         excepted = [one.reason for one in findings if one.reason.startswith(_EXCEPTION)]
-        reason = findings[0].reason if decision != "allow" else "; ".join(excepted) or _HARMLESS
+        reason = (
+            findings[0].reason
+            if decision != "allow"
+            else "; ".join(excepted) or _HARMLESS
+        )
         return decision, risk, reason, findings
 
     def _relevant(self, kinds: frozenset[str]) -> tuple[Rule, ...]:
@@ -44,7 +58,9 @@ class Decider:
         if kinds not in self._by_kinds:
             if len(self._by_kinds) > _MAX_REMEMBERED:
                 self._by_kinds.clear()
-            self._by_kinds[kinds] = tuple(rule for rule in self.rules if rule.may_match(kinds))
+            self._by_kinds[kinds] = tuple(
+                rule for rule in self.rules if rule.may_match(kinds)
+            )
         return self._by_kinds[kinds]
 
     def _finding(self, rule: Rule, causes: list[Effect], staged: bool) -> Finding:
@@ -58,8 +74,14 @@ class Decider:
         if why and not left:
             return Finding(rule.id, "allow", "critical", f"{_EXCEPTION} {why}")
         cause = next(iter(left), None) if not rule.regex else None
-        reason = f"{rule.reason} ({cause.kind}: {show(cause.target)[:120]})" if cause else rule.reason
-        return Finding(rule.id, decision, "blocked" if decision == "deny" else rule.risk, reason)
+        reason = (
+            f"{rule.reason} ({cause.kind}: {show(cause.target)[:120]})"
+            if cause
+            else rule.reason
+        )
+        return Finding(
+            rule.id, decision, "blocked" if decision == "deny" else rule.risk, reason
+        )
 
     def _excepted(self, rule: str, causes: list[Effect]) -> tuple[list[Effect], str]:
         """The effects that no exception covers, and the reason of an exception that covers one."""
@@ -73,15 +95,21 @@ class Decider:
                 why = f"{allow.source}: {allow.reason}"
         return left, why
 
-    def _check_allowlist(self, effects: tuple[Effect, ...], found: dict[str, Finding]) -> None:
+    def _check_allowlist(
+        self, effects: tuple[Effect, ...], found: dict[str, Finding]
+    ) -> None:
         listed = self.allow_programs
         runs = [one for one in effects if listed is not None and one.kind == "exec"]
         unlisted = [one for one in runs if one.program.lower() not in (listed or ())]
         left, why = self._excepted("allowlist", unlisted)
         if left:
-            found["allowlist"] = Finding("allowlist", "deny", "blocked", _unlisted(left, listed or frozenset()))
+            found["allowlist"] = Finding(
+                "allowlist", "deny", "blocked", _unlisted(left, listed or frozenset())
+            )
         elif why:
-            found["allowlist"] = Finding("allowlist", "allow", "critical", f"{_EXCEPTION} {why}")
+            found["allowlist"] = Finding(
+                "allowlist", "allow", "critical", f"{_EXCEPTION} {why}"
+            )
 
 
 def _unlisted(effects: list[Effect], listed: frozenset[str]) -> str:
@@ -99,5 +127,10 @@ def _unlisted(effects: list[Effect], listed: frozenset[str]) -> str:
 
 def _can_be_undone(effect: Effect) -> bool:
     """Whether discarding staged changes undoes it: it changes files of the workspace."""
-    changes = effect.kind in ("delete", "write", "chmod") and effect.path_class in ("workspace", "workspace_root")
-    return effect.kind == "vcs.discard" or (changes and not effect.flags & {"later", "sudo"})
+    changes = effect.kind in ("delete", "write", "chmod") and effect.path_class in (
+        "workspace",
+        "workspace_root",
+    )
+    return effect.kind == "vcs.discard" or (
+        changes and not effect.flags & {"later", "sudo"}
+    )

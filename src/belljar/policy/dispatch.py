@@ -3,16 +3,40 @@
 import re
 from itertools import zip_longest
 
-from . import builtins, expressions, filters, pyscan, roles_files, roles_net, roles_run, searching, streams  # noqa: F401
+from . import (
+    builtins,
+    expressions,
+    filters,
+    pyscan,
+    roles_files,
+    roles_net,
+    roles_run,
+    searching,
+    streams,
+)
 from .call import PROGRAMS, Call
 from .code import scan
 from .expressions import named
 from .files import is_loopback
 from .interpreter import Interpreter, Programs
 from .knowledge import Entry, unversioned
-from .marks import ATOM, DISGUISED, ENCODED, FILE, HIDDEN, NETWORK, PRIVATE, SECRET, UNKNOWN
-
-from .marks import drop_unset, has, has_glob, known, plain_text, taints  # isort: skip
+from .marks import (
+    ATOM,
+    DISGUISED,
+    ENCODED,
+    FILE,
+    HIDDEN,
+    NETWORK,
+    PRIVATE,
+    SECRET,
+    UNKNOWN,
+    drop_unset,
+    has,
+    has_glob,
+    known,
+    plain_text,
+    taints,
+)
 from .paths import could_match, resolve
 from .reading import Reading
 from .roles_files import setuid
@@ -21,7 +45,9 @@ from .shellstate import Feed, ShellState
 _FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
 
 
-def dispatch(machine: Interpreter, words: list[str], state: ShellState, feed: Feed) -> str:
+def dispatch(
+    machine: Interpreter, words: list[str], state: ShellState, feed: Feed
+) -> str:
     call = Call(machine, words[0], words[1:], state, feed)
     name = call.name
     if has_glob(name):
@@ -31,7 +57,9 @@ def dispatch(machine: Interpreter, words: list[str], state: ShellState, feed: Fe
         return _run_written(call, text)
     if not known(name):
         return _unknown_name(call)
-    if name.startswith("/usr/bin/") and "".join(call.args[:1]).startswith("/usr/bin/"):  # $(which a || which b)
+    if name.startswith("/usr/bin/") and "".join(call.args[:1]).startswith(
+        "/usr/bin/"
+    ):  # $(which a || which b)
         machine.simple_command(call.args, state.new_process(), feed)
     return _program(call, name)
 
@@ -41,7 +69,9 @@ def _program(given: Call, name: str) -> str:
     machine, state, args = given.machine, given.state, given.args
     base = program_name(_link_target(name, state) or name, state.cwd)
     last = name.rsplit("/", 1)[-1]
-    if machine.knowledge.has_trait(last, "anywhere") or (base == "busybox" and Call.known(machine, last)):
+    if machine.knowledge.has_trait(last, "anywhere") or (
+        base == "busybox" and Call.known(machine, last)
+    ):
         base = last
     elif "/" in base and _is_tool(machine, last):  # a copy of it: bin/solr, ./psql
         machine.emit("exec.unknown", name)
@@ -49,7 +79,11 @@ def _program(given: Call, name: str) -> str:
     call = given.renamed(base)
     handler = PROGRAMS.get(base) or PROGRAMS.get(unversioned(base))
     entries = machine.knowledge.entries(base)
-    quiet = frozenset({"quiet"}) if machine.knowledge.has_trait(base, "quiet") else frozenset()
+    quiet = (
+        frozenset({"quiet"})
+        if machine.knowledge.has_trait(base, "quiet")
+        else frozenset()
+    )
     machine.emit("exec", name, flags=quiet, program=base)
     if (handler or entries) and args in (["--version"], ["--help"]):
         return ATOM
@@ -63,7 +97,12 @@ def _program(given: Call, name: str) -> str:
         machine.record_reading(f"{call.text()}  ←  built-in reader of {base}")
     with machine.under(base):
         out = handler(call) if handler else None
-        read = _read_entries(call, tuple(one for one in entries if one.when or not one.shipped) if handler else entries)
+        read = _read_entries(
+            call,
+            tuple(one for one in entries if one.when or not one.shipped)
+            if handler
+            else entries,
+        )
         if machine.knowledge.has_trait(base, "commands"):
             _commands_in_arguments(given.renamed(base))
     out = out if handler else read
@@ -76,12 +115,20 @@ def is_program(machine: Interpreter, name: str, state: ShellState) -> bool:
     body = state.functions.get(name)
     exported = body is not None and body is state.inherited.get(name)
     known_one = Call.known(machine, base) or machine.knowledge.entries(base)
-    return bool(exported or known_one or "/" in name or _written_program(machine, name, state) is not None)
+    return bool(
+        exported
+        or known_one
+        or "/" in name
+        or _written_program(machine, name, state) is not None
+    )
 
 
 def _is_tool(machine: Interpreter, name: str) -> bool:
     """Whether it is a tool of a service or a database: a name that a script of a project would not have."""
-    return any(one.destroys or one.stdin == "code:sql" for one in machine.knowledge.entries(name))
+    return any(
+        one.destroys or one.stdin == "code:sql"
+        for one in machine.knowledge.entries(name)
+    )
 
 
 def _read_entries(call: Call, entries: tuple[Entry, ...]) -> str | None:
@@ -100,7 +147,12 @@ def _read_entries(call: Call, entries: tuple[Entry, ...]) -> str | None:
 def _unknown_output(feed: Feed, args: list[str]) -> str:
     """After an unknown change only the marks of the input are left; without input it is a project's or host's text."""
     if not feed.text or feed.outside:
-        hosts = ["".join(one.groups("")) for one in expressions.find_all(named("foreign_host"), " ".join(args)[:4000])]
+        hosts = [
+            "".join(one.groups(""))
+            for one in expressions.find_all(
+                named("foreign_host"), " ".join(args)[:4000]
+            )
+        ]
         return NETWORK if any(not is_loopback(host) for host in hosts) else FILE
     if feed.text.strip() and known(feed.text):
         return DISGUISED
@@ -112,12 +164,20 @@ def program_name(name: str, cwd: str = "/workspace") -> str:
     full = resolve(name, cwd)
     if name.endswith(("/gradlew", "/mvnw")):  # a project's copy of the tool
         return name.rsplit("/", 1)[-1]
-    return name.rsplit("/", 1)[-1] if "/" in name and expressions.is_a("bin", full) else name
+    return (
+        name.rsplit("/", 1)[-1]
+        if "/" in name and expressions.is_a("bin", full)
+        else name
+    )
 
 
 def _link_target(name: str, state: ShellState) -> str:
     """The system program that this command linked or copied to this name."""
-    full = resolve(name, state.cwd, state.links, state.home()) if "/" in name and state.links else ""
+    full = (
+        resolve(name, state.cwd, state.links, state.home())
+        if "/" in name and state.links
+        else ""
+    )
     return full if full and full != name and expressions.is_a("bin", full) else ""
 
 
@@ -128,13 +188,27 @@ def _check_arguments(call: Call) -> None:
         return
     for arg, following in zip_longest(call.args, call.args[1:], fillvalue=""):
         mode = re.fullmatch(r"--(?:mode|chmod)(?:=(.*))?", drop_unset(arg))
-        if mode and not knowledge.has_trait(call.name, "folders") and setuid(mode[1] or following):
+        if (
+            mode
+            and not knowledge.has_trait(call.name, "folders")
+            and setuid(mode[1] or following)
+        ):
             call.emit("privilege.setuid")
-        path = re.sub(r"^(--?[\w-]+=|[\w.\[\]-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", drop_unset(arg))
-        if "/" not in path or (re.search(r"\s", path) and path[0] != "/") or not re.match(r"[/~.\w]", path):
+        path = re.sub(
+            r"^(--?[\w-]+=|[\w.\[\]-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)",
+            "",
+            drop_unset(arg),
+        )
+        if (
+            "/" not in path
+            or (re.search(r"\s", path) and path[0] != "/")
+            or not re.match(r"[/~.\w]", path)
+        ):
             continue
         full, kind, flags = call.locate(path)
-        looks = {"-l", "--list", "-i"} & set(call.args) or Call.known(call.machine, call.name)
+        looks = {"-l", "--list", "-i"} & set(call.args) or Call.known(
+            call.machine, call.name
+        )
         if kind == "device" and not looks and expressions.begins("raw_disk", full):
             call.emit("device.format")
         secret = kind == "secret" and not knowledge.has_trait(call.name, "keys")
@@ -147,13 +221,21 @@ def _undescribed(call: Call) -> str:
     call.emit("exec.unknown")
     _undescribed_effects(call)
     if "command_not_found_handle" in call.state.functions:
-        call.machine.simple_command(["command_not_found_handle", call.name, *call.args], call.state, call.feed)
+        call.machine.simple_command(
+            ["command_not_found_handle", call.name, *call.args], call.state, call.feed
+        )
     return _unknown_output(call.feed, call.args)
 
 
 def _undescribed_effects(call: Call) -> None:
-    kinds = ["anything else", "a control tool"] if re.search("(ctl|-cli)$", call.name) else ["anything else"]
-    own = "/" in call.name and not re.search(r"(?:^|/)s?bin/[^/.]+$", call.name)  # a script of the project
+    kinds = (
+        ["anything else", "a control tool"]
+        if re.search("(ctl|-cli)$", call.name)
+        else ["anything else"]
+    )
+    own = "/" in call.name and not re.search(
+        r"(?:^|/)s?bin/[^/.]+$", call.name
+    )  # a script of the project
     for kind in kinds if not own else []:
         _read_entries(call, call.machine.knowledge.programs[kind])
     _commands_in_arguments(call)
@@ -163,18 +245,32 @@ def _commands_in_arguments(call: Call) -> None:
     """Judge commands that an unknown program may run: the text of an argument, or the words after one."""
     may_hold_commands = call.machine.knowledge.has_trait(call.name, "commands")
     for index, arg in enumerate(call.args):
-        if expressions.is_a("drops_database", plain_text(arg).rstrip(",")):  # `mix do a, b`
+        if expressions.is_a(
+            "drops_database", plain_text(arg).rstrip(",")
+        ):  # `mix do a, b`
             call.emit("data.drop")
-        option = expressions.begins("takes_command", call.args[index - 1] if index else "")
-        option = option or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
-        if (not option and not may_hold_commands) or expressions.begins("own_program", call.name):
+        option = expressions.begins(
+            "takes_command", call.args[index - 1] if index else ""
+        )
+        option = option or re.match(
+            r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg
+        )
+        if (not option and not may_hold_commands) or expressions.begins(
+            "own_program", call.name
+        ):
             continue
-        text = plain_text(arg).partition("=")[2] if drop_unset(arg).startswith("--") else plain_text(arg)
+        text = (
+            plain_text(arg).partition("=")[2]
+            if drop_unset(arg).startswith("--")
+            else plain_text(arg)
+        )
         if expressions.begins("command", text):
             call.shell(text)
         elif option and re.search(r"\b(system|popen|exec\w*|rmtree|spawn)\W*\(", text):
             call.scan("other", text, [])
-    if not expressions.begins("own_names", " ".join([call.name, *map(drop_unset, call.args)])):
+    if not expressions.begins(
+        "own_names", " ".join([call.name, *map(drop_unset, call.args)])
+    ):
         _command_among_words(call)
 
 
@@ -184,9 +280,14 @@ def _command_among_words(call: Call) -> None:
     for index, word in enumerate(words[:-1]):
         before = words[index - 1] if index else ""
         name = program_name(word)
-        language = expressions.is_a("says_language", before) and not re.match(r"-\w*c", words[index + 1])
+        language = expressions.is_a("says_language", before) and not re.match(
+            r"-\w*c", words[index + 1]
+        )
         risky = call.machine.knowledge.has_trait(name, "risky") and operands <= 2
-        if not language and ((before in ("--", "run", "exec") and Call.known(call.machine, name)) or risky):
+        if not language and (
+            (before in ("--", "run", "exec") and Call.known(call.machine, name))
+            or risky
+        ):
             call.run(call.args[index:])
         operands += not word.startswith("-")
 
@@ -221,7 +322,9 @@ def _run_written(call: Call, text: str) -> str:
     inner.args = call.args
     with machine.under(name):
         key = resolve(name, state.cwd, state.links, state.home())
-        return machine.limit_recursion(key, lambda: machine.run_text(script, inner, call.feed))
+        return machine.limit_recursion(
+            key, lambda: machine.run_text(script, inner, call.feed)
+        )
 
 
 def _named_by_pattern(call: Call) -> str:
@@ -229,9 +332,17 @@ def _named_by_pattern(call: Call) -> str:
     machine, state = call.machine, call.state
     full = resolve(call.name, state.cwd, state.links, state.home())
     out = UNKNOWN
-    folders = [folder for folder in _FOLDERS if could_match(full.rsplit("/", 1)[0] or "/", folder)]
+    folders = [
+        folder
+        for folder in _FOLDERS
+        if could_match(full.rsplit("/", 1)[0] or "/", folder)
+    ]
     every = [*PROGRAMS, *machine.knowledge.programs] if folders else []
-    plausible = [one for one in every if any(could_match(full, f"{folder}/{one}") for folder in folders)]
+    plausible = [
+        one
+        for one in every
+        if any(could_match(full, f"{folder}/{one}") for folder in folders)
+    ]
     machine.emit("exec.glob", full)
     for candidate in plausible[:60]:
         out = dispatch(machine, [candidate, *call.args], state, call.feed)
@@ -250,7 +361,9 @@ def _unknown_name(call: Call) -> str:
         machine.emit("exec.unseen", name)
     machine.run_suspects(call.state)
     text = [plain_text(arg) for arg in call.args]
-    if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known("".join(text)):
+    if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known(
+        "".join(text)
+    ):
         _program(call, "rm")
     elif re.fullmatch(r"-\w*c", "".join(text[:1])):
         _program(call, "bash")

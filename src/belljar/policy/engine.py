@@ -28,17 +28,29 @@ BUILT_IN = ("default", "strict", "ci", "permissive", "literal", "none")
 SYSTEM = ("/etc/", "/lib", "/opt/", "/usr/", "/var/")
 UNJUDGED = "Not judged: the policy 'none' looks at no command."
 MAX_REMEMBERED = 500  # verdicts; agents often repeat commands
-MAX_REMEMBERED_LENGTH = 500  # characters of such a command, so that all of them take little memory
-_BIDI = frozenset("\u200b\u200c\u200e\u200f\u2060\u00ad\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+MAX_REMEMBERED_LENGTH = (
+    500  # characters of such a command, so that all of them take little memory
+)
+_BIDI = frozenset(
+    "\u200b\u200c\u200e\u200f\u2060\u00ad\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
 
 
-Observed = tuple[tuple[Effect, ...], ShellState, tuple[str, ...]]  # effects, the shell afterwards, readings of commands
+Observed = tuple[
+    tuple[Effect, ...], ShellState, tuple[str, ...]
+]  # effects, the shell afterwards, readings of commands
 _Key = tuple[str, str, bool, bool]
 Env = Mapping[str, str] | None
 State = ShellState | None
 
 
-def observe(text: str, words: list[str] | None, state: ShellState, knowledge: Knowledge, parsing: bool) -> Observed:
+def observe(
+    text: str,
+    words: list[str] | None,
+    state: ShellState,
+    knowledge: Knowledge,
+    parsing: bool,
+) -> Observed:
     """What a command does. If it has conditions, a second pass assumes that their branches did not run."""
     from .dispatch import KNOWN
     from .machine import Machine
@@ -78,26 +90,47 @@ class Policy:
         if not files:
             raise PolicyError("a policy needs at least one file")
         check_ids(files[:trusted])
-        self.files, self.trusted = tuple(files), len(files) if trusted is None else trusted
+        self.files, self.trusted = (
+            tuple(files),
+            len(files) if trusted is None else trusted,
+        )
         self.name = files[0].name
         self.knowledge, texts = self._load_knowledge()
-        self.version = tables.digest("\0".join([*(file.text for file in files), *texts]))[:12]
-        self.ask_at = min((file.ask_at for file in files), key=lambda risk: RISK.get(risk, 9))
+        self.version = tables.digest(
+            "\0".join([*(file.text for file in files), *texts])
+        )[:12]
+        self.ask_at = min(
+            (file.ask_at for file in files), key=lambda risk: RISK.get(risk, 9)
+        )
         self.ask = "deny" if any(file.ask == "deny" for file in files) else "ask"
         self.judges = any(file.judge for file in files)
-        self.default_risk = max((file.default_risk for file in files), key=RISK.__getitem__)
+        self.default_risk = max(
+            (file.default_risk for file in files), key=RISK.__getitem__
+        )
         allowlists = [file.allow_programs for file in files if file.allow_programs]
-        self.allow_programs = frozenset.intersection(*allowlists) if allowlists else None
+        self.allow_programs = (
+            frozenset.intersection(*allowlists) if allowlists else None
+        )
         self.rules = tuple(rule for file in files for rule in file.rules)
-        self.network_ceiling = reduce(narrowed, (file.network_ceiling for file in files), None)
+        self.network_ceiling = reduce(
+            narrowed, (file.network_ceiling for file in files), None
+        )
         self.network_allow = self._network_allow()
-        allows = tuple(allow for file in self.files[: self.trusted] for allow in file.allows)
-        self._decider = Decider(self.rules, self.decides, allows, self.default_risk, self.allow_programs)
+        allows = tuple(
+            allow for file in self.files[: self.trusted] for allow in file.allows
+        )
+        self._decider = Decider(
+            self.rules, self.decides, allows, self.default_risk, self.allow_programs
+        )
         self._remembered: dict[_Key, Verdict] = {}
 
     def _load_knowledge(self) -> tuple[Knowledge, list[str]]:
         knowledge = shipped()
-        paths = [(path, at < self.trusted) for at, file in enumerate(self.files) for path in file.knowledge]
+        paths = [
+            (path, at < self.trusted)
+            for at, file in enumerate(self.files)
+            for path in file.knowledge
+        ]
         if not paths:
             return knowledge, []
         from .schema import check
@@ -110,14 +143,28 @@ class Policy:
 
     def _network_allow(self) -> tuple[str, ...] | None:
         """Hosts that every session may reach: those of the operator's files, narrowed by all other files."""
-        own = [file.network_allow for file in self.files[: self.trusted] if file.network_allow is not None]
-        found = tuple(dict.fromkeys(host for hosts in own for host in hosts)) if own else None
+        own = [
+            file.network_allow
+            for file in self.files[: self.trusted]
+            if file.network_allow is not None
+        ]
+        found = (
+            tuple(dict.fromkeys(host for hosts in own for host in hosts))
+            if own
+            else None
+        )
         for file in self.files[self.trusted :] if found is not None else ():
             found = narrowed(found, file.network_allow)
         return narrowed(found, self.network_ceiling) if found is not None else None
 
     @classmethod
-    def load(cls, name_or_path: "str | Path", *, layers: Iterable["str | Path"] = (), prove: bool = True) -> "Policy":
+    def load(
+        cls,
+        name_or_path: "str | Path",
+        *,
+        layers: Iterable["str | Path"] = (),
+        prove: bool = True,
+    ) -> "Policy":
         """Load a shipped policy by name, or a file by path. `layers` (project, session) tighten it."""
         policy = cls(_with_bases(_find(name_or_path)))
         for layer in layers:
@@ -139,25 +186,35 @@ class Policy:
     def as_dict(self) -> dict[str, Any]:
         """Everything that `restored` needs: the texts of the files, and the names of shipped ones."""
         files = [
-            {"name": file.name} if file.shipped else {"text": file.text, "source": os.path.abspath(file.source)}
+            {"name": file.name}
+            if file.shipped
+            else {"text": file.text, "source": os.path.abspath(file.source)}
             for file in self.files
         ]
         return {"name": self.name, "files": files, "trusted": self.trusted}
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> "Policy":
-        files = [_find(each["name"]) if "name" in each else parse_rules(**each) for each in saved["files"]]
+        files = [
+            _find(each["name"]) if "name" in each else parse_rules(**each)
+            for each in saved["files"]
+        ]
         return cls(files, saved["trusted"])
 
     def tighten(self, layer: "str | Path | Policy") -> "Policy":
         """This policy with a less trusted one on top. What either refuses, the result refuses."""
         files = layer.files if isinstance(layer, Policy) else _with_bases(_find(layer))
-        return Policy([*self.files, *(file for file in files if file not in self.files)], self.trusted)
+        return Policy(
+            [*self.files, *(file for file in files if file not in self.files)],
+            self.trusted,
+        )
 
     def decides(self, rule: Rule) -> str:
         """What a rule decides if it fires, without exceptions."""
         asks = RISK[rule.risk] >= RISK.get(self.ask_at, 9)
-        decision = rule.decision or ("deny" if rule.risk == "blocked" else "ask" if asks else "allow")
+        decision = rule.decision or (
+            "deny" if rule.risk == "blocked" else "ask" if asks else "allow"
+        )
         return self.ask if decision == "ask" else decision
 
     def __str__(self) -> str:
@@ -166,7 +223,13 @@ class Policy:
     def prepare(self) -> None:
         """Load what judging needs, such as the parser, while there is nothing to judge yet."""
         if self.judges:
-            observe("true && true", None, _state(WORKSPACE, None, None), self.knowledge, True)
+            observe(
+                "true && true",
+                None,
+                _state(WORKSPACE, None, None),
+                self.knowledge,
+                True,
+            )
 
     def judge(
         self,
@@ -189,7 +252,11 @@ class Policy:
         try:
             return self._judged(text, words, state, True, staged, root)
         except (ParseError, TooComplex, RecursionError) as error:
-            reason = str(error) if not isinstance(error, RecursionError) else "it is nested too deeply to judge"
+            reason = (
+                str(error)
+                if not isinstance(error, RecursionError)
+                else "it is nested too deeply to judge"
+            )
         except Exception as error:  # a bug must never let a command through
             _log().exception("policy fault", extra={"fault": type(error).__name__})
             reason = f"it could not be understood ({type(error).__name__})"
@@ -208,7 +275,13 @@ class Policy:
         """The same verdict if no parser is needed, else None. For callers that must not wait for a process."""
         if not self.judges:
             return self.judge(command, cwd=cwd, env=env, shell_state=shell_state)
-        facts: dict[str, Any] = {"cwd": cwd, "env": env, "shell_state": shell_state, "staged": staged, "root": root}
+        facts: dict[str, Any] = {
+            "cwd": cwd,
+            "env": env,
+            "shell_state": shell_state,
+            "staged": staged,
+            "root": root,
+        }
         if (known := self.recall(command, **facts)) is not None:
             return known
         state, (text, words) = _state(cwd, env, shell_state), _prepared(command)
@@ -225,12 +298,18 @@ class Policy:
 
     def recall(self, command: object, **facts: Any) -> Verdict | None:
         """The verdict that was remembered for this command and these arguments of `judge`."""
-        known = self._remembered.get(key) if (key := _key(command, **facts)) is not None else None
+        known = (
+            self._remembered.get(key)
+            if (key := _key(command, **facts)) is not None
+            else None
+        )
         return None if known is None else self._logged(known)
 
     def remember(self, verdict: Verdict, command: object, **facts: Any) -> None:
         """For `recall`. `judge` itself never looks there: the tests compare what it finds in different ways."""
-        if (key := _key(command, **facts)) is not None and len(key[0]) < MAX_REMEMBERED_LENGTH:
+        if (key := _key(command, **facts)) is not None and len(
+            key[0]
+        ) < MAX_REMEMBERED_LENGTH:
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = verdict
@@ -246,40 +325,92 @@ class Policy:
     ) -> Verdict:
         if text.problem:
             return self._refused(text, state)
-        effects, after, readings = observe(text.text, words, state, self.knowledge, parsing)
+        effects, after, readings = observe(
+            text.text, words, state, self.knowledge, parsing
+        )
         if text.invisible:
             kind = "text.bidi" if _BIDI & set(text.text) else "text.invisible"
             effects = (*effects, Effect(kind, show(text.text[:80])))
         if root:
             effects = tuple(_in_own_system(effect) for effect in effects)
-        decision, risk, reason, findings = self._decider.decide(text.text, effects, staged)
+        decision, risk, reason, findings = self._decider.decide(
+            text.text, effects, staged
+        )
         digest = self._digest(text.text, after)
-        verdict = Verdict(decision, risk, reason, findings, text.text, digest, str(self), effects, readings, after)
+        verdict = Verdict(
+            decision,
+            risk,
+            reason,
+            findings,
+            text.text,
+            digest,
+            str(self),
+            effects,
+            readings,
+            after,
+        )
         return self._logged(verdict)
 
     def _unjudged(self, command: object, state: ShellState) -> Verdict:
         """Allowed as it stands. Its risk is unknown, so it counts as high."""
-        text = command if isinstance(command, str) else shlex.join(command) if isinstance(command, list | tuple) else ""
+        text = (
+            command
+            if isinstance(command, str)
+            else shlex.join(command)
+            if isinstance(command, list | tuple)
+            else ""
+        )
         if not text or "\0" in text:
-            return self._refused(Canonical(text, "it holds a NUL byte" if text else "it is no command"), state)
+            return self._refused(
+                Canonical(text, "it holds a NUL byte" if text else "it is no command"),
+                state,
+            )
         digest = self._digest(text, state)
-        return self._logged(Verdict("allow", "high", UNJUDGED, (), text, digest, str(self), (), (), state))
+        return self._logged(
+            Verdict(
+                "allow", "high", UNJUDGED, (), text, digest, str(self), (), (), state
+            )
+        )
 
     def _refused(self, text: Canonical, state: ShellState) -> Verdict:
         reason = f"This cannot be judged: {text.problem}."
         finding = Finding("text.refused", "deny", "blocked", reason)
         digest = self._digest(text.text, state)
-        return self._logged(Verdict("deny", "blocked", reason, (finding,), text.text, digest, str(self), (), (), state))
+        return self._logged(
+            Verdict(
+                "deny",
+                "blocked",
+                reason,
+                (finding,),
+                text.text,
+                digest,
+                str(self),
+                (),
+                (),
+                state,
+            )
+        )
 
     def _digest(self, text: str, state: ShellState) -> str:
         return tables.digest(f"{self.version}\0{state.cwd}\0{text}")
 
     def _logged(self, verdict: Verdict) -> Verdict:
-        log = _log() if "logging" in sys.modules else None  # else nobody has set up a log
+        log = (
+            _log() if "logging" in sys.modules else None
+        )  # else nobody has set up a log
         if log and log.isEnabledFor(20):
-            extra = {name: getattr(verdict, name) for name in ("decision", "risk", "policy", "digest")}
+            extra = {
+                name: getattr(verdict, name)
+                for name in ("decision", "risk", "policy", "digest")
+            }
             extra["rules"] = [rule.id for rule in verdict.rules]
-            log.info("%s %s %s", verdict.decision, verdict.risk, verdict.canonical[:200], extra=extra)
+            log.info(
+                "%s %s %s",
+                verdict.decision,
+                verdict.risk,
+                verdict.canonical[:200],
+                extra=extra,
+            )
         return verdict
 
 
@@ -290,7 +421,10 @@ def check_knowledge(path: str) -> None:
 
     check(read_toml(Path(path)), path)
     source = str(Path(path).absolute())
-    policy = Policy.parse(f'[policy]\nname = "check"\nextends = "default"\nknowledge = [{json.dumps(source)}]', path)
+    policy = Policy.parse(
+        f'[policy]\nname = "check"\nextends = "default"\nknowledge = [{json.dumps(source)}]',
+        path,
+    )
     for entry in policy.knowledge.every():
         if entry.source == source:
             check_entry(policy, entry)
@@ -299,7 +433,11 @@ def check_knowledge(path: str) -> None:
 def _in_own_system(effect: Effect) -> Effect:
     """In a sandbox with a root of its own a change of the system ends with the sandbox, also one that plants a hook."""
     planted = effect.path_class == "exec_hook" and effect.target.startswith(SYSTEM)
-    return replace(effect, path_class="scratch") if planted or effect.path_class == "system" else effect
+    return (
+        replace(effect, path_class="scratch")
+        if planted or effect.path_class == "system"
+        else effect
+    )
 
 
 def _log() -> Any:
@@ -310,7 +448,9 @@ def _log() -> Any:
     return log
 
 
-def _state(cwd: str, env: Mapping[str, str] | None, given: ShellState | None) -> ShellState:
+def _state(
+    cwd: str, env: Mapping[str, str] | None, given: ShellState | None
+) -> ShellState:
     state = given.detached() if given is not None else ShellState.fresh(cwd, None)
     state.env.update({str(name): str(value) for name, value in (env or {}).items()})
     return state
@@ -332,8 +472,12 @@ def _key(
 
 def _prepared(command: object) -> tuple[Canonical, list[str] | None]:
     """The text that is judged, and its words if no parser is needed."""
-    if isinstance(command, Sequence) and not isinstance(command, str | bytes | bytearray):
-        return canonical_argv(list(command)), [word for word in command if isinstance(word, str)]
+    if isinstance(command, Sequence) and not isinstance(
+        command, str | bytes | bytearray
+    ):
+        return canonical_argv(list(command)), [
+            word for word in command if isinstance(word, str)
+        ]
     text = canonical(command)
     return text, plain_words(text.text)
 
@@ -344,7 +488,9 @@ def _find(name_or_path: "str | Path") -> RuleFile:
         return read_rules(policies_directory() / f"{name}.toml")
     path = Path(name)
     if not path.is_file():
-        raise PolicyError(f"no policy {name!r}: give a file or one of {', '.join(BUILT_IN)}")
+        raise PolicyError(
+            f"no policy {name!r}: give a file or one of {', '.join(BUILT_IN)}"
+        )
     return read_rules(path)
 
 
@@ -355,7 +501,9 @@ def _with_bases(file: RuleFile) -> list[RuleFile]:
     while files[-1].extends:
         base = files[-1].extends
         if base in seen or base not in BUILT_IN:
-            raise PolicyError(f"{file.source}: extends {base!r}, which is not one of {', '.join(BUILT_IN)}")
+            raise PolicyError(
+                f"{file.source}: extends {base!r}, which is not one of {', '.join(BUILT_IN)}"
+            )
         seen.add(base)
         files.append(_find(base))
     return files

@@ -15,7 +15,9 @@ from .toml_files import tables
 def setting(table: str, name: str) -> dict[str, Any] | None:
     """What [setting.TABLE] in settings.toml says of this name."""
     settings = tables()["setting"][table].items()
-    return next((one for pattern, one in settings if expressions.fullmatch(pattern, name)), None)
+    return next(
+        (one for pattern, one in settings if expressions.fullmatch(pattern, name)), None
+    )
 
 
 def check_settings_file(machine: Interpreter, path: str, text: str) -> None:
@@ -26,14 +28,20 @@ def check_settings_file(machine: Interpreter, path: str, text: str) -> None:
     for line in (
         text.splitlines() if path.endswith("/github_env") else []
     ):  # variables of the next steps of a GitHub job
-        check_variable(machine, line.partition("=")[0], line.partition("=")[2], ShellState())
+        check_variable(
+            machine, line.partition("=")[0], line.partition("=")[2], ShellState()
+        )
 
 
-def check_variable(machine: Interpreter, name: str, value: str, state: ShellState, program: str = "") -> None:
+def check_variable(
+    machine: Interpreter, name: str, value: str, state: ShellState, program: str = ""
+) -> None:
     """Emit an effect if this value of a variable makes later programs run something."""
     text = drop_unset(value).strip()
     one = (text and name.isidentifier() and setting("environment", name)) or {}
-    risky = text.startswith("() {") or (name == "LD_LIBRARY_PATH" and program in ("sudo", "su") and text[:5] == "/tmp/")
+    risky = text.startswith("() {") or (
+        name == "LD_LIBRARY_PATH" and program in ("sudo", "su") and text[:5] == "/tmp/"
+    )
     if "harmful" in one:
         risky = risky or expressions.search(one["harmful"], text) is not None
     elif "harmless" in one:

@@ -39,9 +39,15 @@ def check_examples(policy: Judging, remember: bool = True) -> None:
     for file in [file for file in policy.files if not file.shipped] or policy.files:
         for at, rule in enumerate(file.rules):
             for command in (*rule.match, *rule.not_match):
-                fired = any(finding.id == rule.id for finding in policy.judge(command).rules)
+                fired = any(
+                    finding.id == rule.id for finding in policy.judge(command).rules
+                )
                 if fired != (command in rule.match):
-                    word, key = ("matches", "not_match") if fired else ("does not match", "match")
+                    word, key = (
+                        ("matches", "not_match")
+                        if fired
+                        else ("does not match", "match")
+                    )
                     where = f"{file.source}:{line_of(file.text, f'rule[{at}].{key}')}: rule {rule.id}"
                     raise PolicyError(f"{where} {word} its example {command!r}")
     for entry in policy.knowledge.every():
@@ -55,11 +61,17 @@ def check_entry(policy: Judging, entry: Entry) -> None:
     """Each example of an entry is a command and the effect that it must have; '': it must have none."""
     for command, wanted in entry.examples.items():
         effects = policy.judge(command).effects
-        kinds = {one.kind for one in effects if one.kind not in ("exec", "exec.unknown") or "destroys" in one.flags}
+        kinds = {
+            one.kind
+            for one in effects
+            if one.kind not in ("exec", "exec.unknown") or "destroys" in one.flags
+        }
         if kinds if not wanted else wanted not in kinds:
             actual = ", ".join(sorted(kinds)) or "nothing"
             where = f"{file_and_line(entry.source, f'program {entry.name} examples')}: program {entry.name}"
-            raise PolicyError(f"{where}: {command!r} does {actual}, not {wanted or 'nothing'!r}")
+            raise PolicyError(
+                f"{where}: {command!r} does {actual}, not {wanted or 'nothing'!r}"
+            )
 
 
 def is_knowledge(path: str) -> bool:
@@ -69,5 +81,9 @@ def is_knowledge(path: str) -> bool:
 @cache
 def _code_version() -> str:
     """Sizes and times of this package's files: faster than to read them."""
-    files = sorted((path.name, path.stat()) for path in Path(__file__).parent.glob("*.py"))
-    return repr([__version__, *((name, stat.st_size, stat.st_mtime_ns) for name, stat in files)])
+    files = sorted(
+        (path.name, path.stat()) for path in Path(__file__).parent.glob("*.py")
+    )
+    return repr(
+        [__version__, *((name, stat.st_size, stat.st_mtime_ns) for name, stat in files)]
+    )

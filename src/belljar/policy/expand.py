@@ -50,7 +50,9 @@ class Fields:
 class Expander:
     """Expands words in one shell state; `substitute` runs the statements of $(…) and `procsub` those of <(…)."""
 
-    def __init__(self, state: ShellState, substitute: Substitute, procsub: Substitute) -> None:
+    def __init__(
+        self, state: ShellState, substitute: Substitute, procsub: Substitute
+    ) -> None:
         self.state = state
         self._substitute = substitute
         self._procsub = procsub
@@ -64,7 +66,11 @@ class Expander:
         return found
 
     def fields(self, word: Node) -> list[str]:
-        return [field for parts in brace_expand(word.get("Parts") or []) for field in self._fields(parts, self._ifs())]
+        return [
+            field
+            for parts in brace_expand(word.get("Parts") or [])
+            for field in self._fields(parts, self._ifs())
+        ]
 
     def _fields(self, parts: list[Node], ifs: str, joined: bool = False) -> list[str]:
         fields = Fields(ifs)
@@ -84,7 +90,10 @@ class Expander:
     def heredoc(self, redirect: Node) -> str:
         if not (body := redirect.get("Hdoc")):
             return ""
-        quoted = any(part["Type"] != "Lit" or "\\" in part["Value"] for part in redirect["Word"]["Parts"])
+        quoted = any(
+            part["Type"] != "Lit" or "\\" in part["Value"]
+            for part in redirect["Word"]["Parts"]
+        )
         literal = "".join(str(part.get("Value", "")) for part in body["Parts"])
         text = literal if quoted else self._quoted(body["Parts"], escapes="$`\\")
         return re.sub(r"(?m)^\t+", "", text) if redirect["Op"] == "<<-" else text
@@ -98,12 +107,20 @@ class Expander:
         if kind == "Lit":
             fields.add(self._literal(part.get("Value", ""), first))
         elif kind == "SglQuoted":
-            fields.add(ansi_c(part.get("Value", "")) if part.get("Dollar") else part.get("Value", ""))
+            fields.add(
+                ansi_c(part.get("Value", ""))
+                if part.get("Dollar")
+                else part.get("Value", "")
+            )
         elif kind == "DblQuoted":
             self._double_quoted(part.get("Parts") or [], fields)
         elif kind == "ParamExp":
             value = self.parameter(part)
-            self._add_list(flat_list(value) if not joined else [flat(value)], fields, split=not joined)
+            self._add_list(
+                flat_list(value) if not joined else [flat(value)],
+                fields,
+                split=not joined,
+            )
         elif kind == "CmdSubst":
             if joined:
                 fields.add(self._command(part))
@@ -112,7 +129,9 @@ class Expander:
         elif kind == "ArithmExp":
             fields.add(evaluate(part["X"], self))
         else:
-            fields.add(self._procsub(part) if kind == "ProcSubst" else STAR)  # or an extended glob
+            fields.add(
+                self._procsub(part) if kind == "ProcSubst" else STAR
+            )  # or an extended glob
 
     def _literal(self, raw: str, first: bool) -> str:
         raw = self._tilde(raw) if first and raw.startswith("~") else raw
@@ -121,7 +140,14 @@ class Expander:
         if "[" in raw and "]" not in raw:
             raw = raw.replace("[", "\\[")
         pieces = re.findall(r"\\\n|\\.|.", raw, re.S)
-        escaped = ("" if p == "\\\n" else p[1] if p[0] == "\\" and len(p) > 1 else _GLOB_MARK.get(p, p) for p in pieces)
+        escaped = (
+            ""
+            if p == "\\\n"
+            else p[1]
+            if p[0] == "\\" and len(p) > 1
+            else _GLOB_MARK.get(p, p)
+            for p in pieces
+        )
         return "".join(escaped)
 
     def _tilde(self, raw: str) -> str:
@@ -141,7 +167,11 @@ class Expander:
                 if not value and len(parts) == 1 and fields.current == "":
                     fields.current = None
             elif value is not None:
-                fields.add(value if isinstance(value, str) else self._ifs()[:1].join(flat_list(value)))
+                fields.add(
+                    value
+                    if isinstance(value, str)
+                    else self._ifs()[:1].join(flat_list(value))
+                )
             else:
                 fields.add(self._quoted([part], escapes='$`"\\'))
 
@@ -149,7 +179,13 @@ class Expander:
         found = []
         for part in parts:
             if part["Type"] == "Lit":
-                found.append(re.sub(rf"\\([{re.escape(escapes)}])|\\\n", lambda m: m[1] or "", part.get("Value", "")))
+                found.append(
+                    re.sub(
+                        rf"\\([{re.escape(escapes)}])|\\\n",
+                        lambda m: m[1] or "",
+                        part.get("Value", ""),
+                    )
+                )
             elif part["Type"] == "ParamExp":
                 found.append(flat(self.parameter(part)))
             elif part["Type"] == "CmdSubst":
@@ -174,9 +210,17 @@ class Expander:
     def parameter(self, node: Node) -> Value:
         name = (node.get("Param") or {}).get("Value", "")
         if node.get("Names"):
-            return [key for key in self.state.env if key.startswith(name)] or name + ATOM
+            return [
+                key for key in self.state.env if key.startswith(name)
+            ] or name + ATOM
         at = node.get("Index")
-        index = None if at is None else self.text(at) if at.get("Type") == "Word" else evaluate(at, self)
+        index = (
+            None
+            if at is None
+            else self.text(at)
+            if at.get("Type") == "Word"
+            else evaluate(at, self)
+        )
         if node.get("Length"):
             value = self.lookup(name, index)
             value = drop_unset(value) if isinstance(value, str) else value
@@ -204,10 +248,17 @@ class Expander:
     def _indirect(self, node: Node, name: str, index: str | None) -> Value:
         value = self.state.get(name) if name != "#" else self.lookup(name)
         if index in ("@", "*"):
-            return [str(key) for key in (value if isinstance(value, dict) else range(len(flat_list(value))))]
+            return [
+                str(key)
+                for key in (
+                    value if isinstance(value, dict) else range(len(flat_list(value)))
+                )
+            ]
         target = flat(value)
         if not known(target) or not target:
-            return UNKNOWN + SENSITIVE if target != UNSET else UNSET  # any variable of the environment
+            return (
+                UNKNOWN + SENSITIVE if target != UNSET else UNSET
+            )  # any variable of the environment
         base, _, rest = target.partition("[")
         return self._modified(node, base, self.lookup(base, rest.rstrip("]") or None))
 
@@ -233,14 +284,18 @@ class Expander:
                 self.state.env[name] = self.text(word)
             return self.text(word) if empty else value
         if bare == "+":
-            if not empty or (UNSET in flat(value) and not known(drop_unset(flat(value)))):
+            if not empty or (
+                UNSET in flat(value) and not known(drop_unset(flat(value)))
+            ):
                 return self.text(word)
             return ""
         if bare == "?":
             self.text(word)
             return UNKNOWN if empty else value  # if it is empty the shell stops here
         if op in ("#", "##", "%", "%%"):
-            return self._mapped(value, lambda text: _trimmed(text, self._pattern(word), op))
+            return self._mapped(
+                value, lambda text: _trimmed(text, self._pattern(word), op)
+            )
         self._pattern(word)
         return self._mapped(value, _changed)
 
@@ -270,7 +325,11 @@ class Expander:
 
 def _is_at(part: Node) -> bool:
     index = ((part.get("Index") or {}).get("Parts") or [{}])[0].get("Value")
-    return bool((part.get("Param") or {}).get("Value") == "@" or index == "@" or part.get("Names") == "@")
+    return bool(
+        (part.get("Param") or {}).get("Value") == "@"
+        or index == "@"
+        or part.get("Names") == "@"
+    )
 
 
 def _indexed(value: Value, index: str | None) -> Value:
@@ -311,9 +370,17 @@ def _trimmed(text: str, pattern: str, op: str) -> str:
         return text if FILE not in text else taints(text)
     text = drop_unset(text)
     if op.startswith("%"):
-        cuts = [text[:i] for i in range(len(text), -1, -1) if expressions.fullmatch(regex, text[i:])]
+        cuts = [
+            text[:i]
+            for i in range(len(text), -1, -1)
+            if expressions.fullmatch(regex, text[i:])
+        ]
     else:
-        cuts = [text[i:] for i in range(len(text) + 1) if expressions.fullmatch(regex, text[:i])]
+        cuts = [
+            text[i:]
+            for i in range(len(text) + 1)
+            if expressions.fullmatch(regex, text[:i])
+        ]
     if cuts:
         return cuts[-1] if len(op) == 2 else cuts[0]
     return text
@@ -328,7 +395,13 @@ def evaluate(node: Node | None, expander: Expander) -> str:
         return text if re.fullmatch(r"[-+]?[0-9]{1,18}", text) else ATOM
     sides = [evaluate(node[side], expander) for side in ("X", "Y") if node.get(side)]
     op = node.get("Op", "")
-    name = "".join(str(part.get("Value", "")) for part in node.get("X", {}).get("Parts") or [])
+    name = "".join(
+        str(part.get("Value", "")) for part in node.get("X", {}).get("Parts") or []
+    )
     if op in ("++", "--") or (op.endswith("=") and op not in ("==", "!=", "<=", ">=")):
         expander.state.env.update({name: ATOM} if name.isidentifier() else {})
-    return "-" + sides[0] if op == "-" and len(sides) == 1 and sides[0].isdecimal() else ATOM
+    return (
+        "-" + sides[0]
+        if op == "-" and len(sides) == 1 and sides[0].isdecimal()
+        else ATOM
+    )

@@ -50,7 +50,9 @@ def match_start(pattern: str, text: str) -> Any:
 
 
 def fullmatch(pattern: str, text: str) -> Any:
-    return _capped(lambda: compiled(pattern, True).fullmatch(text[:MAX_SUBJECT], timeout=CAP))
+    return _capped(
+        lambda: compiled(pattern, True).fullmatch(text[:MAX_SUBJECT], timeout=CAP)
+    )
 
 
 def is_a(name: str, text: str) -> Any:
@@ -67,7 +69,9 @@ def holds(name: str, text: str) -> Any:
 
 
 def find_all(pattern: str, text: str, most: int = 40) -> Iterator[Any]:
-    matches = _capped(lambda: compiled(pattern).finditer(text[:MAX_SUBJECT], timeout=CAP))
+    matches = _capped(
+        lambda: compiled(pattern).finditer(text[:MAX_SUBJECT], timeout=CAP)
+    )
     for _ in range(most):
         if (match := _capped(lambda: next(matches, None))) is None:
             return

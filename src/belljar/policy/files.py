@@ -6,24 +6,43 @@ from belljar.patterns import lazy_pattern
 
 from . import expressions
 from .interpreter import Interpreter
-from .marks import ATOM, DISGUISED, ENDLESS, FILE, HOLES, NETWORK, OPAQUE, SECRET, SENSITIVE, UNKNOWN, UNSET
+from .marks import (
+    ATOM,
+    DISGUISED,
+    ENDLESS,
+    FILE,
+    HOLES,
+    NETWORK,
+    OPAQUE,
+    SECRET,
+    SENSITIVE,
+    UNKNOWN,
+    UNSET,
+)
 
 from .marks import drop_unset, plain_text  # isort: skip
 from .paths import HOME, classify, resolve
 from .shellstate import ShellState
 
 _NONE: frozenset[str] = frozenset()
-_HOST = lazy_pattern(r"(?i)(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)")
+_HOST = lazy_pattern(
+    r"(?i)(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)"
+)
 CONTENTS = {
     "/dev/null": "",
     **dict.fromkeys(("/dev/zero", "/dev/urandom", "/dev/random"), ENDLESS),
     "/etc/passwd": f"root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000:me:{HOME}:/bin/bash\n{SENSITIVE}",
     "/etc/group": f"root:x:0:\nsandbox:x:1000:\n{SENSITIVE}",
-    **dict.fromkeys(("/proc/mounts", "/proc/self/mounts", "/etc/mtab", "/etc/fstab"), f"{ATOM} / {ATOM}\n"),
+    **dict.fromkeys(
+        ("/proc/mounts", "/proc/self/mounts", "/etc/mtab", "/etc/fstab"),
+        f"{ATOM} / {ATOM}\n",
+    ),
 }
 
 
-def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, frozenset[str]]:
+def locate(
+    path: str, state: ShellState, last: bool = True
+) -> tuple[str, str, frozenset[str]]:
     """Full path, class and flags of a path. `last`: follow a link in its last component."""
     if UNSET in path:
         if not (bare := drop_unset(path)):
@@ -31,7 +50,9 @@ def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, f
         full, kind, flags = locate(bare, state, last)
         return full, kind, flags | {"unset"}
     if path and path[0] in OPAQUE:
-        flags = frozenset({"unknown", "disguised"} if path[0] == DISGUISED else {"unknown"})
+        flags = frozenset(
+            {"unknown", "disguised"} if path[0] == DISGUISED else {"unknown"}
+        )
         return path, _class_by_suffix(path), flags
     full = resolve(path, state.cwd, state.links, state.home(), last)
     if full[:1] != "/":
@@ -43,7 +64,11 @@ def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, f
 def _class_by_suffix(path: str) -> str:
     """The class of a path with an unknown beginning: a key is a secret, and a hook a hook, in any directory."""
     tail = path.lstrip(HOLES)
-    places = (f"{HOME}{tail}", f"{HOME}/site-packages{tail}") if tail[:1] == "/" and ".." not in tail else ()
+    places = (
+        (f"{HOME}{tail}", f"{HOME}/site-packages{tail}")
+        if tail[:1] == "/" and ".." not in tail
+        else ()
+    )
     kinds = [classify(resolve(place, "/"))[0] for place in places]
     return next((kind for kind in kinds if kind in ("secret", "exec_hook")), "unknown")
 
@@ -66,7 +91,9 @@ def read_path(machine: Interpreter, path: str, state: ShellState) -> str:
     return FILE if kind != "unknown" else UNKNOWN
 
 
-def write_path(machine: Interpreter, path: str, state: ShellState, flags: frozenset[str] = _NONE) -> None:
+def write_path(
+    machine: Interpreter, path: str, state: ShellState, flags: frozenset[str] = _NONE
+) -> None:
     full, kind, found = locate(path, state)
     if kind == "device" and "socket" in found:
         socket_path(machine, full)
@@ -82,7 +109,9 @@ def socket_path(machine: Interpreter, full: str) -> None:
     machine.emit("net.socket", full, flags=frozenset({"local"}) if local else _NONE)
 
 
-def delete_path(machine: Interpreter, path: str, state: ShellState, flags: frozenset[str]) -> None:
+def delete_path(
+    machine: Interpreter, path: str, state: ShellState, flags: frozenset[str]
+) -> None:
     """A tilde that bash has not expanded is part of a name. Of a link, only the link is deleted."""
     for part in _each_line(path):
         part = f"./{part}" if part.startswith("~") else part
@@ -91,7 +120,9 @@ def delete_path(machine: Interpreter, path: str, state: ShellState, flags: froze
         state.files.pop(full, None)
 
 
-def change_path(machine: Interpreter, path: str, state: ShellState, flags: frozenset[str]) -> None:
+def change_path(
+    machine: Interpreter, path: str, state: ShellState, flags: frozenset[str]
+) -> None:
     for part in _each_line(path):
         full, kind, found = locate(part, state)
         machine.emit("chmod", full, kind, flags | found)
@@ -108,4 +139,6 @@ def host_of(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    return expressions.is_a("loopback", plain_text(host).strip("[]").lower()) is not None
+    return (
+        expressions.is_a("loopback", plain_text(host).strip("[]").lower()) is not None
+    )

@@ -26,9 +26,13 @@ def _name(call: Call, options: Options, text: str) -> str:
     path = plain_text(options.rest[0]) if options.rest else ""
     bare = path.rstrip("/")
     if call.name == "basename":
-        return (bare.rsplit("/", 1)[-1] or "/").removesuffix("".join(options.rest[1:2])) + "\n"
+        return (bare.rsplit("/", 1)[-1] or "/").removesuffix(
+            "".join(options.rest[1:2])
+        ) + "\n"
     if call.name == "dirname":
-        return ((bare.rsplit("/", 1)[0] or "/") if "/" in bare else "." if bare else "/") + "\n"
+        return (
+            (bare.rsplit("/", 1)[0] or "/") if "/" in bare else "." if bare else "/"
+        ) + "\n"
     return call.locate(path)[0] + "\n"
 
 
@@ -49,13 +53,21 @@ def clock(template: str) -> str:
 
 def _listing(call: Call, options: Options, text: str) -> str:
     """Names: all in a directory (an active *), or those that match a pattern."""
-    narrow = options.has("d", "directory") or any(has_glob(path) for path in options.rest)
+    narrow = options.has("d", "directory") or any(
+        has_glob(path) for path in options.rest
+    )
     return "".join(path + "\n" for path in options.rest) if narrow else STAR + "\n"
 
 
 def _mktemp(call: Call, options: Options, text: str) -> str:
-    template = re.sub(r"X{3,}", ATOM, options.rest[0]) if options.rest else f"tmp.{ATOM}"
-    return (template if template.startswith("/") else f"{options.get('p', 'tmpdir') or '/tmp'}/{template}") + "\n"
+    template = (
+        re.sub(r"X{3,}", ATOM, options.rest[0]) if options.rest else f"tmp.{ATOM}"
+    )
+    return (
+        template
+        if template.startswith("/")
+        else f"{options.get('p', 'tmpdir') or '/tmp'}/{template}"
+    ) + "\n"
 
 
 def _jq(call: Call, options: Options, text: str) -> str:
@@ -65,20 +77,34 @@ def _jq(call: Call, options: Options, text: str) -> str:
     if options.has("n", "null-input"):
         return DISGUISED if '"' in program.partition("@sh")[0] else given or FILE
     if not known(text) or not text.strip():
-        return (taints(text) if "@sh" in program else taints(text).replace(FILE, UNKNOWN) or ATOM) + given + "\n"
+        return (
+            (
+                taints(text)
+                if "@sh" in program
+                else taints(text).replace(FILE, UNKNOWN) or ATOM
+            )
+            + given
+            + "\n"
+        )
     return DISGUISED
 
 
 def _fetched(call: Call, options: Options, text: str) -> str:
     """curl prints what it fetched, unless it goes to files."""
-    named = options.has("O", "remote-name", "remote-name-all", "J") or {*options.all("o", "output")} - {*STDOUT}
+    named = options.has("O", "remote-name", "remote-name-all", "J") or {
+        *options.all("o", "output")
+    } - {*STDOUT}
     return ATOM if named else text or NETWORK
 
 
 def _getent(call: Call, options: Options, text: str) -> str:
     text = call.read(f"/etc/{drop_unset(''.join(call.args[:1]))}")
     key = drop_unset("".join(call.args[1:2]))
-    lines = [line for line in text.split("\n") if key in line or (not known(key) and HOME in line)]
+    lines = [
+        line
+        for line in text.split("\n")
+        if key in line or (not known(key) and HOME in line)
+    ]
     return "".join(line + "\n" for line in lines) or FILE
 
 
@@ -106,14 +132,19 @@ def encoded(text: str, encode: Callable[[bytes], bytes]) -> str:
 
 
 def loose_base64(raw: bytes) -> bytes:
-    raw = re.sub(rb"[^A-Za-z0-9+/=]", b"", raw.translate(bytes.maketrans(b"-_", b"+/"))).rstrip(b"=")
+    raw = re.sub(
+        rb"[^A-Za-z0-9+/=]", b"", raw.translate(bytes.maketrans(b"-_", b"+/"))
+    ).rstrip(b"=")
     return base64.b64decode(raw + b"=" * (-len(raw) % 4))
 
 
 def base_64(call: Call, options: Options, text: str) -> str:
     small = call.name == "base32" or options.has("base32")
     if options.has("d", "D", "decode", "i", "ignore-garbage"):
-        return decoded("".join(text.split()) if known(text) else text, base64.b32decode if small else loose_base64)
+        return decoded(
+            "".join(text.split()) if known(text) else text,
+            base64.b32decode if small else loose_base64,
+        )
     return encoded(text, base64.b32encode if small else base64.b64encode)
 
 
@@ -129,19 +160,32 @@ FILTERS.update(
         "base64": base_64,
         "head": lambda call, options, text: (  # of one line, all of it
             DISGUISED
-            if (options.get("c", "bytes") or "\n" in text.strip()) and known(text) and not has_glob(text)
+            if (options.get("c", "bytes") or "\n" in text.strip())
+            and known(text)
+            and not has_glob(text)
             else some_of(text.replace(ENDLESS, UNKNOWN))
         ),
-        "disguised": lambda call, options, text: DISGUISED if text.strip() and known(text) else text,
+        "disguised": lambda call, options, text: (
+            DISGUISED if text.strip() and known(text) else text
+        ),
         "encoded": lambda call, options, text: encoded(text, binascii.hexlify),
-        "decrypted": lambda call, options, text: taints(text).replace(FILE, UNKNOWN) or DISGUISED,
-        "yes": lambda call, options, text: (unglob(" ".join(call.args)) or "y") + "\n" + ENDLESS,
+        "decrypted": lambda call, options, text: (
+            taints(text).replace(FILE, UNKNOWN) or DISGUISED
+        ),
+        "yes": lambda call, options, text: (
+            (unglob(" ".join(call.args)) or "y") + "\n" + ENDLESS
+        ),
         "envsubst": lambda call, options, text: re.sub(
             r"\$\{?(\w+)\}?", lambda m: str(call.state.get(m[1])), call.stdin
         ),
         "date": lambda call, options, text: (
-            clock(next((unglob(arg[1:]) for arg in call.args if arg.startswith("+")), "")) + "\n"
+            clock(
+                next((unglob(arg[1:]) for arg in call.args if arg.startswith("+")), "")
+            )
+            + "\n"
         ),
-        "wget": lambda call, options, text: text or NETWORK if options.get("O", "output-document") in STDOUT else ATOM,
+        "wget": lambda call, options, text: (
+            text or NETWORK if options.get("O", "output-document") in STDOUT else ATOM
+        ),
     }
 )

@@ -20,7 +20,9 @@ Change = Callable[[re.Match[str]], str]
 
 
 def quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    return (
+        '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    )
 
 
 def unquote(literal: str, holes: bool = True) -> str:
@@ -43,7 +45,11 @@ def _held(found: re.Match[str]) -> str:
 
 
 def _joined(by: str, found: re.Match[str]) -> str:
-    return quoted(by.join(unquote(one, False) for one in re.findall(STRING, _held(found) or found[0])))
+    return quoted(
+        by.join(
+            unquote(one, False) for one in re.findall(STRING, _held(found) or found[0])
+        )
+    )
 
 
 _KINDS: dict[str, Change] = {
@@ -60,7 +66,11 @@ _KINDS: dict[str, Change] = {
 @cache
 def _forms() -> tuple[tuple[re.Pattern[str], Change], ...]:
     kinds = tables()["language"]["folding"]["words"].items()
-    forms = ((pattern.replace("{s}", STRING), kind) for kind, patterns in kinds for pattern in patterns)
+    forms = (
+        (pattern.replace("{s}", STRING), kind)
+        for kind, patterns in kinds
+        for pattern in patterns
+    )
     return tuple((re.compile(pattern), _KINDS[kind]) for pattern, kind in forms)
 
 
@@ -77,7 +87,9 @@ def fold(code: str) -> str:
 
 def check_length(code: str) -> str:
     if len(code) > MAX_CODE:
-        raise TooComplex("its inline code is too long to judge; put it in a file and run that")
+        raise TooComplex(
+            "its inline code is too long to judge; put it in a file and run that"
+        )
     return code
 
 

@@ -36,23 +36,43 @@ class Interpreter(ABC):
         self.knowledge = knowledge
         self.undo_branches = undo_branches
         self.effects: dict[Effect, None] = {}
-        self.readings: dict[str, None] = {}  # commands, and the entries that they were read by
+        self.readings: dict[
+            str, None
+        ] = {}  # commands, and the entries that they were read by
         self.trail: list[str] = []
         self.traps: list[tuple[str, ShellState]] = []
-        self.sinks: dict[str, list[Node]] = {}  # the statements of each >(…), by its path
+        self.sinks: dict[
+            str, list[Node]
+        ] = {}  # the statements of each >(…), by its path
         self.scanned: set[str] = set()  # build files: language, path and text
         self.branched = self.fifos = False
-        self.feed = self.source = Feed()  # the standard input, and what the last `read` took its line from
+        self.feed = self.source = (
+            Feed()
+        )  # the standard input, and what the last `read` took its line from
         self.privileged = self._steps = 0
 
     def emit(
-        self, kind: str, target: str = "", path_class: str = "", flags: frozenset[str] = frozenset(), program: str = ""
+        self,
+        kind: str,
+        target: str = "",
+        path_class: str = "",
+        flags: frozenset[str] = frozenset(),
+        program: str = "",
     ) -> None:
         if len(self.effects) >= MAX_EFFECTS:
             raise TooComplex("it does too much to be judged")
         flags = flags | {"sudo"} if self.privileged else flags
         program = encodable(program) or (self.trail[-1] if self.trail else "")
-        self.effects[Effect(kind, encodable(target[:400]), path_class, flags, program, tuple(self.trail[-8:]))] = None
+        self.effects[
+            Effect(
+                kind,
+                encodable(target[:400]),
+                path_class,
+                flags,
+                program,
+                tuple(self.trail[-8:]),
+            )
+        ] = None
 
     def record_reading(self, line: str) -> None:
         if len(self.readings) < MAX_LITERALS:
@@ -115,11 +135,15 @@ class Interpreter(ABC):
     def assign(self, node: Node, state: ShellState, program: str = "") -> None: ...
 
     @abstractmethod
-    def set(self, name: str, value: Value, state: ShellState, program: str = "") -> None: ...
+    def set(
+        self, name: str, value: Value, state: ShellState, program: str = ""
+    ) -> None: ...
 
     @abstractmethod
     def read_file(self, path: str, state: ShellState) -> str | None:
         """What this command wrote to a file; None if it wrote nothing there."""
 
     @abstractmethod
-    def write_file(self, path: str, text: str, state: ShellState, append: bool = False) -> None: ...
+    def write_file(
+        self, path: str, text: str, state: ShellState, append: bool = False
+    ) -> None: ...

@@ -78,10 +78,26 @@ class Entry:
 def read_entry(name: str, data: Any, source: str, trusted: bool = True) -> Entry:
     """The entry that a table describes. A text instead of a table is its effect."""
     data = {"effect": data} if isinstance(data, str) else data
-    read = [(verb, read_entry(f"{name} {verb}", one, source)) for verb, one in data.get("verbs", {}).items()]
-    verbs = tuple((tuple(one.split()), entry) for patterns, entry in read for one in patterns.split(","))
+    read = [
+        (verb, read_entry(f"{name} {verb}", one, source))
+        for verb, one in data.get("verbs", {}).items()
+    ]
+    verbs = tuple(
+        (tuple(one.split()), entry)
+        for patterns, entry in read
+        for one in patterns.split(",")
+    )
     when = tuple(When(**one) for one in data.get("when", ()))
-    return Entry(**{**data, "name": name, "verbs": verbs, "when": when, "source": source, "trusted": trusted})
+    return Entry(
+        **{
+            **data,
+            "name": name,
+            "verbs": verbs,
+            "when": when,
+            "source": source,
+            "trusted": trusted,
+        }
+    )
 
 
 @record
@@ -95,17 +111,30 @@ class Knowledge:
     def entries(self, name: str) -> tuple[Entry, ...]:
         """By name, by the name without a version (python3.11, gcc-12), or by a pattern such as `mkfs.*`."""
         exact = self.programs.get(name) or self.programs.get(unversioned(name))
-        return exact or next((self.programs[one] for one in self.patterns if fnmatch.fnmatchcase(name, one)), ())
+        return exact or next(
+            (
+                self.programs[one]
+                for one in self.patterns
+                if fnmatch.fnmatchcase(name, one)
+            ),
+            (),
+        )
 
     def every(self) -> list[Entry]:
         """All entries, those of verbs too, each once."""
-        tops = {id(entry): entry for entries in self.programs.values() for entry in entries}
+        tops = {
+            id(entry): entry for entries in self.programs.values() for entry in entries
+        }
         return [inner for entry in tops.values() for inner in entry.every()]
 
     def has_trait(self, name: str, trait: str) -> bool:
-        return any(trait in entry.traits.split() for entry in self.programs.get(name, ()))
+        return any(
+            trait in entry.traits.split() for entry in self.programs.get(name, ())
+        )
 
-    def with_file(self, data: Mapping[str, Any], source: str, trusted: bool) -> "Knowledge":
+    def with_file(
+        self, data: Mapping[str, Any], source: str, trusted: bool
+    ) -> "Knowledge":
         """This, and what a file adds. One that is not trusted makes no program known."""
         programs = dict(self.programs)
         for name, entry in _entries(data, source, trusted):
@@ -113,7 +142,9 @@ class Knowledge:
         return replace(self, programs=programs, patterns=_patterns(programs))
 
 
-def _entries(data: Mapping[str, Any], source: str, trusted: bool) -> Iterator[tuple[str, Entry]]:
+def _entries(
+    data: Mapping[str, Any], source: str, trusted: bool
+) -> Iterator[tuple[str, Entry]]:
     for name, one in data.get("program", {}).items():
         entry = read_entry(name, one, source, trusted)
         yield from ((known, entry) for known in (name, *entry.also.split()))
@@ -127,14 +158,23 @@ class _Shipped(Mapping[str, tuple[Entry, ...]]):
         self._built: dict[tuple[Path, str], tuple[Entry, ...]] = {}
         for path in shipped_files():
             for program, data in read_shipped(path).get("program", {}).items():
-                for name in (program, *(data.get("also", "").split() if isinstance(data, dict) else ())):
+                for name in (
+                    program,
+                    *(data.get("also", "").split() if isinstance(data, dict) else ()),
+                ):
                     self._locations.setdefault(name, (path, program))
 
     def __getitem__(self, name: str) -> tuple[Entry, ...]:
         location = path, program = self._locations[name]
         if location not in self._built:
-            entry = read_entry(program, read_shipped(path)["program"][program], f"knowledge/{path.name}")
-            self._built.setdefault(location, (entry,))  # another thread may have built it
+            entry = read_entry(
+                program,
+                read_shipped(path)["program"][program],
+                f"knowledge/{path.name}",
+            )
+            self._built.setdefault(
+                location, (entry,)
+            )  # another thread may have built it
         return self._built[location]
 
     def __iter__(self) -> Iterator[str]:

@@ -17,7 +17,18 @@ from .expand import Expander, flat, flat_list
 from .files import read_path
 from .interpreter import MAX_LITERALS, Interpreter, Programs
 from .knowledge import Knowledge
-from .marks import ENDLESS, HIDDEN, NETWORK, UNKNOWN, UNSET, clip, drop_unset, has, has_glob, known
+from .marks import (
+    ENDLESS,
+    HIDDEN,
+    NETWORK,
+    UNKNOWN,
+    UNSET,
+    clip,
+    drop_unset,
+    has,
+    has_glob,
+    known,
+)
 from .parser import NeedsParser, Node, ParseError, TooComplex, parse
 from .paths import could_match, is_place, resolve
 from .quoting import to_int
@@ -29,13 +40,21 @@ EVALUATES = " let test [ printf read unset wait declare local export typeset rea
 
 
 class Machine(Interpreter):
-    def __init__(self, programs: Programs, knowledge: Knowledge, parsing: bool = True, undo: bool = False) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        knowledge: Knowledge,
+        parsing: bool = True,
+        undo: bool = False,
+    ) -> None:
         super().__init__(knowledge, undo)
         self.literals: list[str] = []  # arguments that might be commands
         self.programs = programs
         self._parsing = parsing
         self._suspecting = False
-        self._calls: dict[tuple[str, int], list[int]] = {}  # functions and scripts that run: depth, times in a pipe
+        self._calls: dict[
+            tuple[str, int], list[int]
+        ] = {}  # functions and scripts that run: depth, times in a pipe
         self._background = self._piping = 0
 
     def run_text(self, text: str, state: ShellState, feed: Feed | None = None) -> str:
@@ -54,7 +73,9 @@ class Machine(Interpreter):
             if known(drop_unset(text)):
                 self.emit("text.unparseable", str(error))
             else:
-                self.emit("exec.disguised" if has(text, HIDDEN) else "exec.unseen", text)
+                self.emit(
+                    "exec.disguised" if has(text, HIDDEN) else "exec.unseen", text
+                )
             return UNKNOWN
         return self.block(tree.get("Stmts"), state, feed or Feed())
 
@@ -63,7 +84,12 @@ class Machine(Interpreter):
         texts = [] if self._suspecting else [*self.literals, *state.files.values()]
         self._suspecting = True
         for text in texts:
-            for candidate in (text, text.partition("=")[2], text.lstrip("+"), *re.findall(r"['\"\[]([^'\"\]]+)", text)):
+            for candidate in (
+                text,
+                text.partition("=")[2],
+                text.lstrip("+"),
+                *re.findall(r"['\"\[]([^'\"\]]+)", text),
+            ):
                 if expressions.begins("suspect", candidate):
                     self.run_text(candidate, state.fork())
         self._suspecting = not texts
@@ -78,13 +104,19 @@ class Machine(Interpreter):
         """What this command wrote to a file; None if it wrote nothing there."""
         full = resolve(path, state.cwd, state.links, state.home())
         if has_glob(full) and full not in state.files:
-            texts = [text for name, text in state.files.items() if could_match(full, name)]
+            texts = [
+                text for name, text in state.files.items() if could_match(full, name)
+            ]
             return "\n".join(texts) if texts else None
         return state.files.get(full)
 
-    def write_file(self, path: str, text: str, state: ShellState, append: bool = False) -> None:
+    def write_file(
+        self, path: str, text: str, state: ShellState, append: bool = False
+    ) -> None:
         full = resolve(path, state.cwd, state.links, state.home())
-        full = flat(state.env.get(re.sub(r"^/(?:dev|proc/self)/fd/(\d+)$", r"&\1>", full), full))
+        full = flat(
+            state.env.get(re.sub(r"^/(?:dev|proc/self)/fd/(\d+)$", r"&\1>", full), full)
+        )
         if (stmts := self.sinks.get(full)) is not None:
             self.block(stmts, state.captured(), Feed(text))
             return
@@ -95,13 +127,17 @@ class Machine(Interpreter):
 
     def _runs_later(self, text: str, state: ShellState) -> None:
         """Lines of an rc file: judge them as if they ran now; emit persist.rc if they are unknown or hostile."""
-        if has(text, NETWORK + HIDDEN + UNKNOWN) or expressions.holds("hostile_rc_line", text):
+        if has(text, NETWORK + HIDDEN + UNKNOWN) or expressions.holds(
+            "hostile_rc_line", text
+        ):
             self.emit("persist.rc", text)
         elif known(text):
             self.run_text(text, state.fork())
 
     def block(self, stmts: list[Node] | None, state: ShellState, feed: Feed) -> str:
-        return clip("".join([self.statement(stmt, state, feed) for stmt in stmts or []]))
+        return clip(
+            "".join([self.statement(stmt, state, feed) for stmt in stmts or []])
+        )
 
     def statement(self, stmt: Node, state: ShellState, feed: Feed) -> str:
         self.tick()
@@ -125,14 +161,25 @@ class Machine(Interpreter):
         return COMMANDS[node["Type"]](self, node, state, feed)
 
     def expander(self, state: ShellState) -> Expander:
-        return Expander(state, lambda part: self._substitution(part, state), lambda part: self._process(part, state))
+        return Expander(
+            state,
+            lambda part: self._substitution(part, state),
+            lambda part: self._process(part, state),
+        )
 
     def _substitution(self, part: Node, state: ShellState) -> str:
         stmts = part.get("Stmts") or []
         if len(stmts) == 1 and not stmts[0].get("Cmd"):  # $(< file)
-            paths = [self.expander(state).text(redirect["Word"]) for redirect in stmts[0].get("Redirs") or []]
+            paths = [
+                self.expander(state).text(redirect["Word"])
+                for redirect in stmts[0].get("Redirs") or []
+            ]
             return "".join(read_path(self, path, state) for path in paths)
-        feed = Feed(self.feed.text, self.feed.outside) if self.feed.text else Feed(UNKNOWN, outside=True)
+        feed = (
+            Feed(self.feed.text, self.feed.outside)
+            if self.feed.text
+            else Feed(UNKNOWN, outside=True)
+        )
         return self.block(stmts, state.captured(), feed)
 
     def _process(self, part: Node, state: ShellState) -> str:
@@ -176,7 +223,9 @@ class Machine(Interpreter):
             return self._function_or_program(name, words, state, feed)
         return self._program(name, words, state, feed)
 
-    def _program(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
+    def _program(
+        self, name: str, words: list[str], state: ShellState, feed: Feed
+    ) -> str:
         out = self.programs.run(self, [name, *words[1:]], state, feed)
         state.last = words[-1]
         return out
@@ -185,25 +234,34 @@ class Machine(Interpreter):
         rest = state.fork()
         text = rest.aliases.pop(name)
         with self.under(f"alias {name}"):
-            quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words[1:])
+            quoted = " ".join(
+                "'" + word.replace("'", "'\\''") + "'" for word in words[1:]
+            )
             out = self.run_text(f"{text} {quoted}", rest, feed)
         # bash expands aliases only if it is set so, and only on later lines: the name may still mean the program.
         if self.programs.is_known(self, name, rest):
             self.programs.run(self, [name, *words[1:]], rest, feed)
         return out
 
-    def _function_or_program(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
+    def _function_or_program(
+        self, name: str, words: list[str], state: ShellState, feed: Feed
+    ) -> str:
         """The function may not be defined here; then its name means the program. Each pass goes on with one of them."""
         if not self.programs.is_known(self, name, state):
             return self._call_function(name, words, state, feed)
         self.branched, other = True, state.fork()
         own, program = (other, state) if self.undo_branches else (state, other)
         copy = Feed(feed.text, feed.outside, feed.source)
-        outs = self._call_function(name, words, own, copy), self._program(name, words, program, feed)
+        outs = (
+            self._call_function(name, words, own, copy),
+            self._program(name, words, program, feed),
+        )
         state.env.update({**other.env, **state.env})
         return outs[self.undo_branches]
 
-    def _call_function(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
+    def _call_function(
+        self, name: str, words: list[str], state: ShellState, feed: Feed
+    ) -> str:
         outer = (state.args, state.shadowed, state.unreliable)
         state.args = words[1:]
         state.shadowed = {}
@@ -211,11 +269,16 @@ class Machine(Interpreter):
         try:
             with self.under(f"{name}()"):
                 body = state.functions[name]
-                return self.limit_recursion(name, lambda: self.statement(body, state, feed), id(body))
+                return self.limit_recursion(
+                    name, lambda: self.statement(body, state, feed), id(body)
+                )
         finally:  # `local` may not have run: the second pass keeps the function's values
             self.branched = self.branched or bool(state.shadowed)
             back = {} if self.undo_branches else state.shadowed
-            state.env, unreliable = {**state.env, **back}, state.unreliable - state.shadowed.keys()
+            state.env, unreliable = (
+                {**state.env, **back},
+                state.unreliable - state.shadowed.keys(),
+            )
             state.args = outer[0]
             state.shadowed = outer[1]
             state.unreliable = outer[2] | unreliable
@@ -247,16 +310,26 @@ class Machine(Interpreter):
             return
         name = node["Name"]["Value"]
         expander = self.expander(state)
-        value: Value = self._array(node["Array"], expander) if node.get("Array") else expander.text(node.get("Value"))
+        value: Value = (
+            self._array(node["Array"], expander)
+            if node.get("Array")
+            else expander.text(node.get("Value"))
+        )
         if node.get("Index"):
-            value = _element(state.env.get(name), expander.text(node["Index"]), flat(value))
+            value = _element(
+                state.env.get(name), expander.text(node["Index"]), flat(value)
+            )
         elif node.get("Append"):
             old = state.env.get(name, "")
             lists = isinstance(old, list) or isinstance(value, list)
-            value = flat_list(old) + flat_list(value) if lists else flat(old) + flat(value)
+            value = (
+                flat_list(old) + flat_list(value) if lists else flat(old) + flat(value)
+            )
         self.set(name, value, state, program)
 
-    def set(self, name: str, value: Value, state: ShellState, program: str = "") -> None:
+    def set(
+        self, name: str, value: Value, state: ShellState, program: str = ""
+    ) -> None:
         check_variable(self, name, flat(value), state, program)
         self.subscripts(flat(value), state)
         if expressions.is_a("set_by_bash", name):
@@ -274,7 +347,9 @@ class Machine(Interpreter):
             return expander.words([element.get("Value") or {} for element in elements])
         keyed: dict[str, str] = {}
         for at, one in enumerate(elements):
-            keyed[expander.text(one["Index"]) if one.get("Index") else str(at)] = expander.text(one.get("Value"))
+            keyed[expander.text(one["Index"]) if one.get("Index") else str(at)] = (
+                expander.text(one.get("Value"))
+            )
         if all(map(str.isdecimal, keyed)):
             return [keyed[key] for key in sorted(keyed, key=to_int)]
         return keyed
@@ -316,7 +391,11 @@ def _element(old: Value | None, index: str, value: str) -> Value:
     """An array with one more element: a list, or a dict if the keys are not 0, 1, 2 …"""
     if isinstance(old, list) and index.isdecimal() and to_int(index) <= len(old):
         return [*old[: int(index)], value, *old[int(index) + 1 :]]
-    base = old if isinstance(old, dict) else {str(at): one for at, one in enumerate(flat_list(old or []))}
+    base = (
+        old
+        if isinstance(old, dict)
+        else {str(at): one for at, one in enumerate(flat_list(old or []))}
+    )
     return {**base, index: value}
 
 
@@ -324,4 +403,8 @@ def _joins(stmt: Node, piping: bool) -> bool:
     """Whether the left side belongs to the same chain: of pipes, or of && and ||."""
     command = stmt.get("Cmd") or {}
     plain = not (stmt.get("Redirs") or stmt.get("Background") or stmt.get("Negated"))
-    return plain and command.get("Type") == "BinaryCmd" and (command["Op"] in ("|", "|&")) == piping
+    return (
+        plain
+        and command.get("Type") == "BinaryCmd"
+        and (command["Op"] in ("|", "|&")) == piping
+    )

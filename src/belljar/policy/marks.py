@@ -10,7 +10,9 @@ from belljar.patterns import lazy_pattern
 UNKNOWN = "\ufdd0"  # may be any text
 NETWORK = "\ufdd1"  # text from the network
 SECRET = "\ufdd2"  # contents of a credential
-ATOM = "\ufdd3"  # unknown, but one word without a slash: a number, a date, a hash, a name
+ATOM = (
+    "\ufdd3"  # unknown, but one word without a slash: a number, a date, a hash, a name
+)
 UNSET = "\ufdd4"  # a variable that is not set: most likely empty
 FILE = "\ufdd5"  # contents of a project's file
 SENSITIVE = "\ufdd6"  # may be read, must not be sent away: .env, the environment
@@ -20,8 +22,21 @@ ENDLESS = "\ufddb"  # repeats for ever: `yes`, /dev/zero
 DISGUISED = "\ufddc"  # known text after a change that is not computed
 
 GLOBS = STAR + ANY + BRACKET
-HOLES = UNKNOWN + NETWORK + SECRET + ATOM + UNSET + FILE + SENSITIVE + ENCODED + ENDLESS + DISGUISED
-OPAQUE = UNKNOWN + NETWORK + SECRET + SENSITIVE + ENCODED + FILE + ENDLESS + DISGUISED  # more than one word
+HOLES = (
+    UNKNOWN
+    + NETWORK
+    + SECRET
+    + ATOM
+    + UNSET
+    + FILE
+    + SENSITIVE
+    + ENCODED
+    + ENDLESS
+    + DISGUISED
+)
+OPAQUE = (
+    UNKNOWN + NETWORK + SECRET + SENSITIVE + ENCODED + FILE + ENDLESS + DISGUISED
+)  # more than one word
 PRIVATE = SECRET + SENSITIVE  # must not be sent away
 HIDDEN = ENCODED + DISGUISED  # text of the command that nobody can read
 MAX_TEXT = 200_000

@@ -23,7 +23,9 @@ from typing import Any
 MAX_TREE = 12_000_000  # bytes of JSON; shfmt's tree is quadratic on long && chains
 MAX_SECONDS = 20.0  # a last resort, like the limit of CPU time: that of the tree is the same on any machine
 SPARE_PROCESSES = 2  # a command often contains a second text, as in bash -c
-_MAX_MEMORY = 600 << 20  # of private writable memory; Go reserves address space freely, so RLIMIT_AS would misfire
+_MAX_MEMORY = (
+    600 << 20
+)  # of private writable memory; Go reserves address space freely, so RLIMIT_AS would misfire
 _MAX_CPU = 2
 _ADVICE = "put it in a script file and run that"
 
@@ -50,7 +52,9 @@ def shfmt() -> str | None:
 
     folders = (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))
     beside = (os.path.join(folder, "shfmt") for folder in folders)
-    return next((path for path in beside if os.access(path, os.X_OK)), None) or shutil.which("shfmt")
+    return next(
+        (path for path in beside if os.access(path, os.X_OK)), None
+    ) or shutil.which("shfmt")
 
 
 class Parser:
@@ -91,7 +95,9 @@ class Parser:
     def _refill_soon(self) -> None:
         """Start the next process after the parse; at the same time it would slow the parse by half."""
         if len(self._spare) < SPARE_PROCESSES:
-            threading.Thread(target=self.refill, name="belljar-parser", daemon=True).start()
+            threading.Thread(
+                target=self.refill, name="belljar-parser", daemon=True
+            ).start()
 
     def refill(self) -> None:
         while len(self._spare) < SPARE_PROCESSES and not self._closed:
@@ -117,7 +123,9 @@ def _spawn() -> Child:
     import subprocess
 
     if (program := shfmt()) is None:
-        raise ParseError("the shell parser (shfmt) is not installed; install the package shfmt-py")
+        raise ParseError(
+            "the shell parser (shfmt) is not installed; install the package shfmt-py"
+        )
     try:
         child = subprocess.Popen(
             [program, "-ln=bash", "--to-json"],
@@ -129,7 +137,9 @@ def _spawn() -> Child:
             bufsize=0,
         )
     except OSError as error:
-        raise ParseError(f"the shell parser does not start: {error.strerror}") from error
+        raise ParseError(
+            f"the shell parser does not start: {error.strerror}"
+        ) from error
     _cap(child.pid)
     return child
 
@@ -152,7 +162,9 @@ def _exchange(child: Child, text: bytes) -> tuple[bytes, str]:
     size = 0
     while pending and _ready(child.stdin.fileno(), select.POLLOUT, deadline):
         try:
-            pending = pending[os.write(child.stdin.fileno(), pending[: select.PIPE_BUF]) :]
+            pending = pending[
+                os.write(child.stdin.fileno(), pending[: select.PIPE_BUF]) :
+            ]
         except BrokenPipeError:
             break
     child.stdin.close()
@@ -186,8 +198,12 @@ def _end(child: Child, kill: bool = True) -> None:
 def _error_for(errors: bytes, code: int) -> Exception:
     first = errors.decode("utf-8", "replace").strip().splitlines()[:1]
     if code < 0 or code == 2 or not first or "goroutine" in first[0]:
-        return TooComplex(f"the shell parser was killed (over its memory or time cap); {_ADVICE}")
-    return ParseError("it is not valid bash: " + first[0].removeprefix("<standard input>:"))
+        return TooComplex(
+            f"the shell parser was killed (over its memory or time cap); {_ADVICE}"
+        )
+    return ParseError(
+        "it is not valid bash: " + first[0].removeprefix("<standard input>:")
+    )
 
 
 def _decode(tree: bytes) -> Node:
@@ -244,13 +260,19 @@ def _parsed(text: str) -> Node:
             tree = _parser.parse(data.decode("utf-8", "surrogatepass"))
         except ParseError as error:
             wrong = wrong or error
-            at = _double_parenthesis(data, str(error)) if len(apart) < _MOST_APART else -1
+            at = (
+                _double_parenthesis(data, str(error))
+                if len(apart) < _MOST_APART
+                else -1
+            )
             if at < 0:
                 raise wrong from None
             data = data[: at + 1] + b" " + data[at + 1 :]
             apart = [*(each + (each > at) for each in apart), at]
             continue
-        if wrong is None or {(at, at + 2) for at in apart} <= set(_nested_subshells(tree)):
+        if wrong is None or {(at, at + 2) for at in apart} <= set(
+            _nested_subshells(tree)
+        ):
             return tree
         raise wrong
 
@@ -286,9 +308,21 @@ def _nested_subshells(node: object) -> Iterator[tuple[int, int]]:
 
 def _no_joined_comment(node: object) -> Node:
     """Refuse a comment that ends in a backslash: shfmt joins the next line to it, bash runs that line."""
-    if isinstance(node, dict) and "Hash" in node and str(node.get("Text", "")).endswith("\\\n"):
-        raise ParseError("a comment ends in a backslash, which shells and parsers read differently")
-    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+    if (
+        isinstance(node, dict)
+        and "Hash" in node
+        and str(node.get("Text", "")).endswith("\\\n")
+    ):
+        raise ParseError(
+            "a comment ends in a backslash, which shells and parsers read differently"
+        )
+    for child in (
+        node.values()
+        if isinstance(node, dict)
+        else node
+        if isinstance(node, list)
+        else ()
+    ):
         if isinstance(child, dict | list):
             _no_joined_comment(child)
     return node  # type: ignore[return-value]

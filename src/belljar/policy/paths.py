@@ -31,10 +31,18 @@ def is_place(name: str, path: str) -> bool:
 def _in_home(name: str, path: str) -> bool:
     """Whether a path is such a place in a home (`…_home`) or elsewhere."""
     home = re.match(_IN_HOME, path)
-    return (home is not None and is_place(f"{name}_home", path[home.end() :])) or is_place(name, path)
+    return (
+        home is not None and is_place(f"{name}_home", path[home.end() :])
+    ) or is_place(name, path)
 
 
-def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str = HOME, last: bool = True) -> str:
+def resolve(
+    path: str,
+    cwd: str,
+    links: dict[str, str] | None = None,
+    home: str = HOME,
+    last: bool = True,
+) -> str:
     """The absolute path without `.`, `..`, double slashes and this command's links; `last`: also as last component."""
     if path.startswith("~"):
         user, _, rest = path[1:].partition("/")
@@ -47,14 +55,19 @@ def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str 
             continue
         done = done.rsplit("/", 1)[0] if part == ".." else f"{done}/{part}"
         if links and done in links and (last or hop < len(parts) - 1):
-            done = resolve(links[done], "/", {k: v for k, v in links.items() if k != done}, home).rstrip("/")
+            done = resolve(
+                links[done], "/", {k: v for k, v in links.items() if k != done}, home
+            ).rstrip("/")
     return done or "/"
 
 
 def could_match(pattern: str, path: str) -> bool:
     """Whether a path with active globs or marks could mean this one."""
-    return ((regex := _shape(pattern)) is None or regex.fullmatch(path) is not None) and not any(
-        part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET)  # a glob does not match a leading dot
+    return (
+        (regex := _shape(pattern)) is None or regex.fullmatch(path) is not None
+    ) and not any(
+        part[:1] == "."
+        and shape[:1] in (STAR, ANY, BRACKET)  # a glob does not match a leading dot
         for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)
     )
 
@@ -64,12 +77,23 @@ def _shape(pattern: str) -> re.Pattern[str] | None:
     if pattern.count(BRACKET) > MAX_BRACKETS:
         return None
     pieces = re.findall(f"{PATH_BRACKETS}|.", pattern, re.S)
-    regexes = (piece_regex(STAR if piece in HOLES else piece, "[^/]*", "[^/]") for piece in pieces)
+    regexes = (
+        piece_regex(STAR if piece in HOLES else piece, "[^/]*", "[^/]")
+        for piece in pieces
+    )
     first, *rest = "".join(regexes).split("[^/]*")
-    numbered = enumerate(filter(None, rest[:-1]), 1)  # match each run where it first fits: trying all takes too long
-    runs = [f"(?=(?P<run{number}>[^/]*?{run}))(?P=run{number})" for number, run in numbered]
+    numbered = enumerate(
+        filter(None, rest[:-1]), 1
+    )  # match each run where it first fits: trying all takes too long
+    runs = [
+        f"(?=(?P<run{number}>[^/]*?{run}))(?P=run{number})" for number, run in numbered
+    ]
     try:
-        return re.compile("[^/]*".join((first + "".join(runs), *rest[-1:]))) if len(runs) < 200 else None
+        return (
+            re.compile("[^/]*".join((first + "".join(runs), *rest[-1:])))
+            if len(runs) < 200
+            else None
+        )
     except re.error:
         return None
 
@@ -84,11 +108,15 @@ def classify(path: str) -> Class:
 
 def _classify_glob(path: str) -> Class:
     if path.startswith("/proc/"):
-        kind, flags = _classify_known(re.sub(f"^/proc/[^/]*[{STAR}{ANY}{BRACKET}][^/]*", "/proc/1", path))
+        kind, flags = _classify_known(
+            re.sub(f"^/proc/[^/]*[{STAR}{ANY}{BRACKET}][^/]*", "/proc/1", path)
+        )
         if flags or kind == "secret":
             return kind, flags | {"glob"}
     head, first = _split_at_glob(path)
-    if _covers_all(first) and re.fullmatch(rf"(/[{STAR}{ANY}]+)*/?", path[len(head.rstrip("/")) + 1 + len(first) :]):
+    if _covers_all(first) and re.fullmatch(
+        rf"(/[{STAR}{ANY}]+)*/?", path[len(head.rstrip("/")) + 1 + len(first) :]
+    ):
         kind, flags = classify(head or "/")
         return kind, flags | {"glob", "all"}
     for sample in tables()["place"]["samples"]:  # try some paths that matter
@@ -96,7 +124,11 @@ def _classify_glob(path: str) -> Class:
             kind, flags = _classify_known(sample)
             return kind, flags | {"glob"}
     plain = re.sub(f"[{STAR}{ANY}]|{PATH_BRACKETS}", "x", path)
-    kind, flags = _classify_known(plain) if head not in ("", "/") else ("system", frozenset({"top"}))
+    kind, flags = (
+        _classify_known(plain)
+        if head not in ("", "/")
+        else ("system", frozenset({"top"}))
+    )
     return kind, flags | {"glob"}
 
 
@@ -117,10 +149,14 @@ def _classify_hole(path: str) -> Class:
     head, hole, _ = re.split(f"([{HOLES}])", path, maxsplit=1)
     parent = head.rsplit("/", 1)[0] or "/"
     if hole == ATOM:
-        return _classify_known(path) if parent != "/" else ("system", frozenset({"top"}))
+        return (
+            _classify_known(path) if parent != "/" else ("system", frozenset({"top"}))
+        )
     if parent == "/":
         return "unknown", frozenset({"unknown"})
-    kind, flags = _classify_known(parent + "/x" if parent.startswith((WORKSPACE, *_SCRATCH)) else path)
+    kind, flags = _classify_known(
+        parent + "/x" if parent.startswith((WORKSPACE, *_SCRATCH)) else path
+    )
     return kind, flags | {"unknown"}
 
 
@@ -143,7 +179,11 @@ def _classify_known(path: str) -> Class:
     if path.startswith("/dev/") or path == "/dev":
         if re.match(r"/dev/(tcp|udp)/", path):
             return "device", frozenset({"socket"})
-        return ("scratch", frozenset({"sink"})) if is_place("sink", path) else ("device", none)
+        return (
+            ("scratch", frozenset({"sink"}))
+            if is_place("sink", path)
+            else ("device", none)
+        )
     if re.match(r"/(proc|sys)(/|$)", path):
         return "kernel", frozenset({"escape"}) if is_place("escape", path) else none
     return _classify_outer(path)
@@ -171,7 +211,9 @@ def _classify_outer(path: str) -> Class:
         return "system", frozenset({"top"} if len(parts) == 1 else engine)
     if len(parts) == 1:
         return "system", frozenset({"top", "odd"})
-    return "elsewhere", frozenset({"sensitive"}) if is_place("sensitive", path) else frozenset()
+    return "elsewhere", frozenset({"sensitive"}) if is_place(
+        "sensitive", path
+    ) else frozenset()
 
 
 def _home_flags(below: list[str]) -> frozenset[str]:
@@ -179,6 +221,12 @@ def _home_flags(below: list[str]) -> frozenset[str]:
     if len(below) < 2:
         return frozenset()
     others = below[0] != "sandbox" and not below[1].startswith(".")
-    if len(below) == 2 and (others or is_place("personal", below[1]) or not known(below[1])):
+    if len(below) == 2 and (
+        others or is_place("personal", below[1]) or not known(below[1])
+    ):
         return frozenset({"child"})
-    return frozenset({"inner", "sensitive"} if is_place("sensitive", "/" + "/".join(below)) else {"inner"})
+    return frozenset(
+        {"inner", "sensitive"}
+        if is_place("sensitive", "/" + "/".join(below))
+        else {"inner"}
+    )

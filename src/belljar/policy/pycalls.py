@@ -14,7 +14,18 @@ from typing import Any
 from . import expressions
 from .call import Call
 from .files import host_of, is_loopback
-from .marks import ATOM, DISGUISED, ENCODED, FILE, HIDDEN, NETWORK, PRIVATE, SENSITIVE, STAR, UNKNOWN
+from .marks import (
+    ATOM,
+    DISGUISED,
+    ENCODED,
+    FILE,
+    HIDDEN,
+    NETWORK,
+    PRIVATE,
+    SENSITIVE,
+    STAR,
+    UNKNOWN,
+)
 
 from .marks import clip, has, known, taints  # isort: skip
 from .roles_net import metadata
@@ -40,7 +51,9 @@ class PythonState(ABC):
     def __init__(self, call: Call) -> None:
         self.call = call
         self.out = ""
-        self.looping = self.picking = 0  # depth in endless loops; in conditions that choose files
+        self.looping = self.picking = (
+            0  # depth in endless loops; in conditions that choose files
+        )
 
     @abstractmethod
     def run(self, code: str) -> bool:
@@ -50,20 +63,31 @@ class PythonState(ABC):
 class PythonCall:
     """One call: the function's name and its arguments. The first argument of a method is its object."""
 
-    def __init__(self, scan: PythonState, function: Ref, args: list[Any], words: dict[str, Any]) -> None:
+    def __init__(
+        self, scan: PythonState, function: Ref, args: list[Any], words: dict[str, Any]
+    ) -> None:
         self.scan, self.call, self.state = scan, scan.call, scan.call.state
         self.words: dict[str, Any] = words
         self.method = function.bound is not None
         name = re.sub(r"^(__)?builtins(__)?\.", "", function.name)
         self.name = name.removeprefix("value") if self.method else name
-        self.args: list[Any] = args or [words[key] for key in _FIRST_ARGUMENT if key in words]
+        self.args: list[Any] = args or [
+            words[key] for key in _FIRST_ARGUMENT if key in words
+        ]
         self.args = [function.bound, *args] if self.method else self.args
         self.texts = [text_of(arg) for arg in self.args]
         self.first, self.second = [*self.texts, "", ""][:2]
 
     def kind(self) -> str:
         kinds = self.call.machine.knowledge.languages["python"]["calls"].items()
-        return next((kind for kind, pattern in kinds if expressions.fullmatch(pattern, self.name)), "")
+        return next(
+            (
+                kind
+                for kind, pattern in kinds
+                if expressions.fullmatch(pattern, self.name)
+            ),
+            "",
+        )
 
     def filled(self, word: str) -> str:
         """A word of the shell command that does the same. Under a condition, * means only some files."""
@@ -74,10 +98,16 @@ class PythonCall:
         return text.replace(STAR, ATOM) if self.scan.picking else text
 
 
-def evaluate_call(scan: PythonState, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
-    if isinstance(function.bound, Ref) and function.bound.name.startswith("file:"):  # a file that is open for writing
+def evaluate_call(
+    scan: PythonState, function: Ref, args: list[Any], words: dict[str, Any]
+) -> Any:
+    if isinstance(function.bound, Ref) and function.bound.name.startswith(
+        "file:"
+    ):  # a file that is open for writing
         if function.name.startswith("value.write") and args:
-            scan.call.machine.write_file(function.bound.name[5:], text_of(args[0]), scan.call.state, append=True)
+            scan.call.machine.write_file(
+                function.bound.name[5:], text_of(args[0]), scan.call.state, append=True
+            )
         return function.bound
     one = PythonCall(scan, function, args, words)
     kind = one.kind()
@@ -108,14 +138,22 @@ def text_of(value: Any) -> str:
 def _leaves(value: Any) -> Iterator[str]:
     """The texts in a list, one by one: lists may share lists, so together they may not fit in memory."""
     for item in value.values() if isinstance(value, dict) else value:
-        yield from _leaves(item) if item and isinstance(item, list | dict) else (text_of(item or ""),)
+        yield from (
+            _leaves(item)
+            if item and isinstance(item, list | dict)
+            else (text_of(item or ""),)
+        )
 
 
 def items_of(value: Any) -> list[Any]:
     """The items of a loop over a value."""
     if isinstance(value, list):
         return value
-    return list(value) if isinstance(value, str) and known(value) else [unknown_part(text_of(value))]
+    return (
+        list(value)
+        if isinstance(value, str) and known(value)
+        else [unknown_part(text_of(value))]
+    )
 
 
 def unknown_part(text: str) -> str:
@@ -129,7 +167,9 @@ def join_path(parts: list[str]) -> str:
 def formatted(template: str, args: list[Any]) -> str:
     """`%` and `.format` without widths and the like."""
     given = iter(args)
-    return re.sub(r"%[srd]|\{\w*\}", lambda found: text_of(next(given, found[0])), template)
+    return re.sub(
+        r"%[srd]|\{\w*\}", lambda found: text_of(next(given, found[0])), template
+    )
 
 
 def _code(one: PythonCall) -> Any:
@@ -138,7 +178,9 @@ def _code(one: PythonCall) -> Any:
     elif known(one.first):
         one.scan.run(one.first)
     elif one.name == "exec" or has(one.first, HIDDEN):
-        one.call.emit("exec.disguised" if has(one.first, HIDDEN) else "exec.unseen", "python exec")
+        one.call.emit(
+            "exec.disguised" if has(one.first, HIDDEN) else "exec.unseen", "python exec"
+        )
 
 
 def _open(one: PythonCall) -> Any:
@@ -151,30 +193,50 @@ def _open(one: PythonCall) -> Any:
 
 def _written(one: PythonCall, text: str, over: bool = True) -> None:
     """Write a file. Writing something new to every file there is empties them all."""
-    read = any(effect.kind == "read" and STAR in effect.target for effect in one.call.machine.effects)
+    read = any(
+        effect.kind == "read" and STAR in effect.target
+        for effect in one.call.machine.effects
+    )
     wipes = over and STAR in one.first and not one.scan.picking and not read
     one.call.write(one.first, text, *(["truncate"] if wipes else []))
 
 
 def _argv(one: PythonCall) -> Any:
     """Run a program: its words are a list, or arguments with its name twice (os.exec…)."""
-    for table in (value for value in (*one.args, one.words.get("env")) if isinstance(value, dict)):
+    for table in (
+        value for value in (*one.args, one.words.get("env")) if isinstance(value, dict)
+    ):
         for key, value in table.items():
             one.call.machine.set(key, text_of(value), one.state.fork())
     listed = any(isinstance(arg, list) for arg in one.args)
     if one.words.get("shell") and not listed:
         return _shell(one)
     given = [arg for arg in one.args if not isinstance(arg, int | dict | Ref)]
-    texts = [text_of(item) for arg in given for item in (arg if isinstance(arg, list) else [arg])]
+    texts = [
+        text_of(item)
+        for arg in given
+        for item in (arg if isinstance(arg, list) else [arg])
+    ]
     texts = texts if listed or texts[1:] else texts[0].split() if texts else []
-    twice = one.name.startswith("os.") and texts[1:] and texts[0].rsplit("/")[-1] == texts[1].rsplit("/")[-1]
-    return one.call.run(texts[1:] if twice else texts, Feed(text_of(one.words.get("input", one.words.get("stdin")))))
+    twice = (
+        one.name.startswith("os.")
+        and texts[1:]
+        and texts[0].rsplit("/")[-1] == texts[1].rsplit("/")[-1]
+    )
+    return one.call.run(
+        texts[1:] if twice else texts,
+        Feed(text_of(one.words.get("input", one.words.get("stdin")))),
+    )
 
 
 def _shell(one: PythonCall) -> Any:
     """Run a command in a shell. If nothing of it is known, it is the project's code."""
     text = one.texts[-1] if one.method else one.first
-    return one.call.shell(text) if text.strip(UNKNOWN) else one.call.emit("exec.script", "python")
+    return (
+        one.call.shell(text)
+        if text.strip(UNKNOWN)
+        else one.call.emit("exec.script", "python")
+    )
 
 
 def _fetch(one: PythonCall) -> Any:
@@ -190,7 +252,10 @@ def _fetch(one: PythonCall) -> Any:
 
 def _send(one: PythonCall) -> Any:
     sent = "".join([*one.texts[1:], *map(text_of, one.words.values())])
-    one.call.send(SENSITIVE + sent if one.name.startswith(".send") and FILE in sent else sent, "remote")
+    one.call.send(
+        SENSITIVE + sent if one.name.startswith(".send") and FILE in sent else sent,
+        "remote",
+    )
     return NETWORK
 
 
@@ -201,8 +266,12 @@ KINDS: dict[str, Callable[[PythonCall], Any]] = {
     "shell": _shell,
     "fetch": _fetch,
     "send": _send,
-    "write": lambda one: _written(one, one.second or text_of(one.words.get("data", "")), one.name != ".touch"),
-    "print": lambda one: setattr(one.scan, "out", clip(one.scan.out + " ".join(one.texts) + "\n")),
+    "write": lambda one: _written(
+        one, one.second or text_of(one.words.get("data", "")), one.name != ".touch"
+    ),
+    "print": lambda one: setattr(
+        one.scan, "out", clip(one.scan.out + " ".join(one.texts) + "\n")
+    ),
     "getattr": lambda one: (
         Ref(f"{one.args[0].name}.{one.second}")
         if one.args and isinstance(one.args[0], Ref)
@@ -212,11 +281,15 @@ KINDS: dict[str, Callable[[PythonCall], Any]] = {
     "import": lambda one: Ref(one.first if known(one.first) else "unknown"),
     "read": lambda one: one.call.read(one.first),
     "load": lambda one: one.call.load(one.texts[-1] if one.texts else ""),
-    "unpack": lambda one: one.call.unpack(text_of(one.words.get("path", one.second or "."))),
+    "unpack": lambda one: one.call.unpack(
+        text_of(one.words.get("path", one.second or "."))
+    ),
     "fork": lambda one: one.call.emit("process.forkbomb") if one.scan.looping else None,
     "environment": lambda one: one.call.machine.set(one.first, one.second, one.state),
     "encode": lambda one: ENCODED + (taints(one.first) or one.first),
-    "disguise": lambda one: DISGUISED if known("".join(one.texts)) else taints("".join(one.texts)),
+    "disguise": lambda one: (
+        DISGUISED if known("".join(one.texts)) else taints("".join(one.texts))
+    ),
     "network": lambda one: Ref("value.socket", NETWORK),
     "temporary": lambda one: f"/tmp/{ATOM}",
     "home": lambda one: one.state.home(),
@@ -227,7 +300,9 @@ KINDS: dict[str, Callable[[PythonCall], Any]] = {
     "glob": lambda one: [one.first.replace("*", STAR)],
     "list": lambda one: [STAR],
     "walk": lambda one: [[one.first, [STAR], [STAR]]],
-    "below": lambda one: [join_path([one.first, STAR if not one.second.strip("*/") else f"{ATOM}/{ATOM}"])],
+    "below": lambda one: [
+        join_path([one.first, STAR if not one.second.strip("*/") else f"{ATOM}/{ATOM}"])
+    ],
     "same": lambda one: (
         one.args[0]
         if len(one.args) == 1 and not isinstance(one.args[0], Ref)
@@ -236,7 +311,13 @@ KINDS: dict[str, Callable[[PythonCall], Any]] = {
         else ""
     ),
     "first": lambda one: one.args[0] if one.args else UNKNOWN,
-    "join": lambda one: one.first[:80].join(map(text_of, items_of(one.args[1])[:LOOP_LIMIT])) if one.second else "",
-    "split": lambda one: one.first.split(one.second or None) if known(one.first) else [one.first],
+    "join": lambda one: (
+        one.first[:80].join(map(text_of, items_of(one.args[1])[:LOOP_LIMIT]))
+        if one.second
+        else ""
+    ),
+    "split": lambda one: (
+        one.first.split(one.second or None) if known(one.first) else [one.first]
+    ),
     "format": lambda one: formatted(one.first, [*one.args[1:], *one.words.values()]),
 }

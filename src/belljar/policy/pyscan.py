@@ -12,7 +12,17 @@ from . import expressions
 from .call import Call, program
 from .marks import FILE, MAX_TEXT, NETWORK, UNKNOWN, clip, drop_unset, known, unglob
 from .parser import TooComplex
-from .pycalls import LOOP_LIMIT, PythonState, Ref, evaluate_call, formatted, items_of, join_path, text_of, unknown_part
+from .pycalls import (
+    LOOP_LIMIT,
+    PythonState,
+    Ref,
+    evaluate_call,
+    formatted,
+    items_of,
+    join_path,
+    text_of,
+    unknown_part,
+)
 from .toml_files import tables
 
 MAX_STEPS, MAX_ITEMS, MAX_DEPTH = 50_000, 10_000, 8
@@ -24,9 +34,18 @@ class PythonScan(PythonState):
     def __init__(self, call: Call, argv: list[str] | None = None) -> None:
         super().__init__(call)
         self.depth = self.steps = 0
-        self.names: dict[str, Any] = {"__name__": "__main__"}  # the value of a function or class is its syntax tree
-        self.constants: dict[str, Any] = {"sys.argv": ["-c", *(argv or [])], "sys.executable": "/usr/bin/python3"}
-        self.constants |= {"os.sep": "/", "os.curdir": ".", "sys.stdin": call.stdin.splitlines() or UNKNOWN}
+        self.names: dict[str, Any] = {
+            "__name__": "__main__"
+        }  # the value of a function or class is its syntax tree
+        self.constants: dict[str, Any] = {
+            "sys.argv": ["-c", *(argv or [])],
+            "sys.executable": "/usr/bin/python3",
+        }
+        self.constants |= {
+            "os.sep": "/",
+            "os.curdir": ".",
+            "sys.stdin": call.stdin.splitlines() or UNKNOWN,
+        }
 
     def run(self, code: str) -> bool:
         if self.depth >= MAX_DEPTH:
@@ -48,8 +67,15 @@ class PythonScan(PythonState):
             own = self.names.get(function.name.removeprefix("value."))
             if not isinstance(own, ast.AST):
                 return evaluate_call(self, function, args, words)
-            function, args = own, args if function.bound is None else [function.bound, *args]
-        return self._apply(function, args, words) if isinstance(function, ast.AST) else UNKNOWN
+            function, args = (
+                own,
+                args if function.bound is None else [function.bound, *args],
+            )
+        return (
+            self._apply(function, args, words)
+            if isinstance(function, ast.AST)
+            else UNKNOWN
+        )
 
     def _apply(self, node: Any, args: list[Any], words: dict[str, Any]) -> Any:
         """Call a function of the code. Of a class, call the methods that Python calls by itself."""
@@ -63,8 +89,15 @@ class PythonScan(PythonState):
         self.depth += 1
         given = node.args
         names = [one.arg for one in node.args.args]
-        defaults = zip(reversed(names), map(self.visit, reversed(given.defaults)), strict=False)
-        self.names |= {**dict(defaults), **dict(zip(names, args, strict=False)), **words, "return": None}
+        defaults = zip(
+            reversed(names), map(self.visit, reversed(given.defaults)), strict=False
+        )
+        self.names |= {
+            **dict(defaults),
+            **dict(zip(names, args, strict=False)),
+            **words,
+            "return": None,
+        }
         if given.vararg:
             self.names[given.vararg.arg] = args[len(names) :]
         if isinstance(node, ast.Lambda):
@@ -89,7 +122,11 @@ class PythonScan(PythonState):
         if node is None or handler:
             return self._bounded(handler(node)) if handler else None
         values = [self.visit(child) for child in ast.iter_child_nodes(node)]
-        return values[0] if isinstance(node, ast.Await | ast.FormattedValue | ast.Starred) else UNKNOWN
+        return (
+            values[0]
+            if isinstance(node, ast.Await | ast.FormattedValue | ast.Starred)
+            else UNKNOWN
+        )
 
     @staticmethod
     def _bounded(value: Any) -> Any:
@@ -112,13 +149,21 @@ class PythonScan(PythonState):
 
     def _import_written(self, module: str) -> None:
         """Run an imported module if this command wrote it."""
-        written = self.call.machine.read_file(module.replace(".", "/") + ".py", self.call.state) or ""
+        written = (
+            self.call.machine.read_file(
+                module.replace(".", "/") + ".py", self.call.state
+            )
+            or ""
+        )
         if NETWORK in written:
             self.call.emit("exec.network", module)
         elif written and known(written):
             before = set(self.names)
             self.run(written)
-            self.names |= {f"{module}.{name}": self.names[name] for name in set(self.names) - before}
+            self.names |= {
+                f"{module}.{name}": self.names[name]
+                for name in set(self.names) - before
+            }
 
     def _assign(self, node: ast.Assign) -> None:
         value = self.visit(node.value)
@@ -192,7 +237,11 @@ class PythonScan(PythonState):
         self.names["return"] = self.visit(node.value)
 
     def _constant(self, node: ast.Constant) -> Any:
-        return node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
+        return (
+            node.value.decode("latin-1")
+            if isinstance(node.value, bytes)
+            else node.value
+        )
 
     def _name(self, node: ast.Name) -> Any:
         return self.names[node.id] if node.id in self.names else Ref(node.id)
@@ -208,11 +257,18 @@ class PythonScan(PythonState):
     def _values(self, nodes: list[ast.expr]) -> list[Any]:
         found: list[Any] = []
         for node in nodes:
-            found += items_of(self.visit(node)) if isinstance(node, ast.Starred) else [self.visit(node)]
+            found += (
+                items_of(self.visit(node))
+                if isinstance(node, ast.Starred)
+                else [self.visit(node)]
+            )
         return found
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
-        return {text_of(self.visit(key)): self.visit(one) for key, one in zip(node.keys, node.values, strict=True)}
+        return {
+            text_of(self.visit(key)): self.visit(one)
+            for key, one in zip(node.keys, node.values, strict=True)
+        }
 
     def _ifexp(self, node: ast.IfExp) -> Any:
         _ = self.visit(node.test)
@@ -222,17 +278,28 @@ class PythonScan(PythonState):
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         value = self.visit(node.operand)
-        return -value if isinstance(node.op, ast.USub) and isinstance(value, int) else value
+        return (
+            -value
+            if isinstance(node.op, ast.USub) and isinstance(value, int)
+            else value
+        )
 
     def _binop(self, node: ast.BinOp) -> Any:
         left = self.visit(node.left)
         right = self.visit(node.right)
         if isinstance(node.op, ast.Add):
-            same = (isinstance(left, kind) and isinstance(right, kind) for kind in (list, int))
+            same = (
+                isinstance(left, kind) and isinstance(right, kind)
+                for kind in (list, int)
+            )
             return left + right if any(same) else text_of(left) + text_of(right)
         if isinstance(node.op, ast.Div):
             return join_path([text_of(left), text_of(right)])
-        if isinstance(node.op, ast.Mult) and isinstance(left, str) and isinstance(right, int):
+        if (
+            isinstance(node.op, ast.Mult)
+            and isinstance(left, str)
+            and isinstance(right, int)
+        ):
             return left * min(right, MAX_TEXT // max(1, len(left)) + 1)
         if isinstance(node.op, ast.Mod) and isinstance(left, str):
             return formatted(left, right if isinstance(right, list) else [right])
@@ -246,7 +313,9 @@ class PythonScan(PythonState):
 
     _generatorexp = _setcomp = _listcomp
 
-    def _generated(self, element: ast.expr, generators: list[ast.comprehension]) -> list[Any]:
+    def _generated(
+        self, element: ast.expr, generators: list[ast.comprehension]
+    ) -> list[Any]:
         if not generators:
             return [self.visit(element)]
         found: list[Any] = []
@@ -259,22 +328,31 @@ class PythonScan(PythonState):
         return found
 
     def _slice(self, node: ast.Slice) -> slice:
-        return slice(self.visit(node.lower), self.visit(node.upper), self.visit(node.step))
+        return slice(
+            self.visit(node.lower), self.visit(node.upper), self.visit(node.step)
+        )
 
     def _subscript(self, node: ast.Subscript) -> Any:
         value = self.visit(node.value)
         key = self.visit(node.slice)
         if isinstance(value, Ref) and value.name == "os.environ":
             return text_of(self.call.state.get(text_of(key)))
-        if isinstance(value, Ref) and NETWORK not in text_of(value):  # vars(os)["system"], sys.modules["os"]
-            return Ref(f"{re.sub(r'[.](__dict__|modules)$', '', value.name)}.{text_of(key)}")
+        if isinstance(value, Ref) and NETWORK not in text_of(
+            value
+        ):  # vars(os)["system"], sys.modules["os"]
+            return Ref(
+                f"{re.sub(r'[.](__dict__|modules)$', '', value.name)}.{text_of(key)}"
+            )
         try:
             return value[text_of(key) if isinstance(value, dict) else key]
         except (TypeError, IndexError, KeyError, ValueError):
             return value if isinstance(key, slice) else unknown_part(text_of(value))
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        if isinstance(node.value, ast.Name) and f"{node.value.id}.{node.attr}" in self.names:
+        if (
+            isinstance(node.value, ast.Name)
+            and f"{node.value.id}.{node.attr}" in self.names
+        ):
             return self.names[f"{node.value.id}.{node.attr}"]
         value = self.visit(node.value)
         if isinstance(value, Ref) and value.bound is None:
@@ -287,13 +365,19 @@ class PythonScan(PythonState):
     def _call(self, node: ast.Call) -> Any:
         function = self.visit(node.func)
         args = self._values(node.args)
-        return self.invoke(function, args, {one.arg or "": self.visit(one.value) for one in node.keywords})
+        return self.invoke(
+            function,
+            args,
+            {one.arg or "": self.visit(one.value) for one in node.keywords},
+        )
 
 
 def picks(tests: list[ast.expr]) -> bool:
     """Whether a condition chooses files by their names. `if x.is_file()` does not."""
     nodes = [node for test in tests for node in ast.walk(test)]
-    kinds = any(isinstance(node, ast.Attribute) and node.attr in _FILE_TESTS for node in nodes)
+    kinds = any(
+        isinstance(node, ast.Attribute) and node.attr in _FILE_TESTS for node in nodes
+    )
     return any(isinstance(node, ast.Name) for node in nodes) and not kinds
 
 
@@ -335,7 +419,9 @@ def _python(call: Call) -> str | None:
 
 
 def _stdin_code(call: Call, rest: list[str]) -> str | None:
-    return call.scan("python", call.stdin, rest) if call.stdin.strip(FILE + "\n") else None
+    return (
+        call.scan("python", call.stdin, rest) if call.stdin.strip(FILE + "\n") else None
+    )
 
 
 def _module(call: Call, module: str, rest: list[str]) -> str | None:

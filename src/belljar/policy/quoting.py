@@ -8,11 +8,22 @@ from . import expressions
 from .marks import ANY, BRACKET, STAR, known, unglob
 
 _ESCAPE = lazy_pattern(
-    r"\\(x[0-9A-Fa-f]{1,2}|x\{[0-9A-Fa-f]+\}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3}|c.|.)", re.S
+    r"\\(x[0-9A-Fa-f]{1,2}|x\{[0-9A-Fa-f]+\}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3}|c.|.)",
+    re.S,
 )
 _BRACKETS = rf"{BRACKET}[!^]?+]?+(?:{BRACKET}:\w+:]|(?!{BRACKET}:\w+:])[^]%s])*]"
 PATH_BRACKETS = _BRACKETS % "/"  # with a slash in it, `[` is an ordinary character
-_SIMPLE = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_SIMPLE = {
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "E": "\x1b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+}
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -54,7 +65,9 @@ def pattern_regex(pattern: str) -> str | None:
     pattern = re.sub(f"{STAR}+", STAR, pattern)
     if pattern.count(STAR) > _MAX_REPEATS or pattern.count(BRACKET) > MAX_BRACKETS:
         return None
-    regex = "".join(piece_regex(piece) for piece in re.findall(f"{_BRACKETS % ''}|.", pattern, re.S))
+    regex = "".join(
+        piece_regex(piece) for piece in re.findall(f"{_BRACKETS % ''}|.", pattern, re.S)
+    )
     try:
         re.compile(regex)
     except re.error:  # [z-a]
@@ -96,13 +109,20 @@ def is_affordable(pattern: str, text: str, times: int = 1) -> bool:
     if len(pattern) > 400 or re.search(r"\)[*+{]|\\[1-9]", pattern):
         return False
     repeats = len(re.findall(r"(?<!\\)(?:[*+]|\{\d*,)", pattern))
-    return repeats <= _MAX_REPEATS and (len(text) + 1) ** max(1, repeats) * times <= _MAX_WORK
+    return (
+        repeats <= _MAX_REPEATS
+        and (len(text) + 1) ** max(1, repeats) * times <= _MAX_WORK
+    )
 
 
 def is_plain_editor(text: str) -> bool:
     """Whether the value of EDITOR, PAGER and the like is an ordinary editor or pager, not some other command."""
     first = text.split()[0].rsplit("/", 1)[-1].strip("'\"") if text.split() else ""
-    if re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text):
+    if re.search(
+        r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text
+    ):
         return False
-    bare = re.fullmatch(r"[\w-]+", text) is not None and not re.search(r"sh$|python|perl|ruby|node|php", text)
+    bare = re.fullmatch(r"[\w-]+", text) is not None and not re.search(
+        r"sh$|python|perl|ruby|node|php", text
+    )
     return bare or expressions.is_a("quiet_program", first) is not None

@@ -8,7 +8,20 @@ from typing import Any
 from . import expressions
 from .call import Call, Options
 from .knowledge import Entry, When
-from .marks import ATOM, ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, plain_text, unglob
+from .marks import (
+    ATOM,
+    ENCODED,
+    FILE,
+    NETWORK,
+    PRIVATE,
+    SECRET,
+    SENSITIVE,
+    STAR,
+    UNKNOWN,
+    has,
+    plain_text,
+    unglob,
+)
 from .paths import WORKSPACE
 from .project_files import judge_written
 from .shellstate import BASE_ENV
@@ -33,11 +46,20 @@ WORD_ROLES: dict[str, Callable[["Reading", str], object]] = {}
 WORDS_ROLES: dict[str, Callable[["Reading", list[str], str], object]] = {}
 Filter = Callable[[Call, Options, str], str | None]
 FILTERS: dict[str, Filter] = {}
-_AFTER_READING = ("write", "destination", "append", "truncate", "tee", "save")  # roles that use what others have read
+_AFTER_READING = (
+    "write",
+    "destination",
+    "append",
+    "truncate",
+    "tee",
+    "save",
+)  # roles that use what others have read
 
 
 class Reading:
-    def __init__(self, call: Call, entry: Entry, outer: "Reading | None" = None) -> None:
+    def __init__(
+        self, call: Call, entry: Entry, outer: "Reading | None" = None
+    ) -> None:
         self.call = call
         self.entry = entry
         self.content = ""
@@ -47,7 +69,9 @@ class Reading:
         self.sources: list[tuple[str, str | None]] = []
         self.rest: list[str] = []
         self.options = Options()
-        self.described = bool(entry.destroys)  # whether the entry says what the verb does
+        self.described = bool(
+            entry.destroys
+        )  # whether the entry says what the verb does
         self.flags: list[str] = list(outer.flags) if outer else []
         self.settings: str = entry.settings or (outer.settings if outer else "")
         self.text = " ".join(plain_text(arg) for arg in call.args)
@@ -56,30 +80,56 @@ class Reading:
         call = self.call
         entry = self.entry
         call.machine.record_reading(f"{call.text()}  ←  {entry.name} in {entry.source}")
-        if "bundled" in entry.traits and re.fullmatch(r"[A-Za-z]+", "".join(call.args[:1])):  # tar xzf
+        if "bundled" in entry.traits and re.fullmatch(
+            r"[A-Za-z]+", "".join(call.args[:1])
+        ):  # tar xzf
             call.args = [f"-{call.args[0]}", *call.args[1:]]
         options = call.options(entry.takes, entry.posix)
-        self.flags += [flag for flag, names in entry.flags.items() if options.has(*names.split())]
+        self.flags += [
+            flag for flag, names in entry.flags.items() if options.has(*names.split())
+        ]
         self.rest = options.rest
         self.options = options
-        asks = "help" in options.flags or ("version" in options.flags and not options.rest)
+        asks = "help" in options.flags or (
+            "version" in options.flags and not options.rest
+        )
         if asks or (entry.unless and expressions.search(entry.unless, self.text)):
             self.described = True
             return self.printed(entry.prints, options)
         verb = self._verb(options) if entry.verbs else None
-        acts = [(act, [text]) for names, act in entry.options.items() for text in options.all(*names.split())]
+        acts = [
+            (act, [text])
+            for names, act in entry.options.items()
+            for text in options.all(*names.split())
+        ]
         roles = entry.operands
-        if any(roles.endswith(f" {act}") for act, _ in acts):  # `cp -t there a b`: an option gave the destination
+        if any(
+            roles.endswith(f" {act}") for act, _ in acts
+        ):  # `cp -t there a b`: an option gave the destination
             roles = roles.rpartition(" ")[0]
-        acts += self.assign_roles(roles, options.rest) if verb is None and options.rest != ["-"] else []
-        self.destination = acts[-1][1][-1] if acts and acts[-1][0] == "destination" else ""
-        hosts = (words[0] for act, words in acts if act in ("fetch", "download", "host"))
+        acts += (
+            self.assign_roles(roles, options.rest)
+            if verb is None and options.rest != ["-"]
+            else []
+        )
+        self.destination = (
+            acts[-1][1][-1] if acts and acts[-1][0] == "destination" else ""
+        )
+        hosts = (
+            words[0] for act, words in acts if act in ("fetch", "download", "host")
+        )
         self.target = next(filter(re.compile("[.:]").search, hosts), "")
         for act, words in sorted(acts, key=lambda one: one[0] in _AFTER_READING):
             self.apply_role(act, words)
-        if entry.stdin and call.stdin.strip() and not any(re.match("code|script", act) for act, _ in acts):
+        if (
+            entry.stdin
+            and call.stdin.strip()
+            and not any(re.match("code|script", act) for act, _ in acts)
+        ):
             self.apply_role(entry.stdin, [unglob(call.stdin)])
-        if entry.stdin == "code:sql" and expressions.holds("dropping_file", call.feed.source):
+        if entry.stdin == "code:sql" and expressions.holds(
+            "dropping_file", call.feed.source
+        ):
             call.emit("data.drop", call.feed.source)
         printed = self._effects(options)
         if self.sent or has(self.target, PRIVATE + ENCODED):
@@ -87,15 +137,27 @@ class Reading:
         judge_written(call, entry.runs)
         if verb is not None:
             verb.call.state = call.state  # an option may have changed the directory
-        out = self.printed(printed or entry.prints, options) if verb is None else verb.run()
-        self.described = self.described and (verb is None or not verb.entry.verbs or verb.described)
+        out = (
+            self.printed(printed or entry.prints, options)
+            if verb is None
+            else verb.run()
+        )
+        self.described = self.described and (
+            verb is None or not verb.entry.verbs or verb.described
+        )
         return out
 
     def _verb(self, options: Options) -> "Reading | None":
         """The entry of the verb that the first words match. A word before it may be the value of an unlisted option."""
         words = [plain_text(word) for word in options.rest]
-        starts = [at for at in range(min(3, len(words))) if options.after_flag(words[:at], self.call.args)]
-        named_ones = ((at, *one) for at in starts for one in self.entry.verbs if one[0] != ("*",))
+        starts = [
+            at
+            for at in range(min(3, len(words)))
+            if options.after_flag(words[:at], self.call.args)
+        ]
+        named_ones = (
+            (at, *one) for at in starts for one in self.entry.verbs if one[0] != ("*",)
+        )
         others = ((0, *one) for one in self.entry.verbs if one[0] == ("*",))
         for start, pattern, entry in chain(named_ones, others):
             length = words_matched(pattern, words[start:]) if words else None
@@ -106,7 +168,9 @@ class Reading:
             for word in taken:
                 args.remove(word)
             args = options.rest[start + length :] if self.entry.posix else args
-            inner = Call(self.call.machine, self.call.name, args, self.call.state, self.call.feed)
+            inner = Call(
+                self.call.machine, self.call.name, args, self.call.state, self.call.feed
+            )
             inner.original = self.call.original  # messages name the verb
             self.described |= pattern != ("*",)
             return Reading(inner, entry, self)
@@ -124,7 +188,9 @@ class Reading:
             if when.effect:
                 self.emit(when.effect)
             for match in matches if when.role else []:
-                self.apply_role(when.role, [" ".join(group for group in match.groups() if group)])
+                self.apply_role(
+                    when.role, [" ".join(group for group in match.groups() if group)]
+                )
             printed = when.prints or printed
         return printed
 
@@ -134,8 +200,13 @@ class Reading:
             return ""
         words = [plain_text(word) for word in self.options.rest[:5]]
         verbs = takewhile(lambda word: not expressions.is_a("reading", word), words)
-        places = (("destructive", verbs), ("destructive_argument", map(plain_text, self.call.args)))
-        found = any(expressions.is_a(kind, one) for kind, words in places for one in words)
+        places = (
+            ("destructive", verbs),
+            ("destructive_argument", map(plain_text, self.call.args)),
+        )
+        found = any(
+            expressions.is_a(kind, one) for kind, words in places for one in words
+        )
         return self.entry.destroys if found else ""
 
     def _matches(self, when: When, options: Options) -> list[Any]:
@@ -143,15 +214,27 @@ class Reading:
         if excepted or (when.flag and not options.has(*when.flag.split())):
             return []
         if when.arg:
-            return [one for arg in self.call.args if (one := expressions.search(when.arg, plain_text(arg)))]
+            return [
+                one
+                for arg in self.call.args
+                if (one := expressions.search(when.arg, plain_text(arg)))
+            ]
         texts = [self.text]
         if when.given:
             files = self.call.state.files.items() if when.files else ()
             named_ones = [text for path, text in files if re.search(when.files, path)]
             texts.append("\n".join([self.call.given_text(), *named_ones]))
         if not when.role:
-            return [one for text in texts if (one := expressions.search(when.given or when.args, text))]
-        return [one for text in texts for one in expressions.find_all(when.given or when.args, text)]
+            return [
+                one
+                for text in texts
+                if (one := expressions.search(when.given or when.args, text))
+            ]
+        return [
+            one
+            for text in texts
+            for one in expressions.find_all(when.given or when.args, text)
+        ]
 
     def emit(self, text: str) -> None:
         """Emit effects that are written as in knowledge files: kind, @path_class, flags."""
@@ -159,7 +242,9 @@ class Reading:
             kind, *words = one.split()
             kinds = [word[1:] for word in words if word[0] == "@"]
             flags = frozenset(word for word in words if word[0] != "@")
-            self.call.machine.emit(kind, self.call.text(), "".join(kinds), flags, self.call.name)
+            self.call.machine.emit(
+                kind, self.call.text(), "".join(kinds), flags, self.call.name
+            )
 
     @staticmethod
     def assign_roles(roles: str, words: list[str]) -> list[tuple[str, list[str]]]:
@@ -199,7 +284,9 @@ class Reading:
         text = self.content if self.inputs else self.call.stdin
         if what in FILTERS:
             return FILTERS[what](self.call, options, text)
-        return {"content": text, "command-output": self.output}.get(what, PRINTS.get(what))
+        return {"content": text, "command-output": self.output}.get(
+            what, PRINTS.get(what)
+        )
 
 
 def words_matched(pattern: tuple[str, ...], words: list[str]) -> int | None:
@@ -208,12 +295,18 @@ def words_matched(pattern: tuple[str, ...], words: list[str]) -> int | None:
     for index, piece in enumerate(pattern):
         if piece == "**":
             rest = pattern[index + 1 :]
-            ends = (skip + taken for skip in range(6) if (taken := words_matched(rest, words[at + skip :])) is not None)
+            ends = (
+                skip + taken
+                for skip in range(6)
+                if (taken := words_matched(rest, words[at + skip :])) is not None
+            )
             found = next(ends, None)
             return None if found is None else at + found
         if piece == "*" and len(pattern) == 1:
             return 0
-        if at >= len(words) or not any(_word_matches(one, words[at]) for one in piece.split("|")):
+        if at >= len(words) or not any(
+            _word_matches(one, words[at]) for one in piece.split("|")
+        ):
             return None
         at += 1
     return at

@@ -15,7 +15,9 @@ Outputs = list[tuple[str, bool]]
 _SHELLISH = lazy_pattern(r"(^|/)(ba|da|z|k|c|fi|a)?sh$|python|perl|ruby|exec")
 
 
-def run_redirected(machine: Interpreter, stmt: Node, state: ShellState, feed: Feed) -> str:
+def run_redirected(
+    machine: Interpreter, stmt: Node, state: ShellState, feed: Feed
+) -> str:
     outputs: Outputs = []
     discard = False
     held = state.fork() if stmt.get("Redirs") else state
@@ -23,8 +25,16 @@ def run_redirected(machine: Interpreter, stmt: Node, state: ShellState, feed: Fe
         feed, silent = _redirect(machine, redirect, state, feed, outputs)
         discard = discard or silent
     words = (stmt.get("Cmd") or {}).get("Args") or []
-    if any(drop_unset(path).startswith(("/dev/tcp/", "/dev/udp/")) for path, _ in outputs) and words:
-        first = machine.expander(held).fields(words[0])[:1]  # a shell on a socket is a reverse shell
+    if (
+        any(
+            drop_unset(path).startswith(("/dev/tcp/", "/dev/udp/"))
+            for path, _ in outputs
+        )
+        and words
+    ):
+        first = machine.expander(held).fields(words[0])[
+            :1
+        ]  # a shell on a socket is a reverse shell
         if first and _SHELLISH.search(drop_unset(first[0])):
             machine.emit("net.shell", outputs[0][0])
     outer = machine.feed
@@ -34,9 +44,15 @@ def run_redirected(machine: Interpreter, stmt: Node, state: ShellState, feed: Fe
     finally:
         machine.feed = outer
     for target, append in outputs:
-        write_path(machine, target, state, frozenset({"append" if append else "truncate"}))
+        write_path(
+            machine, target, state, frozenset({"append" if append else "truncate"})
+        )
         machine.write_file(target, out, state, append)
-    if outputs and len(words) == 1 and (words[0].get("Parts") or [{}])[0].get("Value") == "exec":
+    if (
+        outputs
+        and len(words) == 1
+        and (words[0].get("Parts") or [{}])[0].get("Value") == "exec"
+    ):
         state.env["&1>"] = outputs[-1][0]
     elif words and out and not outputs and not discard and "&1>" in state.env:
         machine.write_file(flat(state.env["&1>"]), out, state, append=True)
@@ -44,7 +60,9 @@ def run_redirected(machine: Interpreter, stmt: Node, state: ShellState, feed: Fe
     return "" if outputs or discard else out
 
 
-def _redirect(machine: Interpreter, node: Node, state: ShellState, feed: Feed, outputs: Outputs) -> tuple[Feed, bool]:
+def _redirect(
+    machine: Interpreter, node: Node, state: ShellState, feed: Feed, outputs: Outputs
+) -> tuple[Feed, bool]:
     """Standard input after this redirection, and whether standard output goes to another descriptor."""
     op = node["Op"]
     expander = machine.expander(state)
@@ -76,7 +94,9 @@ def _redirect(machine: Interpreter, node: Node, state: ShellState, feed: Feed, o
     return feed, False
 
 
-def _descriptor(machine: Interpreter, number: str, target: str, append: bool, state: ShellState) -> None:
+def _descriptor(
+    machine: Interpreter, number: str, target: str, append: bool, state: ShellState
+) -> None:
     write_path(machine, target, state, frozenset({"append" if append else "truncate"}))
     if drop_unset(target) in machine.sinks:
         machine.write_file(target, UNKNOWN, state)

@@ -5,19 +5,37 @@ import re
 from . import expressions
 from .call import Call
 from .files import host_of, is_loopback
-from .marks import ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, UNSET
+from .marks import (
+    ENCODED,
+    FILE,
+    NETWORK,
+    PRIVATE,
+    SECRET,
+    SENSITIVE,
+    STAR,
+    UNKNOWN,
+    UNSET,
+)
 
 from .marks import drop_unset, has, known, plain_text, show  # isort: skip
 from .reading import WORD_ROLES, Reading
 from .roles_run import remote, shell
 
-_VENDORS = {"gh": "github", "hf": "huggingface", "npm": "npm|registry", "azure": "azure|microsoft"}
+_VENDORS = {
+    "gh": "github",
+    "hf": "huggingface",
+    "npm": "npm|registry",
+    "azure": "azure|microsoft",
+}
 
 
 def _meant_for(text: str, host: str) -> bool:
     """Whether a credential goes to the vendor that its variable names; if it names none, to any host."""
     vendor = re.search(rf"{SENSITIVE}{UNSET}?([a-z]+)", text)
-    return vendor is None or re.search(_VENDORS.get(vendor[1], vendor[1]), host) is not None
+    return (
+        vendor is None
+        or re.search(_VENDORS.get(vendor[1], vendor[1]), host) is not None
+    )
 
 
 def fetch(reading: Reading, url: str) -> None:
@@ -38,9 +56,14 @@ def metadata(call: Call, url: str) -> None:
 def download(reading: Reading, url: str) -> None:
     """Fetch a file and save it, under its own name unless an option gives another."""
     fetch(reading, url)
-    name = re.split(r"[?#]", drop_unset(url).rstrip("/"))[0].rsplit("/", 1)[-1] or "index.html"
+    name = (
+        re.split(r"[?#]", drop_unset(url).rstrip("/"))[0].rsplit("/", 1)[-1]
+        or "index.html"
+    )
     if "named" not in reading.flags:
-        reading.call.write(f"{reading.mode}/{name}" if reading.mode else name, reading.content)
+        reading.call.write(
+            f"{reading.mode}/{name}" if reading.mode else name, reading.content
+        )
 
 
 def send(reading: Reading, text: str) -> None:
@@ -51,8 +74,12 @@ def send(reading: Reading, text: str) -> None:
 
 def header(reading: Reading, text: str) -> None:
     """A header of a request. A header for credentials may carry one to the vendor that it is for."""
-    auth = re.match(r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", text)
-    if SECRET in text or (SENSITIVE in text and not (auth and _meant_for(text, host_of(reading.target)))):
+    auth = re.match(
+        r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", text
+    )
+    if SECRET in text or (
+        SENSITIVE in text and not (auth and _meant_for(text, host_of(reading.target)))
+    ):
         reading.sent += SENSITIVE
 
 
@@ -91,7 +118,9 @@ def socat(reading: Reading, text: str) -> None:
         reading.call.use_socket(path)
     other = re.match(r"(?i)(?:TCP|UDP|OPENSSL|SCTP)\d?(?:-\w+)?:([^:,\s]+)", text)
     if other and "LISTEN" not in text.upper():
-        reading.call.emit("net.socket", text, *(["local"] if is_loopback(other[1]) else []))
+        reading.call.emit(
+            "net.socket", text, *(["local"] if is_loopback(other[1]) else [])
+        )
     for path in re.findall(r"(?i)(?:FILE|OPEN|GOPEN|CREATE):([^,\s]+)", text):
         reading.call.read(path)
 
@@ -137,7 +166,9 @@ def process(reading: Reading, pid: str) -> None:
 
 def process_name(reading: Reading, text: str) -> None:
     text = plain_text(text)
-    everyone = not text.strip(".*^$ ") or re.fullmatch(r"init|systemd|dockerd|containerd|sshd|bash|sh", text)
+    everyone = not text.strip(".*^$ ") or re.fullmatch(
+        r"init|systemd|dockerd|containerd|sshd|bash|sh", text
+    )
     reading.call.emit("process.killall" if everyone else "process.kill", text)
 
 
@@ -159,14 +190,20 @@ WORD_ROLES.update(
         "socat": socat,
         "tls": tls,
         "ssh-host": ssh_host,
-        "send-file": lambda reading, path: reading.add_sent(reading.call.read_all(path)),
-        "ssh-stdin": lambda reading, text: remote(reading, [text]) if known(text) and len(reading.rest) < 2 else None,
+        "send-file": lambda reading, path: reading.add_sent(
+            reading.call.read_all(path)
+        ),
+        "ssh-stdin": lambda reading, text: (
+            remote(reading, [text]) if known(text) and len(reading.rest) < 2 else None
+        ),
         "push-to": push_to,
         "new-remote": lambda reading, url: reading.call.machine.write_file(
             ".git/config.remote", url, reading.call.state
         ),
         "tunnel": lambda reading, _: reading.call.emit("net.tunnel"),
-        "lookup": lambda reading, name: _sends(reading, name, PRIVATE + ENCODED, "encoded"),
+        "lookup": lambda reading, name: _sends(
+            reading, name, PRIVATE + ENCODED, "encoded"
+        ),
         "send-stdin": lambda reading, text: _sends(reading, text, PRIVATE, "sensitive"),
         "process": process,
         "process-name": process_name,

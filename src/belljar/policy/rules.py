@@ -38,15 +38,27 @@ class Rule:
 
     @property
     def only_text(self) -> bool:
-        return bool(self.regex) and not (self.effect or self.path or self.program or self.target)
+        return bool(self.regex) and not (
+            self.effect or self.path or self.program or self.target
+        )
 
     def may_match(self, kinds: frozenset[str]) -> bool:
         """Whether it can match effects of these kinds."""
-        return not self.effect or any(of == kind or of.startswith(kind + ".") for kind in self.effect for of in kinds)
+        return not self.effect or any(
+            of == kind or of.startswith(kind + ".")
+            for kind in self.effect
+            for of in kinds
+        )
 
     def matches(self, effect: Effect) -> bool:
         return bool(
-            (not self.effect or any(effect.kind == one or effect.kind.startswith(one + ".") for one in self.effect))
+            (
+                not self.effect
+                or any(
+                    effect.kind == one or effect.kind.startswith(one + ".")
+                    for one in self.effect
+                )
+            )
             and (not self.path or effect.path_class in self.path)
             and (not self.program or effect.program.lower() in self.program)
             and self.flags <= effect.flags
@@ -71,10 +83,18 @@ class Allow:
         another = self.program and not self.program & {effect.program, *effect.trail}
         if another or (self.rule and rule not in self.rule):
             return False
-        if self.path and not any(inside(effect.target, pattern) for pattern in self.path):
+        if self.path and not any(
+            inside(effect.target, pattern) for pattern in self.path
+        ):
             return False
-        hosts = re.findall(r"(?:^|[@/\s])((?:[\w-]+\.)+[\w-]+)", effect.target) if self.host else []
-        return not self.host or any(reaches(pattern, host) for pattern in self.host for host in hosts)
+        hosts = (
+            re.findall(r"(?:^|[@/\s])((?:[\w-]+\.)+[\w-]+)", effect.target)
+            if self.host
+            else []
+        )
+        return not self.host or any(
+            reaches(pattern, host) for pattern in self.host for host in hosts
+        )
 
 
 @record
@@ -140,18 +160,31 @@ def _contradiction(data: dict[str, Any]) -> tuple[str, str]:
         names.add(name)
         if not set(_MATCHES) & set(rule):
             return where, f"{name} matches nothing: give {', '.join(_MATCHES)}"
-        if "risk" in rule and "decision" in rule and (rule["decision"] == "deny") != (rule["risk"] == "blocked"):
+        if (
+            "risk" in rule
+            and "decision" in rule
+            and (rule["decision"] == "deny") != (rule["risk"] == "blocked")
+        ):
             return where, f"{name}: risk 'blocked' and decision 'deny' go together"
         for key in ("regex", "target"):
             if problem := expressions.fault(rule.get(key, "")):
-                return f"{where}.{key}", f"{name}: {key} is not a regular expression: {problem}"
+                return (
+                    f"{where}.{key}",
+                    f"{name}: {key} is not a regular expression: {problem}",
+                )
     for at, allow in enumerate(data.get("allow", ())):
         if not set(allow) - {"reason"}:
-            return f"allow[{at}]", "an [[allow]] needs a rule, program, path or host that it is for"
+            return (
+                f"allow[{at}]",
+                "an [[allow]] needs a rule, program, path or host that it is for",
+            )
     network = data.get("network", {})
     for host in network.get("allow", ()) if "ceiling" in network else ():
         if not any(reaches(limit, host) for limit in network["ceiling"]):
-            return "network.allow", f"network.allow names {host}, which is beyond the file's own ceiling"
+            return (
+                "network.allow",
+                f"network.allow names {host}, which is beyond the file's own ceiling",
+            )
     return "", ""
 
 
@@ -161,7 +194,9 @@ def check_ids(files: Sequence[RuleFile]) -> None:
     for file in reversed(files):
         for at, rule in enumerate(file.rules):
             if ids.setdefault(rule.id, file.name) != file.name:
-                problem = f"{ids[rule.id]} has a rule {rule.id} already; choose another id"
+                problem = (
+                    f"{ids[rule.id]} has a rule {rule.id} already; choose another id"
+                )
                 raise _wrong(file.source, file.text, f"rule[{at}].id", problem)
         for at, allow in enumerate(file.allows):
             for one in sorted(allow.rule - ids.keys()):
@@ -178,8 +213,13 @@ def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
     return RuleFile(
         **plain,
         rules=tuple(_rule(rule) for rule in data.get("rule", ())),
-        allow_programs=frozenset(word.lower() for word in _texts(head, "allow_programs")),
-        knowledge=tuple(str(Path(source).parent / Path(one).expanduser()) for one in _texts(head, "knowledge")),
+        allow_programs=frozenset(
+            word.lower() for word in _texts(head, "allow_programs")
+        ),
+        knowledge=tuple(
+            str(Path(source).parent / Path(one).expanduser())
+            for one in _texts(head, "knowledge")
+        ),
         allows=tuple(_allow(one, source) for one in data.get("allow", ())),
         network_allow=hosts.get("allow"),
         network_ceiling=hosts.get("ceiling"),
@@ -189,18 +229,38 @@ def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
 
 
 def _rule(data: dict[str, Any]) -> Rule:
-    sets: dict[str, Any] = {key: frozenset(_texts(data, key)) for key in ("path", "flags", "any_flags", "without")}
-    lists: dict[str, Any] = {key: tuple(_texts(data, key)) for key in ("effect", "match", "not_match")}
-    texts: dict[str, Any] = {key: data[key] for key in ("id", "reason", "decision", "target") if key in data}
+    sets: dict[str, Any] = {
+        key: frozenset(_texts(data, key))
+        for key in ("path", "flags", "any_flags", "without")
+    }
+    lists: dict[str, Any] = {
+        key: tuple(_texts(data, key)) for key in ("effect", "match", "not_match")
+    }
+    texts: dict[str, Any] = {
+        key: data[key] for key in ("id", "reason", "decision", "target") if key in data
+    }
     risk = "blocked" if data.get("decision") == "deny" else data.get("risk", "medium")
     program = frozenset(word.lower() for word in _texts(data, "program"))
-    regex = f"{'(?i)' if data.get('ignore_case') else ''}{data['regex']}" if "regex" in data else ""
+    regex = (
+        f"{'(?i)' if data.get('ignore_case') else ''}{data['regex']}"
+        if "regex" in data
+        else ""
+    )
     return Rule(**texts, risk=risk, program=program, regex=regex, **sets, **lists)
 
 
 def _allow(data: dict[str, Any], source: str) -> Allow:
-    rule, program, path, host = (_texts(data, key) for key in ("rule", "program", "path", "host"))
-    return Allow(data["reason"], frozenset(rule), frozenset(program), tuple(path), tuple(host), source)
+    rule, program, path, host = (
+        _texts(data, key) for key in ("rule", "program", "path", "host")
+    )
+    return Allow(
+        data["reason"],
+        frozenset(rule),
+        frozenset(program),
+        tuple(path),
+        tuple(host),
+        source,
+    )
 
 
 def _texts(data: dict[str, Any], key: str) -> list[str]:
@@ -217,14 +277,21 @@ def inside(path: str, pattern: str) -> bool:
 
 def reaches(pattern: str, host: str) -> bool:
     """Whether a pattern such as `*.example.net:8443` admits a host; its private address only if the pattern has it."""
-    (pattern, _, at), (host, _, addresses) = pattern.lower().partition("="), host.lower().partition("=")
+    (pattern, _, at), (host, _, addresses) = (
+        pattern.lower().partition("="),
+        host.lower().partition("="),
+    )
     (name, _, port), (other, _, wanted) = pattern.partition(":"), host.partition(":")
     if (port and port != wanted) or not {*addresses.split(",")} <= {"", *at.split(",")}:
         return False
-    return name in ("*", other) or (name.startswith("*.") and other.removeprefix("*").endswith(name[1:]))
+    return name in ("*", other) or (
+        name.startswith("*.") and other.removeprefix("*").endswith(name[1:])
+    )
 
 
-def narrowed(ours: Iterable[str] | None, theirs: Iterable[str] | None) -> tuple[str, ...] | None:
+def narrowed(
+    ours: Iterable[str] | None, theirs: Iterable[str] | None
+) -> tuple[str, ...] | None:
     """The hosts that both lists admit. None admits all."""
     if ours is None or theirs is None:
         if ours is not None:
@@ -233,4 +300,9 @@ def narrowed(ours: Iterable[str] | None, theirs: Iterable[str] | None) -> tuple[
     first = list(ours)
     second = list(theirs)
     both = [one for one in first if any(reaches(other, one) for other in second)]
-    return tuple(dict.fromkeys(both + [one for one in second if any(reaches(other, one) for other in first)]))
+    return tuple(
+        dict.fromkeys(
+            both
+            + [one for one in second if any(reaches(other, one) for other in first)]
+        )
+    )

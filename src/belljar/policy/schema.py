@@ -15,7 +15,9 @@ from .toml_files import file_and_line, policies_directory
 
 @functools.cache
 def schema(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((policies_directory() / f"{name}.schema.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads(
+        (policies_directory() / f"{name}.schema.json").read_text("utf-8")
+    )
     return found
 
 
@@ -23,8 +25,19 @@ def first_problem(data: Any, name: str = "knowledge") -> tuple[str, str]:
     """The place and the text of the first problem of a file; empty if there is none."""
     found = next(problems(data, schema(name)), None)
     if found is None and name == "knowledge":
-        entries = (one for name, data in data.get("program", {}).items() for one in read_entry(name, data, "").every())
-        found = next(((f"program.{one.name}", problem) for one in entries for problem in _entry_problems(one)), None)
+        entries = (
+            one
+            for name, data in data.get("program", {}).items()
+            for one in read_entry(name, data, "").every()
+        )
+        found = next(
+            (
+                (f"program.{one.name}", problem)
+                for one in entries
+                for problem in _entry_problems(one)
+            ),
+            None,
+        )
     return found or ("", "")
 
 
@@ -42,7 +55,11 @@ def _entry_problems(entry: Entry) -> Iterator[str]:
     for words, verb in entry.verbs:
         if problem := _verb_problem(words, "" if entry.also else entry.name):
             yield f"program.{verb.name}: {' '.join(words)!r} {problem}"
-    patterns = (text for when in entry.when for text in (when.args, when.arg, when.given, when.unless))
+    patterns = (
+        text
+        for when in entry.when
+        for text in (when.args, when.arg, when.given, when.unless)
+    )
     for pattern in [entry.unless, *patterns]:
         if problem := expressions.fault(pattern):
             yield f"program.{entry.name}: {pattern!r} is not a regular expression: {problem}"
@@ -57,7 +74,14 @@ def _verb_problem(pattern: tuple[str, ...], program: str) -> str:
         return "begins with the program's own name: leave that out"
     if any(word.startswith("-") for word in pattern):
         return "holds an option, which is no verb: see `when` and `flags`"
-    again = next((piece for piece in pattern[1:] if "|" in piece and first & {*piece.split("|")}), "")
+    again = next(
+        (
+            piece
+            for piece in pattern[1:]
+            if "|" in piece and first & {*piece.split("|")}
+        ),
+        "",
+    )
     if again:
         return f"repeats its first word: {again!r} stands for one word; write 'a b, a c' or 'a b|c'"
     return ""
@@ -65,6 +89,10 @@ def _verb_problem(pattern: tuple[str, ...], program: str) -> str:
 
 def check(data: Mapping[str, Any], source: str) -> None:
     """PolicyError if the file has a key, effect, role or expression that is not valid."""
-    where, problem = first_problem(data) if data else ("", "the file is empty: it needs a [policy] or a [program.NAME]")
+    where, problem = (
+        first_problem(data)
+        if data
+        else ("", "the file is empty: it needs a [policy] or a [program.NAME]")
+    )
     if problem:
         raise PolicyError(f"{file_and_line(source, where)}: {problem}")

@@ -4,7 +4,17 @@ import re
 
 from . import expressions
 from .call import Call, Options, program
-from .marks import ATOM, ENDLESS, STAR, UNKNOWN, drop_unset, has, has_glob, known, unglob
+from .marks import (
+    ATOM,
+    ENDLESS,
+    STAR,
+    UNKNOWN,
+    drop_unset,
+    has,
+    has_glob,
+    known,
+    unglob,
+)
 from .quoting import ansi_c, backslashes, to_int
 from .shellstate import Feed
 
@@ -13,23 +23,40 @@ RUNS = ("-exec", "-execdir", "-ok", "-okdir")
 
 @program("xargs gxargs")
 def _xargs(call: Call) -> str:
-    call.args = [arg.replace("--replace=", "-I") if arg != "--replace" else "-I{}" for arg in call.args]
-    options = call.options("a E I L n P s d arg-file max-args max-procs delimiter max-lines", True)
-    text = call.read(options.get("a", "arg-file")) if options.get("a", "arg-file") else call.stdin
+    call.args = [
+        arg.replace("--replace=", "-I") if arg != "--replace" else "-I{}"
+        for arg in call.args
+    ]
+    options = call.options(
+        "a E I L n P s d arg-file max-args max-procs delimiter max-lines", True
+    )
+    text = (
+        call.read(options.get("a", "arg-file"))
+        if options.get("a", "arg-file")
+        else call.stdin
+    )
     items = _items(text, options) or ([] if text else [ATOM])
     words = options.rest or ["echo"]
     if ENDLESS in text and options.get("P", "max-procs") == "0":
         call.emit("process.forkbomb")
     if token := options.get("I") or ("{}" if options.has("i") else ""):
-        return "".join(call.run([word.replace(token, item) for word in words], Feed()) for item in items)
+        return "".join(
+            call.run([word.replace(token, item) for word in words], Feed())
+            for item in items
+        )
     count = options.get("n", "max-args", "L", "max-lines")
     size = to_int(count) if count.isdecimal() and to_int(count) else 200
-    return "".join(call.run(words + items[at : at + size], Feed()) for at in range(0, max(1, len(items)), size))
+    return "".join(
+        call.run(words + items[at : at + size], Feed())
+        for at in range(0, max(1, len(items)), size)
+    )
 
 
 def _items(text: str, options: Options) -> list[str]:
     if options.has("0", "null"):
-        listing = "\0" not in text and (has_glob(text) or not known(text))  # output of find
+        listing = "\0" not in text and (
+            has_glob(text) or not known(text)
+        )  # output of find
         return [item for item in re.split(r"\n" if listing else r"\0", text) if item]
     delimiter = options.get("d", "delimiter")
     if delimiter:
@@ -41,16 +68,26 @@ def _items(text: str, options: Options) -> list[str]:
 
 @program("parallel rush")
 def _parallel(call: Call) -> str:
-    at = next((at for at, arg in enumerate(call.args) if arg in (":::", "::::")), len(call.args))
+    at = next(
+        (at for at, arg in enumerate(call.args) if arg in (":::", "::::")),
+        len(call.args),
+    )
     given = call.args[at + 1 :]
     files = call.args[at : at + 1] == ["::::"]
     call.args = call.args[:at]
-    options = call.options("j N n a jobs arg-file colsep max-args results joblog timeout", True)
+    options = call.options(
+        "j N n a jobs arg-file colsep max-args results joblog timeout", True
+    )
     if options.has("pipe", "spreadstdin"):
         return call.run(options.rest)
     paths = [*options.all("a", "arg-file"), *(given if files else [])]
     read = [line for path in paths for line in call.read(path).splitlines()]
-    items = (given if not files else read) or read or [line for line in call.stdin.splitlines() if line] or [ATOM]
+    items = (
+        (given if not files else read)
+        or read
+        or [line for line in call.stdin.splitlines() if line]
+        or [ATOM]
+    )
     words = options.rest
     out = ""
     for item in items[:200]:
@@ -70,8 +107,18 @@ def _find(call: Call) -> str:
         roots.append(args.pop(0))
     args, commands = _apart(args)
     narrow = _narrows(args)
-    name = next((unglob(args[index + 1]) for index, arg in enumerate(args[:-1]) if arg == "-name"), "")
-    found = [_secret_found(call, root, args) or _found_path(root, narrow, name) for root in roots or ["."]]
+    name = next(
+        (
+            unglob(args[index + 1])
+            for index, arg in enumerate(args[:-1])
+            if arg == "-name"
+        ),
+        "",
+    )
+    found = [
+        _secret_found(call, root, args) or _found_path(root, narrow, name)
+        for root in roots or ["."]
+    ]
     for index, arg in enumerate(args):
         value = args[index + 1] if index + 1 < len(args) else ""
         if arg == "-delete":
@@ -81,10 +128,15 @@ def _find(call: Call) -> str:
             _find_exec(call, commands.pop(0), found)
         elif arg in ("-fprint", "-fprintf", "-fprint0", "-fls") and value:
             call.write(value)
-    printed = [args[index + 1] for index, arg in enumerate(args[:-1]) if arg == "-printf"]
+    printed = [
+        args[index + 1] for index, arg in enumerate(args[:-1]) if arg == "-printf"
+    ]
     if printed:
         return backslashes(re.sub(r"%\S", ATOM, unglob(printed[0])))
-    return "".join(f"{item.rstrip('/')}/{STAR}\n" if item in roots or item == "." else f"{item}\n" for item in found)
+    return "".join(
+        f"{item.rstrip('/')}/{STAR}\n" if item in roots or item == "." else f"{item}\n"
+        for item in found
+    )
 
 
 def _apart(args: list[str]) -> tuple[list[str], list[list[str]]]:
@@ -97,7 +149,9 @@ def _apart(args: list[str]) -> tuple[list[str], list[list[str]]]:
             rest.append(word)
             if inside := word in RUNS:
                 commands.append([])
-        elif word in (";", "\\;") or (word == "+" and any(map(_may_be_braces, commands[-1][-1:]))):
+        elif word in (";", "\\;") or (
+            word == "+" and any(map(_may_be_braces, commands[-1][-1:]))
+        ):
             inside = False
         else:
             commands[-1].append(word)
@@ -113,7 +167,9 @@ def _narrows(args: list[str]) -> bool:
     """Whether a test selects some files. Without one, find takes everything below its root."""
     for index, arg in enumerate(args):
         value = unglob(args[index + 1]) if index + 1 < len(args) else ""
-        negated = index and args[index - 1] in ("!", "-not") and arg in ("-name", "-path")
+        negated = (
+            index and args[index - 1] in ("!", "-not") and arg in ("-name", "-path")
+        )
         tests = expressions.is_a("find_test", arg) and value.strip("*?./!-+0")
         if arg == "-empty" or (tests and not negated):
             return True
@@ -132,7 +188,9 @@ def _found_path(root: str, narrow: bool, name: str = "") -> str:
 
 
 def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
-    if words[:1] in (["chown"], ["chgrp"], ["chmod"]) and not has(found[0], ATOM):  # on everything
+    if words[:1] in (["chown"], ["chgrp"], ["chmod"]) and not has(
+        found[0], ATOM
+    ):  # on everything
         words = [words[0], "-R", *words[1:]]
     for item in found:
         call.run([word.replace("{}", item) for word in words], Feed())
@@ -141,11 +199,18 @@ def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
 @program("fd fdfind")
 def _fd(call: Call) -> str:
     """Read as the find that does the same."""
-    at = next((at for at, arg in enumerate(call.args) if re.match(r"-[xX]$|--exec", arg)), len(call.args))
+    at = next(
+        (at for at, arg in enumerate(call.args) if re.match(r"-[xX]$|--exec", arg)),
+        len(call.args),
+    )
     words = [arg for arg in call.args[:at] if arg[:1] != "-"]
     command = call.args[at + 1 :]
     narrow = ["-name", words[0]] if words and words[0].strip(".*^$") else []
-    run = ["-exec", *command, *([] if "{}" in command else ["{}"]), ";"] if command else []
+    run = (
+        ["-exec", *command, *([] if "{}" in command else ["{}"]), ";"]
+        if command
+        else []
+    )
     call.args = [*(words[1:2] or ["."]), *narrow, *run]
     return str(_find(call) or "")
 

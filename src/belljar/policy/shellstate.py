@@ -83,10 +83,18 @@ class ShellState:
     last: str = "bash"
     files: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
-    inherited: dict[str, Any] = field(default_factory=dict)  # functions of the shell that started this process
-    feeds: dict[str, Any] = field(default_factory=dict)  # open descriptors, which subshells share
-    shadowed: dict[str, Value] | None = None  # in a function: the outer values of its variables
-    unreliable: frozenset[str] = frozenset()  # read-only variables, references: an assignment may not hold
+    inherited: dict[str, Any] = field(
+        default_factory=dict
+    )  # functions of the shell that started this process
+    feeds: dict[str, Any] = field(
+        default_factory=dict
+    )  # open descriptors, which subshells share
+    shadowed: dict[str, Value] | None = (
+        None  # in a function: the outer values of its variables
+    )
+    unreliable: frozenset[str] = (
+        frozenset()
+    )  # read-only variables, references: an assignment may not hold
 
     @classmethod
     def fresh(cls, cwd: str, env: Mapping[str, str] | None) -> "ShellState":
@@ -95,7 +103,11 @@ class ShellState:
     def fork(self) -> "ShellState":
         """A subshell: its variables, functions and directory are its own."""
         return replace(
-            self, env=dict(self.env), functions=dict(self.functions), aliases=dict(self.aliases), args=list(self.args)
+            self,
+            env=dict(self.env),
+            functions=dict(self.functions),
+            aliases=dict(self.aliases),
+            args=list(self.args),
         )
 
     def new_process(self) -> "ShellState":
@@ -107,12 +119,19 @@ class ShellState:
 
     def merge(self, other: "ShellState") -> None:
         """The shell is in this state or the other: variables that differ become unknown, and both functions run."""
-        for name in [one for one in {**self.env, **other.env} if self.env.get(one) != other.env.get(one)]:
+        for name in [
+            one
+            for one in {**self.env, **other.env}
+            if self.env.get(one) != other.env.get(one)
+        ]:
             self.env[name] = UNKNOWN
         self.unreliable |= other.unreliable
         for name, body in other.functions.items():
             if self.functions.setdefault(name, body) != body:
-                both = [{"Cmd": {"Type": "Subshell", "Stmts": [body]}}, self.functions[name]]
+                both = [
+                    {"Cmd": {"Type": "Subshell", "Stmts": [body]}},
+                    self.functions[name],
+                ]
                 self.functions[name] = {"Cmd": {"Type": "Block", "Stmts": both}}
 
     def captured(self) -> "ShellState":
@@ -128,20 +147,33 @@ class ShellState:
         copy.feeds = {number: shallow(feed) for number, feed in self.feeds.items()}
         return copy
 
-    def after_declaration(self, variant: str, options: list[str], name: str, before: Value, bare: bool) -> None:
+    def after_declaration(
+        self, variant: str, options: list[str], name: str, before: Value, bare: bool
+    ) -> None:
         """Note the declaration of a variable by `local`, `declare` or `readonly`. `bare`: it got no value."""
         letters = "".join(option[1:] for option in options if option[:1] == "-")
-        if self.shadowed is not None and variant not in ("export", "readonly") and "g" not in letters:
+        if (
+            self.shadowed is not None
+            and variant not in ("export", "readonly")
+            and "g" not in letters
+        ):
             self.shadowed.setdefault(name, before)
             self.env.update({name: UNSET} if bare else {})
-        if variant != "export" and set(letters) & set("nlu"):  # a reference, or upper or lower case
+        if variant != "export" and set(letters) & set(
+            "nlu"
+        ):  # a reference, or upper or lower case
             self.mark_unreliable(name, self.env.get(name))
         self.unreliable |= {name} if variant == "readonly" or "r" in letters else set()
 
     def mark_unreliable(self, *names: Value | None) -> None:
         """From now on the values of these variables are unknown, whatever is assigned."""
-        found = {name for name in names if isinstance(name, str) and name.isidentifier()}
-        self.unreliable, self.env = self.unreliable | found, {**self.env, **dict.fromkeys(found, UNKNOWN)}
+        found = {
+            name for name in names if isinstance(name, str) and name.isidentifier()
+        }
+        self.unreliable, self.env = (
+            self.unreliable | found,
+            {**self.env, **dict.fromkeys(found, UNKNOWN)},
+        )
 
     def home(self) -> str:
         return home if isinstance(home := self.env.get("HOME", HOME), str) else HOME
@@ -157,5 +189,9 @@ class ShellState:
             return "hBc"
         if expressions.holds("credential_variable", name):
             vendor = name.split("_")[0].lower()
-            return SENSITIVE + UNSET + (vendor if expressions.is_a("vendor", vendor) else "")
+            return (
+                SENSITIVE
+                + UNSET
+                + (vendor if expressions.is_a("vendor", vendor) else "")
+            )
         return ATOM if expressions.is_a("ambient_variable", name) else UNSET

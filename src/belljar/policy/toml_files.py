@@ -19,7 +19,9 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise PolicyError(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def parse_toml(text: str, source: str) -> dict[str, Any]:
@@ -55,7 +57,11 @@ def file_and_line(source: str, where: str) -> str:
     from belljar.toml_schema import line_of
 
     try:
-        text = (policies_directory() / source if source.startswith("knowledge/") else Path(source)).read_text("utf-8")
+        text = (
+            policies_directory() / source
+            if source.startswith("knowledge/")
+            else Path(source)
+        ).read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return source
     return f"{source}:{line_of(text, where)}"

@@ -26,8 +26,17 @@ class Effect:
     trail: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        shown = {"target": show(self.target), "flags": sorted(self.flags), "trail": list(self.trail)}
-        return {"kind": self.kind, "path_class": self.path_class, "program": self.program, **shown}
+        shown = {
+            "target": show(self.target),
+            "flags": sorted(self.flags),
+            "trail": list(self.trail),
+        }
+        return {
+            "kind": self.kind,
+            "path_class": self.path_class,
+            "program": self.program,
+            **shown,
+        }
 
     def line(self) -> str:
         where = f" [{self.path_class}]" if self.path_class else ""
@@ -45,7 +54,12 @@ class Finding:
     reason: str
 
     def as_dict(self) -> dict[str, str]:
-        return {"id": self.id, "decision": self.decision, "risk": self.risk, "reason": self.reason}
+        return {
+            "id": self.id,
+            "decision": self.decision,
+            "risk": self.risk,
+            "reason": self.reason,
+        }
 
 
 @record
@@ -64,29 +78,59 @@ class Verdict:
     digest: str = ""
     policy: str = ""
     effects: tuple[Effect, ...] = ()
-    readings: tuple[str, ...] = field(default=(), compare=False, repr=False)  # commands, and their entries
+    readings: tuple[str, ...] = field(
+        default=(), compare=False, repr=False
+    )  # commands, and their entries
     state_after: ShellState | None = field(default=None, compare=False, repr=False)
-    about: Literal["command", "file", "host", "changes"] = "command"  # what `canonical` is
+    about: Literal["command", "file", "host", "changes"] = (
+        "command"  # what `canonical` is
+    )
 
     @property
     def allowed(self) -> bool:
         return self.decision == "allow"
 
     def as_dict(self, effects: bool = False) -> dict[str, Any]:
-        found: dict[str, Any] = {name: getattr(self, name) for name in ("decision", "risk", "reason", "canonical")}
+        found: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("decision", "risk", "reason", "canonical")
+        }
         found["rules"] = [rule.as_dict() for rule in self.rules]
-        return {**found, "effects": [effect.as_dict() for effect in self.effects]} if effects else found
+        return (
+            {**found, "effects": [effect.as_dict() for effect in self.effects]}
+            if effects
+            else found
+        )
 
     def commands(self) -> list[str]:
         """How each command was read: its words, and the entry with file and line."""
         file = re.compile(r"(?<=←  )(.+?) in (.+\.toml)$")
-        return [file.sub(lambda m: f"{m[1]} in {file_and_line(m[2], f'program {m[1]}')}", one) for one in self.readings]
+        return [
+            file.sub(
+                lambda m: f"{m[1]} in {file_and_line(m[2], f'program {m[1]}')}", one
+            )
+            for one in self.readings
+        ]
 
     def explain(self, commands: bool = False) -> str:
         """The verdict as a text: decision, rules, effects, and with `commands` how each was read."""
-        lines = [f"{self.decision} ({self.risk}): {self.reason}", f"policy {self.policy}"]
-        lines += ["commands:", *(f"  {line}" for line in self.commands())] if commands else []
-        lines += ["effects:"] + [f"  {effect.line()}" for effect in self.effects] if self.effects else ["no effects"]
+        lines = [
+            f"{self.decision} ({self.risk}): {self.reason}",
+            f"policy {self.policy}",
+        ]
+        lines += (
+            ["commands:", *(f"  {line}" for line in self.commands())]
+            if commands
+            else []
+        )
+        lines += (
+            ["effects:"] + [f"  {effect.line()}" for effect in self.effects]
+            if self.effects
+            else ["no effects"]
+        )
         lines += ["rules:"] if self.rules else []
-        lines += [f"  rule {rule.id}: {rule.decision} ({rule.risk}): {rule.reason}" for rule in self.rules]
+        lines += [
+            f"  rule {rule.id}: {rule.decision} ({rule.risk}): {rule.reason}"
+            for rule in self.rules
+        ]
         return "\n".join(lines)

@@ -20,7 +20,13 @@ import anyio
 
 from belljar import codec
 from belljar.engines.spec import Network
-from belljar.errors import BelljarError, PolicyDenied, SandboxLost, Unsupported, UsageError
+from belljar.errors import (
+    BelljarError,
+    PolicyDenied,
+    SandboxLost,
+    Unsupported,
+    UsageError,
+)
 from belljar.limits import Limits
 from belljar.options import FIELDS, SandboxOptions, callable_or_none
 from belljar.policy import Policy, Verdict
@@ -29,7 +35,13 @@ from belljar.remote.command import RemoteCommands, RemoteRun, Spoken
 from belljar.remote.files import RemoteFiles
 from belljar.remote.shells import SHELL_ID, RemotePersistentShell, RemoteShells
 from belljar.remote.staged import AtService, CopiedUp
-from belljar.remote.wire import APPROVAL_SECONDS, LONGEST_WAIT, Service, Wire, error_from
+from belljar.remote.wire import (
+    APPROVAL_SECONDS,
+    LONGEST_WAIT,
+    Service,
+    Wire,
+    error_from,
+)
 from belljar.session import options as checks
 from belljar.session.commands import Request, flags_of
 from belljar.session.flat import flat
@@ -49,7 +61,16 @@ if TYPE_CHECKING:
 WORKSPACE_AT_SERVICE = "/workspace"
 LOOK_SECONDS = 2.0  # between looks whether the session still lives
 _NOT_OPEN = "this session is not open, or was closed; write `async with belljar.Session(…) as box:`"
-_SENT = ("image", "name", "snapshot", "changes", "checkpoints", "root", "debug", "lease")
+_SENT = (
+    "image",
+    "name",
+    "snapshot",
+    "changes",
+    "checkpoints",
+    "root",
+    "debug",
+    "lease",
+)
 _NOT_SENT = ("mounts", "cache", "account", "id", "allow_home")
 
 
@@ -77,7 +98,9 @@ class RemoteDoor:
 
     async def allow_host(self, *hosts: str) -> None:
         """A service opens no doors later: name the hosts when the session begins."""
-        raise Unsupported("at a service hosts are allowed when a session begins: network=belljar.Allow(…)")
+        raise Unsupported(
+            "at a service hosts are allowed when a session begins: network=belljar.Allow(…)"
+        )
 
     async def forward(self, port: int, *, at: int = 0) -> str:
         """An address at which a server in the sandbox can be reached, without a key, for an hour."""
@@ -95,7 +118,12 @@ class RemoteSession:
     """One sandbox at a service, and the commands that run in it. It has the names of `belljar.Session`."""
 
     def __init__(
-        self, host: FarHost, service: Service, options: SandboxOptions, workspace: str | None, approve: Approver | None
+        self,
+        host: FarHost,
+        service: Service,
+        options: SandboxOptions,
+        workspace: str | None,
+        approve: Approver | None,
     ) -> None:
         callable_or_none("approve", approve)
         self.host = host
@@ -113,7 +141,9 @@ class RemoteSession:
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed" if self._was_open else "not open"
         where = f"{self.id} " if self._told else ""
-        return f"<belljar.Session {where}at {self.host.url}, image {self.image}, {state}>"
+        return (
+            f"<belljar.Session {where}at {self.host.url}, image {self.image}, {state}>"
+        )
 
     # Life.
 
@@ -124,7 +154,9 @@ class RemoteSession:
         await self.close()
 
     def __enter__(self) -> Never:
-        raise UsageError("a Session is asynchronous: write `async with`, or use belljar.sync.Session")
+        raise UsageError(
+            "a Session is asynchronous: write `async with`, or use belljar.sync.Session"
+        )
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -145,14 +177,23 @@ class RemoteSession:
         return self
 
     async def _made(self) -> dict[str, Any]:
-        body, key = body_of(self.options, self._workspace, self._approval_seconds), secrets.token_hex(16)
+        body, key = (
+            body_of(self.options, self._workspace, self._approval_seconds),
+            secrets.token_hex(16),
+        )
         while True:
             try:
-                told: dict[str, Any] = await self.wire.post("/v1/sessions", body, wait=LONGEST_WAIT, key=key)
+                told: dict[str, Any] = await self.wire.post(
+                    "/v1/sessions", body, wait=LONGEST_WAIT, key=key
+                )
             except BelljarError:
                 raise
-            except BaseException:  # the answer was not waited for: the same key gives the same session
-                self._told = await see_through(self.wire.post("/v1/sessions", body, wait=0, key=key))
+            except (
+                BaseException
+            ):  # the answer was not waited for: the same key gives the same session
+                self._told = await see_through(
+                    self.wire.post("/v1/sessions", body, wait=0, key=key)
+                )
                 raise
             self._told = told
             if told["state"] in ("ready", "ended"):
@@ -161,7 +202,9 @@ class RemoteSession:
     @property
     def _approval_seconds(self) -> float:
         """Whoever asks an approver here needs some time for the answer."""
-        return self._service.approval_seconds or (APPROVAL_SECONDS if self._approve is not None else 0.0)
+        return self._service.approval_seconds or (
+            APPROVAL_SECONDS if self._approve is not None else 0.0
+        )
 
     async def enter(self, id: str) -> Self:
         """Take part in a session that is there already."""
@@ -179,7 +222,11 @@ class RemoteSession:
     async def _begin(self, told: dict[str, Any]) -> None:
         self._told = told
         if told["state"] == "ended":
-            raise error_from(told["error"]) if told["error"] else SandboxLost("the session has ended")
+            raise (
+                error_from(told["error"])
+                if told["error"]
+                else SandboxLost("the session has ended")
+            )
         if not self.options.keep:
             self._renewing = asyncio.get_running_loop().create_task(self._renew())
 
@@ -188,7 +235,9 @@ class RemoteSession:
         while True:
             await asyncio.sleep(max(1.0, self._told["lease"] / 3))
             with suppress(BelljarError):
-                await self.wire.ask("PATCH", self.at, json={"lease": self._told["lease"]})
+                await self.wire.ask(
+                    "PATCH", self.at, json={"lease": self._told["lease"]}
+                )
 
     async def close(self) -> None:
         """End the sandbox; one with `keep=True` goes on until its lease ends: `await box.close()`."""
@@ -221,19 +270,28 @@ class RemoteSession:
         finally:
             await wire.close()
 
-    async def snapshot(self, name: str, *, workspace: bool = False, replace: bool = False) -> Snapshot:
+    async def snapshot(
+        self, name: str, *, workspace: bool = False, replace: bool = False
+    ) -> Snapshot:
         """Keep what the sandbox holds under a name, for sessions at the same service: `await box.snapshot("ready")`.
 
         A service keeps all files of a session that is not staged, unless its workspace has a name.
         """
         if workspace and self._workspace is not None and not is_copied(self._workspace):
-            raise Unsupported("a workspace that the service keeps under a name is not kept in a snapshot as well")
+            raise Unsupported(
+                "a workspace that the service keeps under a name is not kept in a snapshot as well"
+            )
         if replace:
             with suppress(BelljarError):  # there is none
                 await self.wire.ask("DELETE", f"/v1/snapshots/{name}")
         told = await self.wire.post("/v1/snapshots", {"session": self.id, "name": name})
         facts = {each: told[each] for each in ("name", "image", "created", "size")}
-        return Snapshot(**facts, engine="", workspace=self._workspace or "", left_out=tuple(told["left_out"]))
+        return Snapshot(
+            **facts,
+            engine="",
+            workspace=self._workspace or "",
+            left_out=tuple(told["left_out"]),
+        )
 
     async def pause(self) -> None:
         """Freeze all processes where they stand, until `resume`: `await box.pause()`."""
@@ -260,7 +318,9 @@ class RemoteSession:
     def extend(self, lease: float) -> None:
         """Change the lease: `box.extend(3600)`."""
         self._told["lease"] = lease
-        self.commands.later(lambda: self.wire.ask("PATCH", self.at, json={"lease": lease}))
+        self.commands.later(
+            lambda: self.wire.ask("PATCH", self.at, json={"lease": lease})
+        )
 
     @property
     def why_lost(self) -> str:
@@ -346,7 +406,11 @@ class RemoteSession:
     @property
     def is_staged(self) -> bool:
         """Whether changes are kept aside until someone applies them; always, of a directory of this machine."""
-        return self.staged.is_on if self._told else self._workspace is not None or self.options.changes == "staged"
+        return (
+            self.staged.is_on
+            if self._told
+            else self._workspace is not None or self.options.changes == "staged"
+        )
 
     def usage(self) -> dict[str, int]:
         """Empty: the service measures, and its dashboard shows it."""
@@ -384,16 +448,26 @@ class RemoteSession:
 
     def shell(self, name: str) -> Any:
         """A background shell by its id, or a shell of its own by any other name."""
-        return self.shells.get(name) if SHELL_ID.fullmatch(name) else self.shells.named(name)
+        return (
+            self.shells.get(name)
+            if SHELL_ID.fullmatch(name)
+            else self.shells.named(name)
+        )
 
     # Commands.
 
-    async def run(self, command: Command | Request, **options: Unpack[Options]) -> Result:
+    async def run(
+        self, command: Command | Request, **options: Unpack[Options]
+    ) -> Result:
         """Run a command to its end: `result = await box.run("pytest -q", timeout=60)`."""
-        return await self.commands.run(await self._spoken(command, checks.check(options, "run", ("stdin_open",))))
+        return await self.commands.run(
+            await self._spoken(command, checks.check(options, "run", ("stdin_open",)))
+        )
 
     @asynccontextmanager
-    async def stream(self, command: Command | Request, **options: Unpack[Options]) -> AsyncIterator[RemoteRun]:
+    async def stream(
+        self, command: Command | Request, **options: Unpack[Options]
+    ) -> AsyncIterator[RemoteRun]:
         """Run a command and watch its events: `Started`, `Output`…, `Ended`. Leaving the block early kills it.
 
         async with box.stream("npm test") as events:
@@ -406,10 +480,14 @@ class RemoteSession:
     async def _spoken(self, command: Command | Request, options: Options) -> Spoken:
         if isinstance(command, Request):
             if command.admitted_by is not self or options:
-                raise UsageError("a Request takes no more options and runs only in the session that admitted it")
+                raise UsageError(
+                    "a Request takes no more options and runs only in the session that admitted it"
+                )
             return Spoken(command, command.options)
         checks.check_command(command)
-        if isinstance(command, str) and "\0" in command:  # JSON for a service has none: the policy says why not
+        if (
+            isinstance(command, str) and "\0" in command
+        ):  # JSON for a service has none: the policy says why not
             raise PolicyDenied(await judged(self.policy, command))
         if (place := options.get("cwd")) is not None:
             options = {**options, "cwd": self.resolve_cwd(place, anywhere=True)}
@@ -441,14 +519,24 @@ class RemoteSession:
             await self.ask(verdict)
         text = (verdict.canonical,) if isinstance(command, str) else tuple(command)
         argv = tuple(word.encode("utf-8", "surrogateescape") for word in text)
-        return Request(verdict, argv, flags_of(command, options), b"", {}, options, admitted_by=self)
+        return Request(
+            verdict,
+            argv,
+            flags_of(command, options),
+            b"",
+            {},
+            options,
+            admitted_by=self,
+        )
 
     async def _judged(self, command: Command, cwd: str | None) -> Verdict:
         name = self.policy.name
         if name == "none":
             return await judged(self.policy, command)
         words = command if isinstance(command, str) else [*command]
-        told = await self.wire.post("/v1/check", {"command": words, "policy": name, "cwd": cwd})
+        told = await self.wire.post(
+            "/v1/check", {"command": words, "policy": name, "cwd": cwd}
+        )
         return codec.decode(Verdict, {**told, "effects": [], "policy": name})
 
     async def ask(self, question: Verdict) -> None:
@@ -458,9 +546,13 @@ class RemoteSession:
         if answer is not True:
             raise PolicyDenied(question, declined=answer is False)
 
-    def resolve_cwd(self, cwd: str | PathLike[str] | None, *, anywhere: bool = False) -> str:
+    def resolve_cwd(
+        self, cwd: str | PathLike[str] | None, *, anywhere: bool = False
+    ) -> str:
         """The path of a working directory in the sandbox. Outside the workspace it is refused, unless `anywhere`."""
-        near = str(self._workspace) if is_copied(self._workspace) else WORKSPACE_AT_SERVICE
+        near = (
+            str(self._workspace) if is_copied(self._workspace) else WORKSPACE_AT_SERVICE
+        )
         resolve = in_sandbox if anywhere else inside
         return resolve(near, None if cwd is None else os.fspath(cwd))
 
@@ -491,7 +583,11 @@ class RemoteSession:
     rollback = flat("staged", CopiedUp.rollback)
 
     async def diff(
-        self, paths: Iterable[str] | None = None, *, against: RemoteSession | None = None, ignored: bool = False
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        against: RemoteSession | None = None,
+        ignored: bool = False,
     ) -> str:
         """All changes, or those at or below some paths, as a unified diff: `print(await box.diff(["src"]))`."""
         other: Any = against.staged if against is not None else None
@@ -503,29 +599,55 @@ def is_copied(workspace: str | None) -> bool:
     return workspace is not None and not isinstance(workspace, AtServiceWorkspace)
 
 
-def body_of(options: SandboxOptions, workspace: str | None, approval_seconds: float) -> dict[str, Any]:
+def body_of(
+    options: SandboxOptions, workspace: str | None, approval_seconds: float
+) -> dict[str, Any]:
     """What a service is asked for: all that is not the default, so that its own defaults hold."""
     for name in _NOT_SENT:
         if getattr(options, name) != FIELDS[name].default:
             raise Unsupported(f"a service takes no {name}: it has files of its own")
-    changed = {name for name in FIELDS if getattr(options, name) != getattr(_DEFAULTS, name)}
-    body: dict[str, Any] = {name: getattr(options, name) for name in _SENT if name in changed}
-    if not isinstance(options.policy, str) or "/" in options.policy or options.policy.endswith(".toml"):
+    changed = {
+        name for name in FIELDS if getattr(options, name) != getattr(_DEFAULTS, name)
+    }
+    body: dict[str, Any] = {
+        name: getattr(options, name) for name in _SENT if name in changed
+    }
+    if (
+        not isinstance(options.policy, str)
+        or "/" in options.policy
+        or options.policy.endswith(".toml")
+    ):
         raise Unsupported("a service takes only its own policies, by their names")
     body["policy"] = options.policy
     if "limits" in changed:
         given, usual = options.limits.as_dict(), Limits().as_dict()
-        body["limits"] = {name: value for name, value in given.items() if value != usual[name]}
+        body["limits"] = {
+            name: value for name, value in given.items() if value != usual[name]
+        }
     if isinstance(options.network, str):
         body["network"] = options.network
     else:
         if options.network.headers:
-            raise Unsupported("a service takes no headers for hosts: the secrets would leave this machine")
+            raise Unsupported(
+                "a service takes no headers for hosts: the secrets would leave this machine"
+            )
         hosts, presets = list(options.network.hosts), list(options.network.presets)
-        body["network"] = {"allow": hosts, "presets": presets, "ask_hosts": options.network.ask_hosts}
-    body |= {"env": dict(options.env), "metadata": dict(options.metadata), "approval_seconds": approval_seconds}
+        body["network"] = {
+            "allow": hosts,
+            "presets": presets,
+            "ask_hosts": options.network.ask_hosts,
+        }
+    body |= {
+        "env": dict(options.env),
+        "metadata": dict(options.metadata),
+        "approval_seconds": approval_seconds,
+    }
     if options.snapshot is not None:  # what is not given is the original's
-        body = {name: value for name, value in body.items() if name in changed or name == "approval_seconds"}
+        body = {
+            name: value
+            for name, value in body.items()
+            if name in changed or name == "approval_seconds"
+        }
     if is_copied(workspace):
         body.pop("changes", None)  # kept aside here
         body.pop("checkpoints", None)

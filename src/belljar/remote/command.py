@@ -39,16 +39,28 @@ if TYPE_CHECKING:
 STDIN_AT_ONCE = 256 << 10  # bytes that go with the command; more are sent after it
 STDIN_PIECE = 1 << 20
 KILL_SECONDS = 30.0  # how long a cancelled caller waits for a kill
-_AS_THEY_ARE = ("timeout", "grace", "combined", "pty", "clean_env", "output_limit", "user")
+_AS_THEY_ARE = (
+    "timeout",
+    "grace",
+    "combined",
+    "pty",
+    "clean_env",
+    "output_limit",
+    "user",
+)
 
 
 class Spoken:
     """A command as it is asked for: a body, and the input that is sent after it."""
 
-    def __init__(self, command: Command | Request, options: Options, **more: Any) -> None:
+    def __init__(
+        self, command: Command | Request, options: Options, **more: Any
+    ) -> None:
         if isinstance(command, Request):
             options, command = command.options, _of_request(command)
-        given: dict[str, Any] = {"command": command if isinstance(command, str) else list(command)}
+        given: dict[str, Any] = {
+            "command": command if isinstance(command, str) else list(command)
+        }
         for name in _AS_THEY_ARE:
             if (value := options.get(name)) is not None:
                 given[name] = str(value) if name == "user" else value
@@ -115,7 +127,9 @@ class RemoteCommands:
     async def _awaited(self, spoken: Spoken) -> Result:
         key = secrets.token_hex(16)
         try:
-            told = await self.wire.post(self.at, spoken.body, wait=LONGEST_WAIT, key=key)
+            told = await self.wire.post(
+                self.at, spoken.body, wait=LONGEST_WAIT, key=key
+            )
             self.foreground.add(told["id"])
             while told["state"] != "ended":
                 told = await self.wire.get(f"{self.at}/{told['id']}", wait=LONGEST_WAIT)
@@ -165,7 +179,9 @@ class RemoteCommands:
             await asyncio.wait([self._later])
 
     async def kill(self, id: str, grace: float) -> dict[str, Any]:
-        answer = await self.wire.ask("DELETE", f"{self.at}/{id}", query={"grace": grace}, wait=grace)
+        answer = await self.wire.ask(
+            "DELETE", f"{self.at}/{id}", query={"grace": grace}, wait=grace
+        )
         told: dict[str, Any] = answer.json()
         return told
 
@@ -176,11 +192,22 @@ class RemoteCommands:
         headers = {"Content-Type": "application/octet-stream"}
         at = f"{self.at}/{id}/stdin"
         for begin in range(0, max(len(data), 1), STDIN_PIECE):
-            piece, is_last = data[begin : begin + STDIN_PIECE], begin + STDIN_PIECE >= len(data)
-            await self.wire.ask("POST", at, query={"close": close and is_last}, content=piece, headers=headers)
+            piece, is_last = (
+                data[begin : begin + STDIN_PIECE],
+                begin + STDIN_PIECE >= len(data),
+            )
+            await self.wire.ask(
+                "POST",
+                at,
+                query={"close": close and is_last},
+                content=piece,
+                headers=headers,
+            )
 
     async def resize(self, id: str, rows: int, cols: int, position: int) -> None:
-        await self.wire.tell(f"{self.at}/{id}/attach?offset={position}", {"resize": [rows, cols]})
+        await self.wire.tell(
+            f"{self.at}/{id}/attach?offset={position}", {"resize": [rows, cols]}
+        )
 
     async def decide(self, approval: dict[str, Any]) -> None:
         """Ask here what the service asks. Whoever answers first wins."""
@@ -190,7 +217,10 @@ class RemoteCommands:
         answer = await answer if isawaitable(answer) else answer
         if answer is None:
             return
-        decision = {"decision": "allow" if answer is True else "deny", "token": approval["token"]}
+        decision = {
+            "decision": "allow" if answer is True else "deny",
+            "token": approval["token"],
+        }
         try:
             await self.wire.post(f"/v1/approvals/{approval['id']}", decision)
         except ServiceError as refused:
@@ -201,16 +231,25 @@ class RemoteCommands:
 def verdict_of(approval: dict[str, Any]) -> Verdict:
     names = ("risk", "reason", "rules", "policy")
     told = {name: approval[name] for name in names}
-    verdict = codec.decode(Verdict, {**told, "decision": "ask", "canonical": approval["text"]})
-    return replace(verdict, about="host" if approval.get("about") == "host" else "command")
+    verdict = codec.decode(
+        Verdict, {**told, "decision": "ask", "canonical": approval["text"]}
+    )
+    return replace(
+        verdict, about="host" if approval.get("about") == "host" else "command"
+    )
 
 
 def result_of(told: dict[str, Any], *, interrupted: bool = False) -> Result:
     """The result of a command that has ended; the error, if it did not run."""
     if told["result"] is None:
-        raise error_from(told["error"] or {"code": "failed", "detail": "the service does not say how it ended"})
+        raise error_from(
+            told["error"]
+            or {"code": "failed", "detail": "the service does not say how it ended"}
+        )
     result = codec.decode(Result, told["result"])
-    if interrupted and (result.signal == signals.SIGINT or result.exit_code == 128 + signals.SIGINT):
+    if interrupted and (
+        result.signal == signals.SIGINT or result.exit_code == 128 + signals.SIGINT
+    ):
         return replace(result, cause="interrupted")
     return result
 
@@ -218,7 +257,9 @@ def result_of(told: dict[str, Any], *, interrupted: bool = False) -> Result:
 class RemoteRun:
     """A command that is watched. It waits at the service while nobody takes its output."""
 
-    def __init__(self, commands: RemoteCommands, spoken: Spoken, told: dict[str, Any]) -> None:
+    def __init__(
+        self, commands: RemoteCommands, spoken: Spoken, told: dict[str, Any]
+    ) -> None:
         self.id: str = told["id"]
         self.pid = 0
         """Not known of a command at a service."""
@@ -235,7 +276,9 @@ class RemoteRun:
 
     @classmethod
     @asynccontextmanager
-    async def begun(cls, commands: RemoteCommands, spoken: Spoken) -> AsyncIterator[RemoteRun]:
+    async def begun(
+        cls, commands: RemoteCommands, spoken: Spoken
+    ) -> AsyncIterator[RemoteRun]:
         """Start it; leaving the block ends it."""
         spoken.body["on_full"] = "wait"  # the reader sets the pace, and misses nothing
         run = cls(commands, spoken, await commands.begin(spoken))
@@ -265,7 +308,9 @@ class RemoteRun:
     # Its events.
 
     def __iter__(self) -> Never:
-        raise UsageError("events come while the command runs: write `async for`, or use belljar.sync")
+        raise UsageError(
+            "events come while the command runs: write `async for`, or use belljar.sync"
+        )
 
     def __aiter__(self) -> Self:
         return self
@@ -364,7 +409,9 @@ class RemoteRun:
             return None
         self._detached = True
         self._commands.foreground.discard(self.id)
-        return self._commands.as_shell(await self._commands.wire.get(f"{self._commands.at}/{self.id}"))
+        return self._commands.as_shell(
+            await self._commands.wire.get(f"{self._commands.at}/{self.id}")
+        )
 
 
 async def pieces_of(stdin: Stdin) -> AsyncIterator[bytes]:

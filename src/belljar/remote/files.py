@@ -20,7 +20,16 @@ from belljar.errors import FileFailed, UsageError
 from belljar.remote.wire import Wire
 from belljar.session import tar
 from belljar.session.archive import CHUNK
-from belljar.session.files import READ_MAX, File, FileInfo, Files, Match, Sink, Source, up_to
+from belljar.session.files import (
+    READ_MAX,
+    File,
+    FileInfo,
+    Files,
+    Match,
+    Sink,
+    Source,
+    up_to,
+)
 from belljar.syscalls import write_all
 
 _BYTES = "application/octet-stream"
@@ -32,25 +41,39 @@ class RemoteFiles(Files):
         self._wire = wire
         self._at = f"/v1/sessions/{session}"
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def read(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> bytes:
         content = bytearray()
-        take = up_to(READ_MAX, f"{path}: over {READ_MAX} bytes; use download()", content.extend)
+        take = up_to(
+            READ_MAX, f"{path}: over {READ_MAX} bytes; use download()", content.extend
+        )
         await self._get(path, take, offset=offset, length=length)
         return bytes(content)
 
     async def get(self, path: str, sink: Sink) -> None:
         await self._get(path, sink)
 
-    async def _get(self, path: str, sink: Sink, offset: int = 0, length: int | None = None) -> None:
+    async def _get(
+        self, path: str, sink: Sink, offset: int = 0, length: int | None = None
+    ) -> None:
         query = {"path": _checked(path), "offset": offset or None, "length": length}
-        async with self._wire.reading(f"{self._at}/files", query=query, accept=_BYTES) as pieces:
+        async with self._wire.reading(
+            f"{self._at}/files", query=query, accept=_BYTES
+        ) as pieces:
             async for piece in pieces:
                 await _put_into(sink, piece)
 
     async def _put(self, path: str, mode: int, source: Source) -> None:
         query = {"path": _checked(path), "mode": f"{mode & 0o777:04o}"}
         pieces = _of_file(source) if isinstance(source, File) else source
-        await self._wire.ask("PUT", f"{self._at}/files", query=query, content=pieces, headers={"Content-Type": _BYTES})
+        await self._wire.ask(
+            "PUT",
+            f"{self._at}/files",
+            query=query,
+            content=pieces,
+            headers={"Content-Type": _BYTES},
+        )
 
     async def append(self, path: str, data: bytes | str) -> None:
         content = data.encode() if isinstance(data, str) else bytes(data)
@@ -72,7 +95,9 @@ class RemoteFiles(Files):
             (info,) = await self._entries(path, 0)
             return info
         place, name = posixpath.split(path.rstrip("/") or path)
-        found = [info for info in await self._entries(place or ".", 1) if info.path == name]
+        found = [
+            info for info in await self._entries(place or ".", 1) if info.path == name
+        ]
         if not found:
             raise FileFailed(f"{path}: no such file or directory", errno=errno.ENOENT)
         return replace(found[0], path=path)
@@ -82,17 +107,26 @@ class RemoteFiles(Files):
         answer = await self._wire.ask("GET", f"{self._at}/entries", query=query)
 
         def infos() -> builtins.list[FileInfo]:
-            return [codec.decode(FileInfo, item) for item in json.loads(answer.content)["items"]]
+            return [
+                codec.decode(FileInfo, item)
+                for item in json.loads(answer.content)["items"]
+            ]
 
         return await to_thread.run_sync(infos)
 
     async def remove(self, path: str) -> None:
-        await self._wire.ask("DELETE", f"{self._at}/files", query={"path": _checked(path)})
+        await self._wire.ask(
+            "DELETE", f"{self._at}/files", query={"path": _checked(path)}
+        )
 
     async def mkdir(self, path: str) -> None:
-        await self._wire.ask("PUT", f"{self._at}/entries", query={"path": _checked(path)})
+        await self._wire.ask(
+            "PUT", f"{self._at}/entries", query={"path": _checked(path)}
+        )
 
-    async def search(self, expression: str, path: str = ".", *, most: int = 1000) -> Sequence[Match]:
+    async def search(
+        self, expression: str, path: str = ".", *, most: int = 1000
+    ) -> Sequence[Match]:
         query = {"path": _checked(path), "expression": expression, "limit": most}
         found = await self._wire.get(f"{self._at}/search", query)
         return [codec.decode(Match, item) for item in found["items"]]
@@ -100,7 +134,9 @@ class RemoteFiles(Files):
     async def pack(self, path: str, sink: Sink) -> None:
         with tempfile.TemporaryFile() as file:
             query = {"path": _checked(path)}
-            async with self._wire.reading(f"{self._at}/tar", query=query, accept="application/x-tar") as pieces:
+            async with self._wire.reading(
+                f"{self._at}/tar", query=query, accept="application/x-tar"
+            ) as pieces:
                 async for piece in pieces:
                     await to_thread.run_sync(file.write, piece)
             file.seek(0)
@@ -162,4 +198,6 @@ def _unpack(file: IO[bytes], sink: Sink) -> None:
         for part in tar.from_tar(file):
             sink(part)
     except (tarfile.TarError, EOFError, KeyError, ValueError) as error:
-        raise FileFailed(f"the service sent a tar that cannot be read: {error}") from error
+        raise FileFailed(
+            f"the service sent a tar that cannot be read: {error}"
+        ) from error

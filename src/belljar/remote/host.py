@@ -37,26 +37,34 @@ EMPTY = "/workspace"
 _LIVE = ("approve", "audit", "engine", "host")
 
 
-def connect(url: str, *, key: str | None = None, approval_seconds: float = APPROVAL_SECONDS) -> RemoteHost:
+def connect(
+    url: str, *, key: str | None = None, approval_seconds: float = APPROVAL_SECONDS
+) -> RemoteHost:
     """A service (`belljar serve`) as a host. Without `key` it is BELLJAR_KEY. `approval_seconds`: how long a command
     that needs an approval waits for people there to answer; 0 denies it at once, unless the session has `approve=`.
 
     far = belljar.connect("https://belljar.example.com", key="bj_…")
     async with belljar.Session(host=far) as box: ...
     """
-    return RemoteHost(url, key or environment.value("BELLJAR_KEY"), approval_seconds=approval_seconds)
+    return RemoteHost(
+        url, key or environment.value("BELLJAR_KEY"), approval_seconds=approval_seconds
+    )
 
 
 class RemoteHost:
     """A service that has the sandboxes. It holds no connection; each open session has its own."""
 
-    def __init__(self, url: str, key: str, *, approval_seconds: float = APPROVAL_SECONDS) -> None:
+    def __init__(
+        self, url: str, key: str, *, approval_seconds: float = APPROVAL_SECONDS
+    ) -> None:
         self.url = checked_url(url)
         seconds("approval_seconds", approval_seconds, optional=False, zero=True)
         self.approval_seconds = float(approval_seconds)
         self._service = Service(self.url, key, self.approval_seconds)
         if not key or not key.isascii() or not key.isprintable() or " " in key:
-            raise UsageError("key: a key of the service is needed (bj_…): key=…, or BELLJAR_KEY")
+            raise UsageError(
+                "key: a key of the service is needed (bj_…): key=…, or BELLJAR_KEY"
+            )
         self._lock = threading.Lock()
         self._portal: BlockingPortal | None = None
 
@@ -87,7 +95,9 @@ class RemoteHost:
         approve = options.get("approve")
         if options.get("audit") is not None or options.get("engine") is not None:
             raise UsageError("audit and engine are the service's: leave them out")
-        given: Any = {name: value for name, value in options.items() if name not in _LIVE}
+        given: Any = {
+            name: value for name, value in options.items() if name not in _LIVE
+        }
         record = SandboxOptions(EMPTY if workspace is None else workspace, **given)
         place = None if workspace is None else _place(workspace, record.allow_home)
         return RemoteSession(self, self._service, record, place, approve)
@@ -96,16 +106,24 @@ class RemoteHost:
         """A session that is there already, not entered yet; it stays when it is closed."""
         if not SESSION_ID.fullmatch(id):
             raise UsageError(f"{id!r} is not the id of a session")
-        box = RemoteSession(self, self._service, SandboxOptions(EMPTY, keep=True), None, approve)
+        box = RemoteSession(
+            self, self._service, SandboxOptions(EMPTY, keep=True), None, approve
+        )
         box.enters = id
         return box
 
     def restored(self, options: Any, **live: Any) -> RemoteSession:
         """A session there with these options: `belljar.Session.of(options, host=far)`."""
-        place = None if options.workspace == EMPTY else _place(options.workspace, options.allow_home)
+        place = (
+            None
+            if options.workspace == EMPTY
+            else _place(options.workspace, options.allow_home)
+        )
         return RemoteSession(self, self._service, options, place, live.get("approve"))
 
-    def pool(self, workspace: Any = None, *, size: int = 4, **options: Any) -> RemotePool:
+    def pool(
+        self, workspace: Any = None, *, size: int = 4, **options: Any
+    ) -> RemotePool:
         """Sessions there that are opened ahead: `belljar.Pool(size=4, host=far)`."""
         known(options, (PUBLIC - NOT_POOLED) | {*_LIVE}, "Pool")
         return of_host(self, workspace, size, options)
@@ -116,7 +134,11 @@ class RemoteHost:
 
     async def attach(self, id: str, **options: Any) -> RemoteSession:
         """Take part in a session there: `await belljar.Session.attach("bj-…", host=far)`."""
-        known(options, ("policy", "approve", "env", "audit", "host", "engine", "resume"), "Session.attach")
+        known(
+            options,
+            ("policy", "approve", "env", "audit", "host", "engine", "resume"),
+            "Session.attach",
+        )
         if not SESSION_ID.fullmatch(id):
             raise UsageError(f"{id!r} is not the id of a session")
         wire = self.wire()
@@ -125,13 +147,24 @@ class RemoteHost:
         finally:
             await wire.close()
         record = SandboxOptions(
-            EMPTY, image=told["image"], policy=told["policy"], changes=told["changes"], name=None, keep=True,
-            network="full" if told["network"] == "full" else "none", root=told["root"], debug=told["debug"],
-            limits=Limits(**told["limits"]), env={**told["env"], **(options.get("env") or {})},
-            metadata=told["metadata"], lease=told["lease"],
-        )  # fmt: skip
+            EMPTY,
+            image=told["image"],
+            policy=told["policy"],
+            changes=told["changes"],
+            name=None,
+            keep=True,
+            network="full" if told["network"] == "full" else "none",
+            root=told["root"],
+            debug=told["debug"],
+            limits=Limits(**told["limits"]),
+            env={**told["env"], **(options.get("env") or {})},
+            metadata=told["metadata"],
+            lease=told["lease"],
+        )
         place = await to_thread.run_sync(copied_from, id)
-        box = await RemoteSession(self, self._service, record, place, options.get("approve")).enter(id)
+        box = await RemoteSession(
+            self, self._service, record, place, options.get("approve")
+        ).enter(id)
         if options.get("resume"):
             await box.resume()
         await box.refresh()
@@ -139,17 +172,27 @@ class RemoteHost:
 
     async def list(self) -> tuple[Kept, ...]:
         """The living sessions there that the key may see, oldest first."""
-        found = [item for item in await self.items("sessions") if item["state"] != "ended"]
+        found = [
+            item for item in await self.items("sessions") if item["state"] != "ended"
+        ]
         kept = [
-            Kept(item["id"], item["image"], item["workspace"] or "", item["started"] or item["created"],
-                 item["lease"], item["metadata"])
+            Kept(
+                item["id"],
+                item["image"],
+                item["workspace"] or "",
+                item["started"] or item["created"],
+                item["lease"],
+                item["metadata"],
+            )
             for item in found
-        ]  # fmt: skip
+        ]
         return tuple(reversed(kept))
 
     # Approvals.
 
-    async def approvals(self, *, state: str = "waiting", session: str | None = None) -> builtins.list[dict[str, Any]]:
+    async def approvals(
+        self, *, state: str = "waiting", session: str | None = None
+    ) -> builtins.list[dict[str, Any]]:
         """What waits there for a person's answer: `for approval in await far.approvals(): ...`"""
         return await self.items("approvals", state=state or None, session=session)
 
@@ -158,14 +201,24 @@ class RemoteHost:
         return await self._asked("GET", f"/v1/approvals/{id}")
 
     async def decide(
-        self, approval: dict[str, Any], decision: str, *, scope: str = "once", reason: str = ""
+        self,
+        approval: dict[str, Any],
+        decision: str,
+        *,
+        scope: str = "once",
+        reason: str = "",
     ) -> dict[str, Any]:
         """Answer it: "allow" or "deny", `scope` "once" or "session". The approval's token says what was looked at:
         ServiceError if it is not that any more, or somebody was faster.
 
         await far.decide(approval, "allow")
         """
-        body = {"decision": decision, "token": approval["token"], "scope": scope, "reason": reason}
+        body = {
+            "decision": decision,
+            "token": approval["token"],
+            "scope": scope,
+            "reason": reason,
+        }
         return await self._asked("POST", f"/v1/approvals/{approval['id']}", body)
 
     async def itself(self) -> dict[str, Any]:
@@ -194,7 +247,9 @@ class RemoteHost:
         wire, cursor = self.wire(), None
         try:
             while True:
-                page = await wire.get(f"/v1/{what}", {"limit": 200, "cursor": cursor, **query})
+                page = await wire.get(
+                    f"/v1/{what}", {"limit": 200, "cursor": cursor, **query}
+                )
                 found += page["items"]
                 if (cursor := page["next"]) is None:
                     return found

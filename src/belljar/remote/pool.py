@@ -25,7 +25,9 @@ _NOT_OPEN = "this pool is not open; write `async with belljar.Pool(...) as pool:
 class RemotePool:
     """Sessions of one kind that are open already. What the service lets a key have, its quota says."""
 
-    def __init__(self, host: FarHost, make: Callable[..., RemoteSession], size: int) -> None:
+    def __init__(
+        self, host: FarHost, make: Callable[..., RemoteSession], size: int
+    ) -> None:
         whole("size", size, 0, MOST_WAITING)
         make()  # raises for wrong options now, not at the first claim
         self.host = host
@@ -48,7 +50,9 @@ class RemotePool:
         await see_through(self._end_all())
 
     def __enter__(self) -> Never:
-        raise UsageError("a Pool is asynchronous: write `async with`, or use belljar.sync.Pool")
+        raise UsageError(
+            "a Pool is asynchronous: write `async with`, or use belljar.sync.Pool"
+        )
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -56,7 +60,9 @@ class RemotePool:
         for task in self._filling:
             task.cancel()
         await asyncio.gather(*self._filling, return_exceptions=True)
-        await asyncio.gather(*(box.close() for box in self._ready), return_exceptions=True)
+        await asyncio.gather(
+            *(box.close() for box in self._ready), return_exceptions=True
+        )
         self._ready.clear()
 
     @property
@@ -75,7 +81,9 @@ class RemotePool:
             raise UsageError(_NOT_OPEN)
 
     @asynccontextmanager
-    async def session(self, **options: Unpack[ClaimOptions]) -> AsyncIterator[RemoteSession]:
+    async def session(
+        self, **options: Unpack[ClaimOptions]
+    ) -> AsyncIterator[RemoteSession]:
         """A session of its own, ended afterwards. With another policy or variables it is opened now."""
         known(options, ClaimOptions.__annotations__.keys(), "Pool.session")
         if not self._is_open:
@@ -118,7 +126,9 @@ class RemotePool:
             self._fill()
 
 
-def of_host(host: FarHost, workspace: Any, size: int, options: dict[str, Any]) -> RemotePool:
+def of_host(
+    host: FarHost, workspace: Any, size: int, options: dict[str, Any]
+) -> RemotePool:
     def make(**more: Any) -> RemoteSession:
         box: RemoteSession = host.session(workspace, **{**options, **more})
         return box

@@ -22,7 +22,13 @@ from belljar.patterns import lazy_pattern
 from belljar.remote.command import RemoteCommands, RemoteRun, Spoken, result_of
 from belljar.remote.wire import LONGEST_WAIT
 from belljar.session import options as checks
-from belljar.session.background_shell import READ_LIMIT, Chunk, Observer, Position, check_reading
+from belljar.session.background_shell import (
+    READ_LIMIT,
+    Chunk,
+    Observer,
+    Position,
+    check_reading,
+)
 from belljar.session.named_shell import PLACE
 from belljar.session.new_output import NewOutput, compiled, matching
 from belljar.session.output import Output
@@ -80,18 +86,37 @@ class RemoteShell:
         """
         check_reading(filter, offset, limit, wait)
         self._check_known()
-        pattern = await to_thread.run_sync(compiled, filter) if filter is not None else None
+        pattern = (
+            await to_thread.run_sync(compiled, filter) if filter is not None else None
+        )
         if offset is None:
-            new, start = self._new, (self._new[0].start(filter), self._new[1].start(filter))
+            new, start = (
+                self._new,
+                (self._new[0].start(filter), self._new[1].start(filter)),
+            )
         else:
-            new, start = (NewOutput(), NewOutput()), (offset, offset) if isinstance(offset, int) else offset
+            new, start = (
+                (NewOutput(), NewOutput()),
+                (offset, offset) if isinstance(offset, int) else offset,
+            )
         chunk = await self._fetch(start, limit, wait)
-        streams = zip(new, chunk.offset, (chunk.stdout_bytes, chunk.stderr_bytes), chunk.next, strict=True)
+        streams = zip(
+            new,
+            chunk.offset,
+            (chunk.stdout_bytes, chunk.stderr_bytes),
+            chunk.next,
+            strict=True,
+        )
         found = [(stream.pieces(at, data), end) for stream, at, data, end in streams]
         if pattern is not None:
             found = await to_thread.run_sync(matching, found, pattern, chunk.status)
-        out, err = (stream.take(filter, pieces, end) for stream, (pieces, end) in zip(new, found, strict=True))
-        return replace(chunk, stdout_bytes=out, stderr_bytes=err, next=(found[0][1], found[1][1]))
+        out, err = (
+            stream.take(filter, pieces, end)
+            for stream, (pieces, end) in zip(new, found, strict=True)
+        )
+        return replace(
+            chunk, stdout_bytes=out, stderr_bytes=err, next=(found[0][1], found[1][1])
+        )
 
     def observe(self, offset: int | Position = 0) -> Observer:
         """All of its output from there on, until it ends: `async for chunk in shell.observe(): ...`"""
@@ -100,33 +125,60 @@ class RemoteShell:
 
     async def _fetch(self, start: Position, limit: int, wait: float) -> Chunk:
         """Output from this position on; waits until there is some."""
-        place, *at = max(step for step in self._steps if step[1] <= start[0] and step[2] <= start[1])
+        place, *at = max(
+            step for step in self._steps if step[1] <= start[0] and step[2] <= start[1]
+        )
         while True:
-            data, place, lost, state = await self._piece(place, min(limit, READ_LIMIT), wait)
-            begin = at[0] + lost, at[1]  # what is lost counts as stdout: the service does not say whose it was
+            data, place, lost, state = await self._piece(
+                place, min(limit, READ_LIMIT), wait
+            )
+            begin = (
+                at[0] + lost,
+                at[1],
+            )  # what is lost counts as stdout: the service does not say whose it was
             at = [begin[0] + len(data[0]), begin[1] + len(data[1])]
             self._note((place, at[0], at[1]))
-            out, err = data[0][max(0, start[0] - begin[0]) :], data[1][max(0, start[1] - begin[1]) :]
+            out, err = (
+                data[0][max(0, start[0] - begin[0]) :],
+                data[1][max(0, start[1] - begin[1]) :],
+            )
             if out or err or data == (b"", b""):
                 break
         if state == "ended":
             await self.poll()
         else:  # not the half of a character
-            out, err = out[: len(out) - split_tail(out)], err[: len(err) - split_tail(err)]
+            out, err = (
+                out[: len(out) - split_tail(out)],
+                err[: len(err) - split_tail(err)],
+            )
         begin = max(start[0], begin[0]), max(start[1], begin[1])
         following = begin[0] + len(out), begin[1] + len(err)
         dropped = begin[0] - start[0], begin[1] - start[1]
         return Chunk(out, err, begin, following, dropped, self.status, self.exit_code)
 
-    async def _piece(self, at: int, limit: int, wait: float) -> tuple[tuple[bytes, bytes], int, int, str]:
+    async def _piece(
+        self, at: int, limit: int, wait: float
+    ) -> tuple[tuple[bytes, bytes], int, int, str]:
         """Both streams of one part of the log, where the next part begins, what is lost before it, and the state."""
         wire, deadline = self._commands.wire, anyio.current_time() + wait
         while True:
             left = max(0.0, min(deadline - anyio.current_time(), LONGEST_WAIT))
-            query = {"offset": at, "limit": limit, "wait": left or None, "stream": "stdout"}
+            query = {
+                "offset": at,
+                "limit": limit,
+                "wait": left or None,
+                "stream": "stdout",
+            }
             first = await wire.ask("GET", f"{self._at}/output", query=query, wait=left)
-            begin, end = int(first.headers["Belljar-Offset"]), int(first.headers["Belljar-Next"])
-            if end > begin or first.headers["Belljar-State"] == "ended" or anyio.current_time() >= deadline:
+            begin, end = (
+                int(first.headers["Belljar-Offset"]),
+                int(first.headers["Belljar-Next"]),
+            )
+            if (
+                end > begin
+                or first.headers["Belljar-State"] == "ended"
+                or anyio.current_time() >= deadline
+            ):
                 break
         other = b""
         if end - begin > len(first.content):
@@ -147,7 +199,11 @@ class RemoteShell:
         self.exit_code = told["exit_code"]
         result = told["result"]
         cause: Cause = result["cause"] if result is not None else "exited"
-        self.status = "killed" if self._killed else status_of(cause, 1 if self.exit_code is None else self.exit_code)
+        self.status = (
+            "killed"
+            if self._killed
+            else status_of(cause, 1 if self.exit_code is None else self.exit_code)
+        )
 
     async def poll(self) -> Status:
         """Its status, asked of the service: `await shell.poll() == "running"`."""
@@ -170,7 +226,9 @@ class RemoteShell:
     async def result(self) -> Result:
         """The result of a shell that has ended: `result = await shell.result()`."""
         if await self.poll() == "running":
-            raise UsageError(f"{self.id} still runs: `await shell.wait()` gives its result")
+            raise UsageError(
+                f"{self.id} still runs: `await shell.wait()` gives its result"
+            )
         return result_of(self._told)
 
     # Input and signals.
@@ -180,7 +238,9 @@ class RemoteShell:
         if not isinstance(data, bytes | str):
             raise UsageError(f"write takes bytes or text, not {type(data).__name__}")
         if await self.poll() == "running":
-            await self._commands.write(self.id, data.encode() if isinstance(data, str) else data)
+            await self._commands.write(
+                self.id, data.encode() if isinstance(data, str) else data
+            )
 
     def close_stdin(self) -> None:
         """Close its stdin: `shell.close_stdin()`."""
@@ -190,7 +250,9 @@ class RemoteShell:
 
     def resize(self, rows: int, cols: int) -> None:
         """Resize its terminal: `shell.resize(24, 80)`."""
-        self._commands.later(lambda: self._commands.resize(self.id, rows, cols, self._steps[-1][0]))
+        self._commands.later(
+            lambda: self._commands.resize(self.id, rows, cols, self._steps[-1][0])
+        )
 
     def signal(self, signo: int) -> None:
         """Send a signal to all its processes: `shell.signal(signal.SIGHUP)`."""
@@ -238,23 +300,48 @@ class RemoteShells:
 
     def named(self, name: str) -> RemotePersistentShell:
         """A shell whose directory and variables hold from call to call, also for other processes."""
-        must(bool(NAME.fullmatch(name)), "name", name, "made of letters, digits, dashes and underscores")
-        return self._named.setdefault(name, RemotePersistentShell(self._commands, self._files, name))
+        must(
+            bool(NAME.fullmatch(name)),
+            "name",
+            name,
+            "made of letters, digits, dashes and underscores",
+        )
+        return self._named.setdefault(
+            name, RemotePersistentShell(self._commands, self._files, name)
+        )
 
     async def start(
-        self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]
+        self,
+        command: Command | Request,
+        *,
+        ring: int | None = None,
+        **options: Unpack[Options],
     ) -> RemoteShell:
         """Start a background shell; the service keeps its output, whatever `ring` says."""
         if ring is not None:
             whole("ring", ring, 4096, 64 << 20)
-        spoken = Spoken(command, checks.check(options, "start", _NOT_IN_THE_BACKGROUND), stdin_open=True)
+        spoken = Spoken(
+            command,
+            checks.check(options, "start", _NOT_IN_THE_BACKGROUND),
+            stdin_open=True,
+        )
         told = await self._commands.begin(spoken)
-        if told["state"] == "waiting" and self._commands.approve is not None and told["approval"]:
-            await self._commands.decide(await self._commands.wire.get(f"/v1/approvals/{told['approval']}"))
+        if (
+            told["state"] == "waiting"
+            and self._commands.approve is not None
+            and told["approval"]
+        ):
+            await self._commands.decide(
+                await self._commands.wire.get(f"/v1/approvals/{told['approval']}")
+            )
         return self._keep(RemoteShell(self._commands, told))
 
     async def yielding(
-        self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
+        self,
+        command: Command | Request,
+        *,
+        yield_after: float,
+        **options: Unpack[Options],
     ) -> Result | RemoteShell:
         """Run a command; after `yield_after` seconds it goes on as a background shell."""
         seconds("yield_after", yield_after, optional=False, zero=True)
@@ -276,7 +363,10 @@ class RemoteShells:
         for told in await self._commands.listed():
             if told["id"] in self._known:
                 self._known[told["id"]].learn(told)
-            elif told["id"] not in self._forgotten | self._commands.foreground and told["shell"] is None:
+            elif (
+                told["id"] not in self._forgotten | self._commands.foreground
+                and told["shell"] is None
+            ):
                 self._keep(RemoteShell(self._commands, told))
         return self()
 
@@ -314,9 +404,13 @@ class RemotePersistentShell:
         on_output: Callable[[Output], None] | None = None,
     ) -> ShellResult:
         """Run a command in the shell: `await box.persistent.run("cd src")`."""
-        checks.check({"timeout": timeout, "grace": grace, "on_output": on_output}, "run")
+        checks.check(
+            {"timeout": timeout, "grace": grace, "on_output": on_output}, "run"
+        )
         options: Options = {"timeout": timeout, "grace": grace, "on_output": on_output}
-        async with RemoteRun.begun(self._commands, Spoken(command, options, shell=self.name)) as run:
+        async with RemoteRun.begun(
+            self._commands, Spoken(command, options, shell=self.name)
+        ) as run:
             self._now = run
             try:
                 async for _ in run:
@@ -325,7 +419,11 @@ class RemotePersistentShell:
                 self._now = None
         result = run.concluded()
         with suppress(BelljarError, UnicodeDecodeError):
-            self.cwd = (await self._files.read(f"{PLACE}/{self.name}/cwd", length=4096)).rstrip(b"\0").decode()
+            self.cwd = (
+                (await self._files.read(f"{PLACE}/{self.name}/cwd", length=4096))
+                .rstrip(b"\0")
+                .decode()
+            )
         values = {one.name: getattr(result, one.name) for one in fields(result)}
         return ShellResult(**values, cwd=self.cwd)
 

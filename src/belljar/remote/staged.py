@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2 << 30  # of a workspace that is copied up
 MOST_FILES = 200_000
-_NOT_STAGED = 'this session writes straight into its workspace; open it with changes="staged"'
+_NOT_STAGED = (
+    'this session writes straight into its workspace; open it with changes="staged"'
+)
 
 
 class AtService:
@@ -49,7 +51,11 @@ class AtService:
 
     async def _asked(self, what: str, body: Any, **headers: str) -> Any:
         self._check()
-        return (await self._wire.ask("POST", f"{self._at}/{what}", json=body, headers=headers)).json()
+        return (
+            await self._wire.ask(
+                "POST", f"{self._at}/{what}", json=body, headers=headers
+            )
+        ).json()
 
     def _check(self) -> None:
         if not self.is_on:
@@ -66,11 +72,17 @@ class AtService:
         return str((await self._got("changes")).headers["ETag"])
 
     async def diff(
-        self, paths: Iterable[str] | None = None, *, against: AtService | None = None, ignored: bool = False
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        against: AtService | None = None,
+        ignored: bool = False,
     ) -> str:
         """All changes, or those at or below some paths, as a unified diff."""
         other = against._at.rpartition("/")[2] if against is not None else None
-        answer = await self._got("diff", path=None if paths is None else [*paths], against=other)
+        answer = await self._got(
+            "diff", path=None if paths is None else [*paths], against=other
+        )
         return str(answer.content.decode("utf-8", "surrogateescape"))
 
     async def apply(
@@ -85,10 +97,20 @@ class AtService:
         contents: Mapping[str, str | bytes] = MappingProxyType({}),
     ) -> Applied:
         """Write changes to the service's directory; the key needs the scope `approve`."""
-        texts = {path: text if isinstance(text, str) else text.decode() for path, text in contents.items()}
-        body = {"paths": None if paths is None else [*paths], "force": force, "merge": merge, "runs_later": runs_later}
+        texts = {
+            path: text if isinstance(text, str) else text.decode()
+            for path, text in contents.items()
+        }
+        body = {
+            "paths": None if paths is None else [*paths],
+            "force": force,
+            "merge": merge,
+            "runs_later": runs_later,
+        }
         headers = {} if if_match is None else {"If-Match": if_match}
-        told = await self._asked("apply", {**body, "contents": texts or None}, **headers)
+        told = await self._asked(
+            "apply", {**body, "contents": texts or None}, **headers
+        )
         return Applied(
             paths=[*told["paths"]],
             held=[*told["held"]],
@@ -102,12 +124,20 @@ class AtService:
 
     async def discard(self, paths: Iterable[str] | None = None) -> list[str]:
         """Drop changes: the sandbox sees the service's files again."""
-        return [*(await self._asked("discard", {"paths": None if paths is None else [*paths]}))["paths"]]
+        return [
+            *(
+                await self._asked(
+                    "discard", {"paths": None if paths is None else [*paths]}
+                )
+            )["paths"]
+        ]
 
     async def checkpoint(self, name: str = "", *, replace: bool = False) -> Point:
         """Remember the files as they are now."""
         taken = {point.name: point for point in await self.checkpoints()}
-        name = name or next(each for each in numbered("checkpoint") if each not in taken)
+        name = name or next(
+            each for each in numbered("checkpoint") if each not in taken
+        )
         if replace and name in taken:
             await self.forget_checkpoint(taken[name])
         return _point(await self._asked("checkpoints", {"name": name}))
@@ -119,7 +149,10 @@ class AtService:
 
     async def checkpoints(self) -> list[Point]:
         """The checkpoints, oldest first."""
-        return [_point(item) for item in reversed((await self._got("checkpoints")).json()["items"])]
+        return [
+            _point(item)
+            for item in reversed((await self._got("checkpoints")).json()["items"])
+        ]
 
     async def forget_checkpoint(self, point: Point) -> None:
         """Forget a checkpoint; the current files stay as they are."""
@@ -127,11 +160,15 @@ class AtService:
 
     async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
         """All changes, or those at or below some paths, for somebody who decides about them."""
-        answer = await self._got("changes")  # its ETag comes first: whatever changes from here on is a conflict
+        answer = await self._got(
+            "changes"
+        )  # its ETag comes first: whatever changes from here on is a conflict
         found = [codec.decode(Change, item) for item in answer.json()["items"]]
         seal = {"etag": str(answer.headers["ETag"])}
         chosen = select(found, paths, parents=False)
-        return {change: Shown(await self.diff([change.path]), seal) for change in chosen}
+        return {
+            change: Shown(await self.diff([change.path]), seal) for change in chosen
+        }
 
     async def apply_shown(self, seen: Mapping[Change, Shown]) -> Applied:
         """Apply changes exactly as `show` gave them; `Conflict` if any has changed since."""
@@ -139,7 +176,9 @@ class AtService:
             return Applied()
         tags = {shown.digests["etag"] for shown in seen.values()}
         if len(tags) > 1:
-            raise UsageError("these changes were not shown together; ask for them again")
+            raise UsageError(
+                "these changes were not shown together; ask for them again"
+            )
         return await self.apply([change.path for change in seen], if_match=tags.pop())
 
     def left_out(self, point: Point) -> list[str]:
@@ -160,7 +199,9 @@ class CopiedUp:
 
     is_on = True
 
-    def __init__(self, files: RemoteFiles, session: str, workspace: str, name: str | None) -> None:
+    def __init__(
+        self, files: RemoteFiles, session: str, workspace: str, name: str | None
+    ) -> None:
         self._files = files
         self._session = session
         self._workspace = os.path.realpath(workspace)
@@ -180,7 +221,9 @@ class CopiedUp:
         status = os.stat(self._workspace)
         inode = (status.st_dev, status.st_ino)
         root, who = hosts.default().staged_root, (status.st_uid, status.st_gid)
-        return StagedArea.create(root, self._session, self._workspace, inode, *who, None, self._name)
+        return StagedArea.create(
+            root, self._session, self._workspace, inode, *who, None, self._name
+        )
 
     def left_out(self, point: Point) -> list[str]:
         """What a checkpoint does not contain: it is about the workspace only."""
@@ -228,10 +271,18 @@ class CopiedUp:
         review = await self._review()
         return await to_thread.run_sync(lambda: etag(review.changes()))
 
-    async def diff(self, paths: Iterable[str] | None = None, *, against: Any = None, ignored: bool = False) -> str:
+    async def diff(
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        against: Any = None,
+        ignored: bool = False,
+    ) -> str:
         """All changes, or those at or below some paths, as a unified diff."""
         if against is not None:
-            raise Unsupported("sessions whose workspace was copied up cannot be compared")
+            raise Unsupported(
+                "sessions whose workspace was copied up cannot be compared"
+            )
         review = await self._review()
         return await to_thread.run_sync(lambda: review.diff(paths, ignored=ignored))
 
@@ -264,12 +315,17 @@ class CopiedUp:
         """All changes, or those at or below some paths, for somebody who decides about them."""
         review = await self._review()
         return await to_thread.run_sync(
-            lambda: {change: review.show(change) for change in select(review.changes(), paths, parents=False)}
+            lambda: {
+                change: review.show(change)
+                for change in select(review.changes(), paths, parents=False)
+            }
         )
 
     async def apply_shown(self, seen: Mapping[Change, Shown]) -> Applied:
         """Apply changes exactly as `show` gave them; `Conflict` if any has changed since."""
-        safe = {change: shown for change, shown in seen.items() if not change.runs_later}
+        safe = {
+            change: shown for change, shown in seen.items() if not change.runs_later
+        }
         held = [change.path for change in seen if change.runs_later]
         review = Review(self.area)
         return await to_thread.run_sync(lambda: review.apply_chosen(safe, {}, held))
@@ -283,7 +339,9 @@ class CopiedUp:
         await self._copied.copy_out()
         async with AsyncExitStack() as opened:
             layers = await to_thread.run_sync(opened.enter_context, self.area.layers())
-            chosen = select(await to_thread.run_sync(layers.changes), paths, parents=False)
+            chosen = select(
+                await to_thread.run_sync(layers.changes), paths, parents=False
+            )
             await reset(self._files, layers, chosen, self.area.path / "upper")
         await self._copied.copy_out()
         return [change.path for change in chosen]
@@ -305,8 +363,15 @@ class CopiedUp:
         target = area.point(point)
         await self.discard()
         async with AsyncExitStack() as opened:
-            layers = await to_thread.run_sync(opened.enter_context, area.layers(at=target))
-            await put(self._files, layers, await to_thread.run_sync(layers.changes), area.path / "upper")
+            layers = await to_thread.run_sync(
+                opened.enter_context, area.layers(at=target)
+            )
+            await put(
+                self._files,
+                layers,
+                await to_thread.run_sync(layers.changes),
+                area.path / "upper",
+            )
         await self._copied.copy_out()
         await to_thread.run_sync(area.forget_after, target)
         return target

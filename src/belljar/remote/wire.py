@@ -16,16 +16,29 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from belljar import codec, errors
-from belljar.errors import BelljarError, EngineUnavailable, SandboxLost, ServiceError, UsageError
+from belljar.errors import (
+    BelljarError,
+    EngineUnavailable,
+    SandboxLost,
+    ServiceError,
+    UsageError,
+)
 from belljar.records import record
 
 APPROVAL_SECONDS = 300.0
 RECONNECT_SECONDS = 60.0  # how long a service may be away: it restarts in less
 FIRST_SECONDS = 3.0  # … before it has ever answered: the address may be wrong
-LONGEST_WAIT = 50.0  # of one request; proxies cut connections that are silent for a minute
+LONGEST_WAIT = (
+    50.0  # of one request; proxies cut connections that are silent for a minute
+)
 ANSWER_SECONDS = 60.0  # beyond the wait that was asked for
 CONNECT_SECONDS = 10.0
 SILENT_SECONDS = 45.0  # of a stream, which has a ping every 15
@@ -81,13 +94,19 @@ class Wire:
 
     # One answer.
 
-    async def get(self, path: str, query: Query | None = None, *, wait: float = 0.0) -> Any:
+    async def get(
+        self, path: str, query: Query | None = None, *, wait: float = 0.0
+    ) -> Any:
         return (await self.ask("GET", path, wait=wait, query=query)).json()
 
-    async def post(self, path: str, body: Any, *, wait: float | None = None, key: str | None = None) -> Any:
+    async def post(
+        self, path: str, body: Any, *, wait: float | None = None, key: str | None = None
+    ) -> Any:
         """Asked once, also if it has to be repeated. `key`: its Idempotency-Key, to ask again for the same object."""
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
-        return (await self.ask("POST", path, json=body, wait=wait, headers=headers)).json()
+        return (
+            await self.ask("POST", path, json=body, wait=wait, headers=headers)
+        ).json()
 
     async def ask(
         self,
@@ -104,18 +123,30 @@ class Wire:
         if wait is not None:
             given["Prefer"] = f"wait={wait:g}"
         given.setdefault("Accept", "application/json, application/problem+json, */*")
-        timeout = httpx.Timeout(ANSWER_SECONDS + (wait or 0.0), connect=CONNECT_SECONDS, pool=None)
-        request = self._client.build_request(
-            method, path, params=_query(query), json=json, content=content, headers=given, timeout=timeout
+        timeout = httpx.Timeout(
+            ANSWER_SECONDS + (wait or 0.0), connect=CONNECT_SECONDS, pool=None
         )
-        once = isinstance(content, AsyncIterator) or not (method in SAFE or "Idempotency-Key" in given)
+        request = self._client.build_request(
+            method,
+            path,
+            params=_query(query),
+            json=json,
+            content=content,
+            headers=given,
+            timeout=timeout,
+        )
+        once = isinstance(content, AsyncIterator) or not (
+            method in SAFE or "Idempotency-Key" in given
+        )
         response = await self._sent(request, once=once, whole=True)
         if response.is_error:
             raise error_of(response)
         return response
 
     @asynccontextmanager
-    async def reading(self, path: str, *, query: Query, accept: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def reading(
+        self, path: str, *, query: Query, accept: str
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """A body of any size, piece by piece."""
         response = await self.opened(path, {"Accept": accept}, ANSWER_SECONDS, query)
         try:
@@ -124,11 +155,19 @@ class Wire:
             await response.aclose()
 
     async def opened(
-        self, path: str, headers: Mapping[str, str], silent: float, query: Query | None = None
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        silent: float,
+        query: Query | None = None,
     ) -> httpx.Response:
         """An answer whose body the caller reads, and closes. It may be silent for so many seconds."""
-        timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, read=silent, pool=None)
-        request = self._client.build_request("GET", path, params=_query(query), headers=headers, timeout=timeout)
+        timeout = httpx.Timeout(
+            ANSWER_SECONDS, connect=CONNECT_SECONDS, read=silent, pool=None
+        )
+        request = self._client.build_request(
+            "GET", path, params=_query(query), headers=headers, timeout=timeout
+        )
         response = await self._sent(request)
         if response.is_error:
             await response.aread()
@@ -142,12 +181,16 @@ class Wire:
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
 
-    async def _sent(self, request: httpx.Request, *, once: bool = False, whole: bool = False) -> httpx.Response:
+    async def _sent(
+        self, request: httpx.Request, *, once: bool = False, whole: bool = False
+    ) -> httpx.Response:
         """The answer; its body is read only if the `whole` of it is wanted, and asked for again if it breaks off."""
         kinds = (httpx.ConnectError, httpx.ConnectTimeout) if once else _RETRIED
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(kinds),
-            stop=stop_after_delay(RECONNECT_SECONDS if self._was_reached else FIRST_SECONDS),
+            stop=stop_after_delay(
+                RECONNECT_SECONDS if self._was_reached else FIRST_SECONDS
+            ),
             wait=wait_random_exponential(0.05, max=2.0),
             reraise=True,
         )
@@ -177,7 +220,9 @@ class Wire:
 
         url = "ws" + self.url.removeprefix("http") + path
         headers = {"Authorization": self._client.headers["Authorization"]}
-        async with connect(url, additional_headers=headers, open_timeout=CONNECT_SECONDS, max_queue=1) as socket:
+        async with connect(
+            url, additional_headers=headers, open_timeout=CONNECT_SECONDS, max_queue=1
+        ) as socket:
             await socket.send(json.dumps(message))
 
 
@@ -258,7 +303,9 @@ def _query(query: Query | None) -> dict[str, Any]:
 
 
 def _is_problem(response: httpx.Response) -> bool:
-    return str(response.headers.get("content-type", "")).startswith("application/problem+json")
+    return str(response.headers.get("content-type", "")).startswith(
+        "application/problem+json"
+    )
 
 
 def error_of(response: httpx.Response) -> BelljarError:
@@ -278,7 +325,10 @@ def error_of(response: httpx.Response) -> BelljarError:
 
 def error_from(problem: Mapping[str, Any]) -> BelljarError:
     """The error that a local session would raise for this problem; ServiceError for what only a service refuses."""
-    code, detail = str(problem["code"]), str(problem.get("detail") or problem.get("title") or problem["code"])
+    code, detail = (
+        str(problem["code"]),
+        str(problem.get("detail") or problem.get("title") or problem["code"]),
+    )
     if code == "policy_denied":
         return _denied(problem)
     if code == "file_failed":
@@ -291,7 +341,11 @@ def error_from(problem: Mapping[str, Any]) -> BelljarError:
     if code in _USAGE:
         return UsageError(detail)
     told = codec.error_from({**problem, "error": code, "message": detail})
-    return told if told.code == code and code != "failed" else ServiceError(detail, dict(problem))
+    return (
+        told
+        if told.code == code and code != "failed"
+        else ServiceError(detail, dict(problem))
+    )
 
 
 def _denied(problem: Mapping[str, Any]) -> errors.PolicyDenied:
@@ -307,9 +361,19 @@ def _denied(problem: Mapping[str, Any]) -> errors.PolicyDenied:
 def checked_url(url: str) -> str:
     """The address of a service. Off loopback the key must not travel in the clear."""
     parts = urlsplit(url if "://" in url else f"https://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise UsageError(f"{url!r} is not the address of a service, such as https://belljar.example.com")
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.username
+        or parts.query
+        or parts.fragment
+    ):
+        raise UsageError(
+            f"{url!r} is not the address of a service, such as https://belljar.example.com"
+        )
     local = parts.hostname in ("localhost", "::1") or parts.hostname.startswith("127.")
     if parts.scheme == "http" and not local:
-        raise UsageError(f"{url}: use https://; over http:// everyone on the way could read the key")
+        raise UsageError(
+            f"{url}: use https://; over http:// everyone on the way could read the key"
+        )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

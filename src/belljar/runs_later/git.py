@@ -32,11 +32,21 @@ _STORED = lazy_pattern(
     r"|sequencer/(?:head|abort-safety)"
 )
 _TODO = ("rebase-merge/git-rebase-todo", "sequencer/todo")
-_DIRECTORIES = ("hooks", "modules", "worktrees", "rebase-merge", "sequencer", "remotes", "branches")
+_DIRECTORIES = (
+    "hooks",
+    "modules",
+    "worktrees",
+    "rebase-merge",
+    "sequencer",
+    "remotes",
+    "branches",
+)
 _SETTINGS = ("config", "config.worktree")
 
 
-def reader(rest: str, is_git_directory: Callable[[str], bool], *, link: bool = False) -> Reader | None:
+def reader(
+    rest: str, is_git_directory: Callable[[str], bool], *, link: bool = False
+) -> Reader | None:
     """How to read a file of a git directory; None if git only stores it. `rest`: its path there. `is_git_directory`:
     whether a path there is a submodule's git directory: their names may have slashes."""
     if link:
@@ -56,14 +66,26 @@ def reader(rest: str, is_git_directory: Callable[[str], bool], *, link: bool = F
 
 def _in_modules(rest: str, is_git_directory: Callable[[str], bool]) -> Reader | None:
     parts = rest.split("/")
-    repositories = [path for end in range(2, len(parts)) if is_git_directory(path := "/".join(parts[:end]))]
+    repositories = [
+        path
+        for end in range(2, len(parts))
+        if is_git_directory(path := "/".join(parts[:end]))
+    ]
     for path in repositories:
-        if (found := reader(rest[len(path) + 1 :], partial(_below, is_git_directory, path))) is not None:
+        if (
+            found := reader(
+                rest[len(path) + 1 :], partial(_below, is_git_directory, path)
+            )
+        ) is not None:
             return found
     if repositories:
         return None
     # Not a git directory yet: whatever could run there counts.
-    return values.anything if "hooks" in parts[2:-1] or parts[-1] in (*_SETTINGS, "commondir") else None
+    return (
+        values.anything
+        if "hooks" in parts[2:-1] or parts[-1] in (*_SETTINGS, "commondir")
+        else None
+    )
 
 
 def _below(is_git_directory: Callable[[str], bool], above: str, path: str) -> bool:

@@ -21,7 +21,8 @@ _WHOLE = ("color", "advice")
 _ADDRESSES = {"remote.*": {"url", "pushurl"}, "submodule.*": {"url"}}
 # Addresses on another machine. A push to a local directory runs its hooks, `x::` runs git-remote-x, `ext::` anything.
 _ELSEWHERE = lazy_pattern(
-    r"(?!.*::)(?:(?:https?|ssh|git|git\+ssh|ssh\+git|ftps?)://(?!-)|(?!-)[^/:]+:(?!//)).*", re.DOTALL
+    r"(?!.*::)(?:(?:https?|ssh|git|git\+ssh|ssh\+git|ftps?)://(?!-)|(?!-)[^/:]+:(?!//)).*",
+    re.DOTALL,
 )
 _REMOTES = {"branch.*": {"remote", "pushremote"}, "remote": {"pushdefault"}}
 """Settings that name a remote. If there is no such remote, git takes the name for an address."""
@@ -29,8 +30,17 @@ _REMOTES = {"branch.*": {"remote", "pushremote"}, "remote": {"pushdefault"}}
 
 @cache
 def _harmless() -> dict[str, list[str]]:
-    lines = Path(__file__).with_name("harmless_git_settings.txt").read_text().replace("\n    ", " ").splitlines()
-    return {section: keys.split() for section, _, keys in (line.partition(": ") for line in lines[1:])}
+    lines = (
+        Path(__file__)
+        .with_name("harmless_git_settings.txt")
+        .read_text()
+        .replace("\n    ", " ")
+        .splitlines()
+    )
+    return {
+        section: keys.split()
+        for section, _, keys in (line.partition(": ") for line in lines[1:])
+    }
 
 
 class Setting(NamedTuple):
@@ -49,7 +59,9 @@ class Setting(NamedTuple):
 
     @property
     def names_remote(self) -> bool:
-        return self.key in _REMOTES.get(self.section if self.name is None else f"{self.section}.*", ())
+        return self.key in _REMOTES.get(
+            self.section if self.name is None else f"{self.section}.*", ()
+        )
 
 
 def settings(content: bytes) -> set[Setting] | None:
@@ -81,8 +93,19 @@ def that_run(content: bytes) -> set[Setting] | None:
     parsed = settings(content)
     if parsed is None:
         return None
-    remotes = {".", *(setting.name for setting in parsed if (setting.section, setting.key) == ("remote", "url"))}
-    return {s for s in parsed if not s.harmless and not (s.names_remote and s.value in remotes)}
+    remotes = {
+        ".",
+        *(
+            setting.name
+            for setting in parsed
+            if (setting.section, setting.key) == ("remote", "url")
+        ),
+    }
+    return {
+        s
+        for s in parsed
+        if not s.harmless and not (s.names_remote and s.value in remotes)
+    }
 
 
 def lookup(content: bytes, section: str, key: str) -> str | None:

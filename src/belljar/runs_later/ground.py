@@ -33,16 +33,56 @@ LONGEST = 64 << 10  # bytes of a file that is searched for names of other files
 MOST_READ = 4 << 20  # bytes of all files
 MOST_NAMES = 2000
 _WORD = lazy_pattern(r"[\w@%+=:,./~-]+")
-_PREFIX = lazy_pattern(r"^(?:\$\{?\w+\}?|~\+)/")  # $CLAUDE_PROJECT_DIR/, ${workspaceFolder}/
-_SCRIPT = (".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua")
-_CI = frozenset(("GitHub", "GitLab", "Travis", "Drone", "Cirrus", "AppVeyor", "sourcehut", "Woodpecker", "Azure",
-                 "Bitbucket", "Cloud Build", "CodeBuild", "Jenkins", "CircleCI", "Buildkite", "Semaphore", "TeamCity",
-                 "Tekton", "Forgejo", "Gitea", "CI"))  # fmt: skip
+_PREFIX = lazy_pattern(
+    r"^(?:\$\{?\w+\}?|~\+)/"
+)  # $CLAUDE_PROJECT_DIR/, ${workspaceFolder}/
+_SCRIPT = (
+    ".sh",
+    ".bash",
+    ".zsh",
+    ".fish",
+    ".py",
+    ".js",
+    ".mjs",
+    ".cjs",
+    ".ts",
+    ".rb",
+    ".pl",
+    ".php",
+    ".lua",
+)
+_CI = frozenset(
+    (
+        "GitHub",
+        "GitLab",
+        "Travis",
+        "Drone",
+        "Cirrus",
+        "AppVeyor",
+        "sourcehut",
+        "Woodpecker",
+        "Azure",
+        "Bitbucket",
+        "Cloud Build",
+        "CodeBuild",
+        "Jenkins",
+        "CircleCI",
+        "Buildkite",
+        "Semaphore",
+        "TeamCity",
+        "Tekton",
+        "Forgejo",
+        "Gitea",
+        "CI",
+    )
+)
 """These name half of the project, which is run there on purpose."""
 
 
 class Ground:
-    def __init__(self, views: Sequence[View], place: str, git_directories: Sequence[str] = ()) -> None:
+    def __init__(
+        self, views: Sequence[View], place: str, git_directories: Sequence[str] = ()
+    ) -> None:
         """`views`: of the workspace, and of what is changed in it. `place`: the workspace's path. `git_directories`:
         those that are known already."""
         self._views, self._place = list(views), place
@@ -73,12 +113,18 @@ class Ground:
         if (above := self._git_above(path)) is not None:
             rest = path[len(above) + 1 :] if above else path
             found = git.reader(rest, partial(self._looks_like_git, above), link=link)
-            if found is not None and (posixpath.basename(above) == ".git" or git.is_gits_own(rest)):
+            if found is not None and (
+                posixpath.basename(above) == ".git" or git.is_gits_own(rest)
+            ):
                 return found
             if posixpath.basename(above) == ".git":
                 return values.anything if self._is_place(path) else None
         directory, name = posixpath.split(path)
-        if name == ".git" or self._is_place(path) or (name == "HEAD" and self._is_armed(directory)):
+        if (
+            name == ".git"
+            or self._is_place(path)
+            or (name == "HEAD" and self._is_armed(directory))
+        ):
             return values.anything
         line = table().find_link(path) if link else table().find(path)
         if line is None:
@@ -90,8 +136,14 @@ class Ground:
         hooks = self._entries(posixpath.join(directory, "hooks"))
         if any(not is_no_hook(entry.name) for entry in hooks):
             return True
-        settings = [posixpath.join(directory, name) for name in ("config", "config.worktree")]
-        return any(values.git(content) != frozenset() for path in settings for content in self._contents(path))
+        settings = [
+            posixpath.join(directory, name) for name in ("config", "config.worktree")
+        ]
+        return any(
+            values.git(content) != frozenset()
+            for path in settings
+            for content in self._contents(path)
+        )
 
     def leads_to(self, directory: str) -> bool:
         """Whether something leads to all that is in this directory."""
@@ -106,18 +158,33 @@ class Ground:
         if not self._odd and ".git" not in path:  # nearly always
             return None
         above = ["", *parents(path)]
-        return next((each for each in above if posixpath.basename(each) == ".git" or each in self.gits), None)
+        return next(
+            (
+                each
+                for each in above
+                if posixpath.basename(each) == ".git" or each in self.gits
+            ),
+            None,
+        )
 
     def _is_place(self, path: str) -> bool:
-        return bool(self._places) and any(each in self._places for each in (*parents(path), path))
+        return bool(self._places) and any(
+            each in self._places for each in (*parents(path), path)
+        )
 
     def _looks_like_git(self, above: str, inner: str) -> bool:
         path = posixpath.join(above, inner)
-        return path in self.gits or any(self._kind(posixpath.join(path, mark)) for mark in ("HEAD", "config"))
+        return path in self.gits or any(
+            self._kind(posixpath.join(path, mark)) for mark in ("HEAD", "config")
+        )
 
     # Looking.
 
-    def survey(self, directories: Sequence[str] = ("",), visit: Callable[[str], None] = lambda path: None) -> list[str]:
+    def survey(
+        self,
+        directories: Sequence[str] = ("",),
+        visit: Callable[[str], None] = lambda path: None,
+    ) -> list[str]:
         """Look into these directories and all below them, the shallow ones first and those of packages last; returns
         those that were too many, but for packages. `visit` is called before each."""
         waiting, later = deque(directories), deque[str]()
@@ -128,7 +195,9 @@ class Ground:
             visit(path)
             for name in self.look_in(path):
                 inner = posixpath.join(path, name)
-                (waiting if PACKAGES.isdisjoint(inner.split("/")) else later).append(inner)
+                (waiting if PACKAGES.isdisjoint(inner.split("/")) else later).append(
+                    inner
+                )
         return []
 
     def look_in(self, directory: str) -> list[str]:
@@ -137,10 +206,17 @@ class Ground:
             self._looked[directory] = len(self.directories)
             self.directories.append(directory)
         entries = self._entries(directory)
-        if any(entry.name == "HEAD" for entry in entries) and posixpath.basename(directory) != ".git":
+        if (
+            any(entry.name == "HEAD" for entry in entries)
+            and posixpath.basename(directory) != ".git"
+        ):
             self._is_git(directory)
         above = self._git_above(posixpath.join(directory, "x"))
-        hot = above is not None or self._is_place(directory) or any(map(table().matters, directory.split("/")))
+        hot = (
+            above is not None
+            or self._is_place(directory)
+            or any(map(table().matters, directory.split("/")))
+        )
         inner = []
         for entry in entries:
             if entry.kind == "directory":
@@ -162,7 +238,10 @@ class Ground:
         """Learn of a file or link, for the first time or because it was changed."""
         if posixpath.basename(path) == "HEAD" and self._git_above(path) is None:
             self._is_git(posixpath.dirname(path))
-        if kind not in ("file", "link") or (found := self.reader(path, link=kind == "link")) is None:
+        if (
+            kind not in ("file", "link")
+            or (found := self.reader(path, link=kind == "link")) is None
+        ):
             return
         if path not in self.candidates and len(self.candidates) >= MOST_CANDIDATES:
             self.unknown = True
@@ -196,7 +275,11 @@ class Ground:
         """Learn where the contents of a file lead."""
         if posixpath.basename(path) == ".git":
             for content in self._contents(path):
-                named = content.partition(b"gitdir:")[2].strip().decode("utf-8", "surrogateescape")
+                named = (
+                    content.partition(b"gitdir:")[2]
+                    .strip()
+                    .decode("utf-8", "surrogateescape")
+                )
                 if target := self._below(posixpath.dirname(path), named):
                     self._is_git(target)
         elif git.is_settings(path) and (above := self._git_above(path)) is not None:
@@ -252,7 +335,9 @@ class Ground:
     def _lead(self, path: str) -> None:
         """Follow a link, step by step, as far as it stays in the workspace."""
         for _ in range(MOST_LINKS):
-            target = next((each for view in self._views if (each := _link(view, path))), None)
+            target = next(
+                (each for view in self._views if (each := _link(view, path))), None
+            )
             found = self._below(posixpath.dirname(path), target) if target else None
             if found is None:
                 return
@@ -264,15 +349,23 @@ class Ground:
         """The path with a link among its directories replaced by what it leads to."""
         for above in parents(path):
             if self._kind(above) == "link":
-                target = next((each for view in self._views if (each := _link(view, above))), "")
+                target = next(
+                    (each for view in self._views if (each := _link(view, above))), ""
+                )
                 found = self._below(posixpath.dirname(above), target)
                 if found is not None:
-                    return posixpath.normpath(posixpath.join(found, path[len(above) + 1 :]))
+                    return posixpath.normpath(
+                        posixpath.join(found, path[len(above) + 1 :])
+                    )
         return path
 
     def _mark(self, path: str) -> None:
         """From now on this file, or all in this directory, is run."""
-        if path in self._places or len(self._places) >= MOST_PLACES or posixpath.basename(path) == ".git":
+        if (
+            path in self._places
+            or len(self._places) >= MOST_PLACES
+            or posixpath.basename(path) == ".git"
+        ):
             return
         self._places.add(path)
         self._look_at_place(path)
@@ -303,7 +396,11 @@ class Ground:
             name = posixpath.relpath(name, self._place)
             start = ""
         path = posixpath.normpath(posixpath.join(start, name))
-        return None if path in (".", "..") or path.startswith("../") or "\0" in path else path
+        return (
+            None
+            if path in (".", "..") or path.startswith("../") or "\0" in path
+            else path
+        )
 
     def _entries(self, directory: str) -> list[Entry]:
         found: dict[str, Entry] = {}
@@ -320,7 +417,9 @@ class Ground:
                 return view.kind(path)
         return ""
 
-    def _contents(self, path: str, most: int = LONGEST, *, must: bool = False) -> list[bytes]:
+    def _contents(
+        self, path: str, most: int = LONGEST, *, must: bool = False
+    ) -> list[bytes]:
         """What all views have at a path, as far as there is room. `must`: a file that is too long may lead anywhere."""
         found: list[bytes] = []
         for view in self._views:

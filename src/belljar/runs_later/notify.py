@@ -43,9 +43,15 @@ class Notifier:
 
     def watch(self, directory: str) -> bool:
         """Whether it could be watched: there are limits, and it may be gone. To be called before looking into it."""
-        path = f"/proc/self/fd/{self._root}/{directory}".rstrip("/") if directory else f"/proc/self/fd/{self._root}/."
+        path = (
+            f"/proc/self/fd/{self._root}/{directory}".rstrip("/")
+            if directory
+            else f"/proc/self/fd/{self._root}/."
+        )
         flags = _MADE | _MOVED_AWAY | _ONLY_DIRECTORY | _DONT_FOLLOW | _EXCL_UNLINK
-        number = libc.inotify_add_watch(self._descriptor, os.fsencode(path), ctypes.c_uint32(flags))
+        number = libc.inotify_add_watch(
+            self._descriptor, os.fsencode(path), ctypes.c_uint32(flags)
+        )
         if number >= 0:
             self._directories[number] = directory
         return int(number) >= 0
@@ -87,6 +93,11 @@ class Notifier:
             elif mask & _IGNORED:
                 self._directories.pop(number, None)
             elif (directory := self._directories.get(number)) is not None and name:
-                made = Made(directory, os.fsdecode(name), bool(mask & _IS_DIRECTORY), bool(mask & _MOVED_AWAY))
+                made = Made(
+                    directory,
+                    os.fsdecode(name),
+                    bool(mask & _IS_DIRECTORY),
+                    bool(mask & _MOVED_AWAY),
+                )
                 if made.is_directory or not made.gone:
                     yield made

@@ -26,24 +26,43 @@ class Line(NamedTuple):
 
 class Table:
     def __init__(self, text: str) -> None:
-        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-        lists = {name: rest.split() for name, _, rest in (line.partition(": ") for line in lines if ": " in line)}
+        lines = [
+            line for line in text.splitlines() if line and not line.startswith("#")
+        ]
+        lists = {
+            name: rest.split()
+            for name, _, rest in (
+                line.partition(": ") for line in lines if ": " in line
+            )
+        }
         self._by_first: dict[str, list[Line]] = {}
         """First component of the pattern → lines."""
         self._globs: list[Line] = []
-        for pattern, said, who in (line.split(None, 2) for line in lines if ": " not in line):
+        for pattern, said, who in (
+            line.split(None, 2) for line in lines if ": " not in line
+        ):
             entry = Line(pattern, said, reader_of(said, lists), who)
             first = pattern.lstrip("/").partition("/")[0]
             if "*" in first:
                 self._globs.append(entry)
             else:
                 self._by_first.setdefault(first, []).append(entry)
-        self._starts = tuple(start for line in self._globs if (start := line.pattern.partition("*")[0]))
-        self._ends = tuple(line.pattern.partition("*")[2] for line in self._globs if line.pattern.startswith("*"))
+        self._starts = tuple(
+            start for line in self._globs if (start := line.pattern.partition("*")[0])
+        )
+        self._ends = tuple(
+            line.pattern.partition("*")[2]
+            for line in self._globs
+            if line.pattern.startswith("*")
+        )
 
     def matters(self, name: str) -> bool:
         """Whether an entry of this name may be such a file, or a directory with some; sometimes wrongly True."""
-        return name in self._by_first or name.endswith(self._ends) or name.startswith(self._starts)
+        return (
+            name in self._by_first
+            or name.endswith(self._ends)
+            or name.startswith(self._starts)
+        )
 
     def find(self, path: str) -> Line | None:
         """The line for a file; None if no line fits, or the file is harmless."""
@@ -54,7 +73,9 @@ class Table:
             rest = "/".join(parts[start:])
             for line in self._by_first.get(part, ()):
                 if _fits(line.pattern, rest, at_top=start == 0):
-                    harmless = line.reader is None or (line.said == "hooks" and is_no_hook(parts[-1]))
+                    harmless = line.reader is None or (
+                        line.said == "hooks" and is_no_hook(parts[-1])
+                    )
                     return None if harmless else line
         for line in self._globs:
             if fnmatchcase(parts[-1], line.pattern):
@@ -71,7 +92,11 @@ class Table:
             for line in self._by_first.get(part, ()):
                 pattern = line.pattern
                 top = not pattern.startswith("/") or start == 0
-                if line.reader is not None and top and pattern.lstrip("/").startswith(f"{rest}/"):
+                if (
+                    line.reader is not None
+                    and top
+                    and pattern.lstrip("/").startswith(f"{rest}/")
+                ):
                     return line
         return None
 

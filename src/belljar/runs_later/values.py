@@ -22,7 +22,10 @@ LONGEST = 256 << 10  # bytes of a file that is parsed; any change of a longer on
 DEEPEST = 64  # levels of a JSON document
 
 # A string, a comment, or a comma before a closing bracket.
-_JSONC = lazy_pattern(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*|/\*.*?\*/)*[\]}])', re.DOTALL)
+_JSONC = lazy_pattern(
+    r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*|/\*.*?\*/)*[\]}])',
+    re.DOTALL,
+)
 _EXEC = lazy_pattern(rb"\s*(?:x|exec|[^\s#]*!.*)(?:\s|$)")
 
 
@@ -46,7 +49,11 @@ def opens(content: bytes) -> Values | None:
     pairs = _document(content)
     if pairs is None:
         return None
-    return frozenset(pairs) if any('"folderOpen"' in text for _, text in pairs) else frozenset()
+    return (
+        frozenset(pairs)
+        if any('"folderOpen"' in text for _, text in pairs)
+        else frozenset()
+    )
 
 
 def keys(names: Iterable[str], content: bytes) -> Values | None:
@@ -70,14 +77,22 @@ def reader_of(said: str, harmless: dict[str, list[str]]) -> Reader | None:
         return partial(keys, rest.split(","))
     if kind == "except":
         return partial(except_keys, harmless[rest])
-    return {"any": anything, "hooks": anything, "git": git, "opens": opens, "none": None}[kind]
+    return {
+        "any": anything,
+        "hooks": anything,
+        "git": git,
+        "opens": opens,
+        "none": None,
+    }[kind]
 
 
 def parsed_json(content: bytes) -> Any:
     """A JSON document with comments and trailing commas; ValueError if it is none. Objects are lists of pairs, so that
     no key hides another of its name."""
     text = content.decode("utf-8-sig")
-    plain = _JSONC.sub(lambda match: match[0] if match[0].startswith('"') else " ", text)
+    plain = _JSONC.sub(
+        lambda match: match[0] if match[0].startswith('"') else " ", text
+    )
     return json.loads(plain, object_pairs_hook=Pairs)
 
 
@@ -121,6 +136,8 @@ def _leaves(key: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
 def _is_allowed(key: str, allowed: tuple[str, ...]) -> bool:
     key = re.sub(r"^\[[^\]]*\]\.", "", key)  # of one language only
     return any(
-        key.startswith(name[:-1]) if name.endswith("*") else key == name or key.startswith(f"{name}.")
+        key.startswith(name[:-1])
+        if name.endswith("*")
+        else key == name or key.startswith(f"{name}.")
         for name in allowed
     )

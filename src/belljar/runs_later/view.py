@@ -67,7 +67,9 @@ class FolderView:
 
 
 def kind_of(mode: int) -> str:
-    return {0o100000: "file", 0o040000: "directory", 0o120000: "link"}.get(mode & 0o170000, "")
+    return {0o100000: "file", 0o040000: "directory", 0o120000: "link"}.get(
+        mode & 0o170000, ""
+    )
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

@@ -31,7 +31,9 @@ from belljar.syscalls import closing
 from belljar.workspace.beneath import open_beneath, parents
 from belljar.workspace.survey import MARKS
 
-MOST_READ = 1 << 20  # bytes of all files that are parsed in one look; any change of the others counts
+MOST_READ = (
+    1 << 20
+)  # bytes of all files that are parsed in one look; any change of the others counts
 MOST_NEW = 4096  # directories that commands made
 MOST_OPEN = 64  # directories whose descriptors are remembered
 MOST_TIMES = 1024  # directories whose times are compared, if there is no notifier
@@ -60,15 +62,21 @@ class Watch:
     view: View
     _host: View | None = None
 
-    def __init__(self, root: int, git_directories: Iterable[str] = (), *, host: int | None = None) -> None:
+    def __init__(
+        self, root: int, git_directories: Iterable[str] = (), *, host: int | None = None
+    ) -> None:
         """`root`: the workspace, or the layer that changes go to. `host`: then the workspace itself."""
-        own = FolderView(root)  # its own descriptor: a command may outlive the mount that it began with
+        own = FolderView(
+            root
+        )  # its own descriptor: a command may outlive the mount that it began with
         self._root, self.view = own.folder.descriptor, own
         below = [] if host is None else [FolderView(host)]
         self._prepare([*below, own], (below or [own])[0].place, tuple(git_directories))
         self._host = below[0] if below else None
 
-    def _prepare(self, views: Sequence[View], place: str, git_directories: Sequence[str]) -> None:
+    def _prepare(
+        self, views: Sequence[View], place: str, git_directories: Sequence[str]
+    ) -> None:
         self.ground = Ground(views, place, git_directories)
         self._lock = threading.Lock()
         self._notifier: Notifier | None = None
@@ -111,14 +119,20 @@ class Watch:
     def _changed(self, before: Look, now: Look) -> list[str]:
         if before.states is now.states:
             return []
-        changed = [path for path, state in now.states.items() if state != before.states.get(path)]
+        changed = [
+            path
+            for path, state in now.states.items()
+            if state != before.states.get(path)
+        ]
         return [path for path in changed if self._runs(path, before, now)]
 
     def _runs(self, path: str, before: Look, now: Look) -> bool:
         said = now.said.get(path)
         if said is None:
             return True
-        old = before.said.get(path) if path in before.states else self._on_the_host(path)
+        old = (
+            before.said.get(path) if path in before.states else self._on_the_host(path)
+        )
         return bool(said - (old or frozenset()))
 
     def _on_the_host(self, path: str) -> Values | None:
@@ -148,7 +162,12 @@ class Watch:
         with self._lock:
             now = time.clock_gettime_ns(_FILE_CLOCK)
             self._hear()
-            if self._made or self._made is None or "." in self._now.states or self._states() != self._now.states:
+            if (
+                self._made
+                or self._made is None
+                or "." in self._now.states
+                or self._states() != self._now.states
+            ):
                 return False
             self._when = now
             return True
@@ -170,7 +189,9 @@ class Watch:
             self._begun = True
             with suppress(OSError):
                 self._notifier = Notifier(self._root)
-            self._cut = any("/" not in path for path in self.ground.survey([""], self._watch))
+            self._cut = any(
+                "/" not in path for path in self.ground.survey([""], self._watch)
+            )
             self.ground.most = len(self.ground.directories) + MOST_NEW
         elif self._notifier is None:
             self._look_at_times()
@@ -189,7 +210,11 @@ class Watch:
         self.ground.room, self._room = MOST_READ, MOST_READ
         states = self._states()
         for _ in range(ROUNDS):  # what a changed file leads to may lead further
-            changed = [path for path, state in states.items() if state != self._now.states.get(path)]
+            changed = [
+                path
+                for path, state in states.items()
+                if state != self._now.states.get(path)
+            ]
             known = len(self.ground.candidates)
             for path in changed:
                 self.ground.learn(path)
@@ -205,11 +230,16 @@ class Watch:
 
     def _old(self, states: Mapping[str, FileState]) -> dict[str, FileState]:
         """Files that something leads to only now, and that are as they were at the last look."""
-        new = (path for path in self.ground.led if path in states and path not in self._now.states)
+        new = (
+            path
+            for path in self.ground.led
+            if path in states and path not in self._now.states
+        )
         return {
             path: states[path]
             for path in new
-            if states[path].changed < self._when and self.ground.is_of_the_first(self._known, posixpath.dirname(path))
+            if states[path].changed < self._when
+            and self.ground.is_of_the_first(self._known, posixpath.dirname(path))
         }
 
     def _survey(self, directories: Sequence[str]) -> None:
@@ -218,7 +248,11 @@ class Watch:
 
     def _watch(self, path: str) -> None:
         self._times[path] = None
-        if self._notifier is not None and not self._notifier.watch(path) and self._time_of(path) is not None:
+        if (
+            self._notifier is not None
+            and not self._notifier.watch(path)
+            and self._time_of(path) is not None
+        ):
             self._forget_open()
             self._notifier = None  # no more watches: from now on times are compared
 
@@ -244,7 +278,9 @@ class Watch:
             if now is None:
                 del self._times[path]
             elif now != known:
-                inner = [posixpath.join(path, name) for name in self.ground.look_in(path)]
+                inner = [
+                    posixpath.join(path, name) for name in self.ground.look_in(path)
+                ]
                 self._survey([each for each in inner if each not in self._times])
                 self._cut |= not path and len(inner) > MOST_TIMES
                 self._times[path] = now if time.time_ns() - now[-1] > _TICK else None
@@ -254,7 +290,11 @@ class Watch:
             status = os.stat(path or ".", dir_fd=self._root, follow_symlinks=False)
         except OSError:
             return None
-        return (status.st_ino, status.st_ctime_ns) if stat.S_ISDIR(status.st_mode) else None
+        return (
+            (status.st_ino, status.st_ctime_ns)
+            if stat.S_ISDIR(status.st_mode)
+            else None
+        )
 
     def _states(self) -> dict[str, FileState]:
         found: dict[str, FileState] = {}
@@ -283,7 +323,11 @@ class Watch:
             return
         descriptor = open_beneath(self._root, directory, os.O_PATH | os.O_DIRECTORY)
         above = ["", *parents(directory)]
-        if self._notifier is not None and len(self._open) < MOST_OPEN and self._times.keys() >= {*above}:
+        if (
+            self._notifier is not None
+            and len(self._open) < MOST_OPEN
+            and self._times.keys() >= {*above}
+        ):
             self._open[directory] = descriptor
             yield descriptor
             return
@@ -292,7 +336,9 @@ class Watch:
 
     def _forget_open(self, made: str = "") -> None:
         """Something else may be at this path, or (empty) anywhere."""
-        for directory in [each for each in self._open if not made or f"{each}/".startswith(f"{made}/")]:
+        for directory in [
+            each for each in self._open if not made or f"{each}/".startswith(f"{made}/")
+        ]:
             os.close(self._open.pop(directory))
 
     def __del__(self) -> None:
@@ -334,4 +380,10 @@ def _state_of(name: str, directory: int) -> FileState | None:
         return None
     if stat.S_ISCHR(status.st_mode) or stat.S_ISDIR(status.st_mode):
         return None
-    return FileState(status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return FileState(
+        status.st_ino,
+        status.st_mode,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )

@@ -32,11 +32,20 @@ DEFAULT = "4g"
 LEAST = 16 << 20
 FULL = 0.75  # of its size on disk; part of the rest is the file system's own
 MOST_FILES = 500_000  # in a directory; with more it counts as too large
-_MKFS = ("-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
+_MKFS = (
+    "-q",
+    "-F",
+    "-m",
+    "0",
+    "-E",
+    "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
+)
 _OPTIONS = "discard,noinit_itable"
 _FILES = "files"
 _LOOP_GET_STATUS64 = 0x4C05
-_LOOP_INFO = struct.Struct("=QQ 216x")  # struct loop_info64: device and inode of the file behind it
+_LOOP_INFO = struct.Struct(
+    "=QQ 216x"
+)  # struct loop_info64: device and inode of the file behind it
 
 
 def size() -> int:
@@ -74,9 +83,16 @@ class Kept:
 
 def kept(root: Path) -> list[Kept]:
     """All caches, with owner and size on disk."""
-    paths = [path for path in Path(os.path.realpath(root)).glob("*/*") if path.is_dir() or path.suffix == ".ext4"]
+    paths = [
+        path
+        for path in Path(os.path.realpath(root)).glob("*/*")
+        if path.is_dir() or path.suffix == ".ext4"
+    ]
     return [
-        Kept(int(path.parent.name), path.name.removesuffix(".ext4"), path, _on_disk(path)) for path in sorted(paths)
+        Kept(
+            int(path.parent.name), path.name.removesuffix(".ext4"), path, _on_disk(path)
+        )
+        for path in sorted(paths)
     ]
 
 
@@ -88,7 +104,9 @@ def _on_disk(path: Path) -> int:
 
 
 @contextmanager
-def opened(root: Path, name: str, owner: tuple[int, int], mount_point: Path) -> Iterator[Workspace]:
+def opened(
+    root: Path, name: str, owner: tuple[int, int], mount_point: Path
+) -> Iterator[Workspace]:
     """The cache of this owner, pinned while this is open. `mount_point`: a free path in the sandbox's run directory."""
     most, folder = size(), Path(os.path.realpath(root)) / str(owner[0])
     with ExitStack() as held:
@@ -100,7 +118,9 @@ def opened(root: Path, name: str, owner: tuple[int, int], mount_point: Path) -> 
                 else _volume(folder / f"{name}.ext4", owner, most, mount_point)
             )
         except (OSError, subprocess.SubprocessError) as error:
-            raise UsageError(f"cache: {name} cannot be used: {getattr(error, 'strerror', None) or error}") from error
+            raise UsageError(
+                f"cache: {name} cannot be used: {getattr(error, 'strerror', None) or error}"
+            ) from error
         yield cache
 
 
@@ -123,11 +143,15 @@ def _larger(path: Path, most: int) -> bool:
 
 
 @contextmanager
-def _volume(image: Path, owner: tuple[int, int], most: int, mount_point: Path) -> Iterator[Workspace]:
+def _volume(
+    image: Path, owner: tuple[int, int], most: int, mount_point: Path
+) -> Iterator[Workspace]:
     mount_point.mkdir(mode=0o700)
     try:
         with resources.locked(image.with_suffix(".lock")):
-            scratch.mount_device(_device(image, most, mount_point), mount_point, _OPTIONS)
+            scratch.mount_device(
+                _device(image, most, mount_point), mount_point, _OPTIONS
+            )
         with _owned(mount_point / _FILES, owner) as cache:
             yield cache
     finally:
@@ -175,7 +199,9 @@ def _behind(device: str, image: Path) -> int:
     """The open device, if it still has this file: while it is open, it keeps it."""
     descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     try:
-        _, inode = _LOOP_INFO.unpack(fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size)))
+        _, inode = _LOOP_INFO.unpack(
+            fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size))
+        )
         if inode == image.stat().st_ino:
             return descriptor
     except BaseException:
@@ -190,7 +216,10 @@ def _make(image: Path, most: int, mount_point: Path) -> None:
 
     descriptor, temporary = tempfile.mkstemp(dir=image.parent)
     try:
-        with closing(descriptor), scratch.room(mount_point.parent.parent, most, _state_of(image)):
+        with (
+            closing(descriptor),
+            scratch.room(mount_point.parent.parent, most, _state_of(image)),
+        ):
             os.ftruncate(descriptor, most)
             scratch.make_file_system(temporary, _MKFS)
             os.rename(temporary, image)

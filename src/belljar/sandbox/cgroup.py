@@ -43,7 +43,9 @@ def oom_kills(pid: int) -> int:
     """How many of its processes were killed for lack of memory."""
     texts, _ = cgroup_files(read(f"/proc/{pid}/cgroup") or "", _EVENTS)
     lines = texts.get("events", "").splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    return next(
+        (int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0
+    )
 
 
 def limit_sockets(pid: int, most: int) -> None:

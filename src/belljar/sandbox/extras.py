@@ -39,33 +39,65 @@ class Extra:
         try:
             with Folder.at(f"/proc/{pid}/root") as root:
                 status = root.stat(target.lstrip("/"))
-            points = mount_points(Path(f"/proc/{pid}/mountinfo").read_text(errors="surrogateescape"))
+            points = mount_points(
+                Path(f"/proc/{pid}/mountinfo").read_text(errors="surrogateescape")
+            )
         except OSError:
             self.pinned.check_path_unchanged()
             return
-        if (status.st_dev, status.st_ino) != self.pinned.inode or points.count(target) != 1:
-            raise ProtectionMissing(f"mounts: something else than {self.pinned.path} was mounted at {target}")
+        if (status.st_dev, status.st_ino) != self.pinned.inode or points.count(
+            target
+        ) != 1:
+            raise ProtectionMissing(
+                f"mounts: something else than {self.pinned.path} was mounted at {target}"
+            )
 
 
 @contextmanager
 def shown(
-    mounts: Pairs, caches: Pairs, caches_root: Path, workspace: Workspace, run_dir: Path, reserved: Sequence[Path],
+    mounts: Pairs,
+    caches: Pairs,
+    caches_root: Path,
+    workspace: Workspace,
+    run_dir: Path,
+    reserved: Sequence[Path],
     home: str = HOME,
-) -> Iterator[list[Extra]]:  # fmt: skip
+) -> Iterator[list[Extra]]:
     """The mounts to give to the engine, valid while this is open; the workspace must be shown already."""
     from belljar.sandbox.caches import opened
 
     owner = owner_of(workspace)
     with ExitStack() as held:
         directories = [
-            *((target, True, held.enter_context(_source(path, workspace, reserved))) for target, path in mounts),
-            *((f"{home}/{path}", False,
-               held.enter_context(opened(caches_root, name, owner, run_dir / f"{MOUNT_PREFIX}cache-{name}")))
-              for name, path in caches),
-        ]  # fmt: skip
+            *(
+                (target, True, held.enter_context(_source(path, workspace, reserved)))
+                for target, path in mounts
+            ),
+            *(
+                (
+                    f"{home}/{path}",
+                    False,
+                    held.enter_context(
+                        opened(
+                            caches_root,
+                            name,
+                            owner,
+                            run_dir / f"{MOUNT_PREFIX}cache-{name}",
+                        )
+                    ),
+                )
+                for name, path in caches
+            ),
+        ]
         yield [
             Extra(
-                Mount("bind", target, held.enter_context(_mapped(pinned, workspace, run_dir, n)), read_only=ro), pinned
+                Mount(
+                    "bind",
+                    target,
+                    held.enter_context(_mapped(pinned, workspace, run_dir, n)),
+                    read_only=ro,
+                ),
+                pinned,
             )
             for n, (target, ro, pinned) in enumerate(directories)
         ]
@@ -79,7 +111,9 @@ def _source(path: str, workspace: Workspace, reserved: Sequence[Path]) -> Worksp
     real, work = Path(pinned.path), Path(workspace.path)
     if real.is_relative_to(work) or work.is_relative_to(real):
         pinned.close()
-        raise UsageError(f"mounts: {path!r} and the workspace overlap; choose a directory outside it")
+        raise UsageError(
+            f"mounts: {path!r} and the workspace overlap; choose a directory outside it"
+        )
     return pinned
 
 
@@ -87,11 +121,17 @@ def owner_of(workspace: Workspace) -> tuple[int, int]:
     """Who owns files on disk that commands make."""
     status = os.fstat(workspace.descriptor)
     identity = workspace.identity
-    return (status.st_uid, status.st_gid) if identity.mapped else (identity.uid, identity.gid)
+    return (
+        (status.st_uid, status.st_gid)
+        if identity.mapped
+        else (identity.uid, identity.gid)
+    )
 
 
 @contextmanager
-def _mapped(pinned: Workspace, workspace: Workspace, run_dir: Path, number: int) -> Iterator[str]:
+def _mapped(
+    pinned: Workspace, workspace: Workspace, run_dir: Path, number: int
+) -> Iterator[str]:
     """The path to mount, with the sandbox's user as the owner inside."""
     who = workspace.identity
     if not who.mapped:
@@ -100,7 +140,9 @@ def _mapped(pinned: Workspace, workspace: Workspace, run_dir: Path, number: int)
         return
     with ExitStack() as held:
         try:
-            mapped = shown_as(pinned.descriptor, run_dir / f"{MOUNT_PREFIX}{number}", who.uid, who.gid)
+            mapped = shown_as(
+                pinned.descriptor, run_dir / f"{MOUNT_PREFIX}{number}", who.uid, who.gid
+            )
             target = held.enter_context(mapped)
         except OSError as error:
             raise ProtectionMissing(

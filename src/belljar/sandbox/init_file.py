@@ -36,7 +36,13 @@ def local_link(init: Path, run_root: Path, directory: Path) -> LinkPlan:
     if not files.is_dir():
         _installed.cache_clear()
         files = _installed(init, where)
-    return LinkPlan("socket", str(files / "init"), str(directory), str(files / "hosts"), str(files / "hostname"))
+    return LinkPlan(
+        "socket",
+        str(files / "init"),
+        str(directory),
+        str(files / "hosts"),
+        str(files / "hostname"),
+    )
 
 
 def files_root(run_root: Path) -> Path:
@@ -59,7 +65,10 @@ def forbids_execution(directory: Path) -> bool:
 def _installed(init: Path, root: Path) -> Path:
     try:
         content = init.read_bytes()
-        target = root / f"init-{hashlib.sha256(content + HOSTS.encode() + HOSTNAME.encode()).hexdigest()[:16]}"
+        target = (
+            root
+            / f"init-{hashlib.sha256(content + HOSTS.encode() + HOSTNAME.encode()).hexdigest()[:16]}"
+        )
         if not target.is_dir():
             with resources.new_directory(target) as new:
                 _write(new / "init", content, 0o111)
@@ -67,11 +76,15 @@ def _installed(init: Path, root: Path) -> Path:
                 _write(new / "hostname", f"{HOSTNAME}\n".encode(), 0o444)
         return target
     except OSError as error:
-        raise BelljarError(f"the init cannot be installed under {root}: {error.strerror}") from error
+        raise BelljarError(
+            f"the init cannot be installed under {root}: {error.strerror}"
+        ) from error
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+    )
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         os.fchmod(file.fileno(), mode)

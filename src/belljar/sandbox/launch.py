@@ -27,13 +27,29 @@ from typing import TYPE_CHECKING, Any
 from belljar import engines, resources
 from belljar.engines.base import Engine, Launched
 from belljar.engines.spec import Image, Mount, SandboxSpec, has_own_kernel
-from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound, UsageError
+from belljar.errors import (
+    BelljarError,
+    EngineError,
+    ImageMissing,
+    SandboxLost,
+    SessionNotFound,
+    UsageError,
+)
 from belljar.images import catalog
 from belljar.images.progress import Progress
 from belljar.options import SandboxOptions
 from belljar.patience import stretched
 from belljar.records import record
-from belljar.sandbox import cgroup, extras, pausing, rundir, scratch, staging, terminals, verification
+from belljar.sandbox import (
+    cgroup,
+    extras,
+    pausing,
+    rundir,
+    scratch,
+    staging,
+    terminals,
+    verification,
+)
 from belljar.sandbox.extras import Extra
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
@@ -88,12 +104,18 @@ class Launch:
 def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
     engine, root = host.connect(), host.run_root
     image = _image(engine, options.image, host.progress)
-    workspace = Workspace.open(options.workspace, reserved=_reserved(options, host), allow_home=options.allow_home)
+    workspace = Workspace.open(
+        options.workspace,
+        reserved=_reserved(options, host),
+        allow_home=options.allow_home,
+    )
     with _undone_on_failure(root) as undo:
         undo.append(workspace.close)
         run_dir = RunDir.create(id, root)
         undo.append(run_dir.close)
-        listener = Listener(run_dir.link) if engine.capabilities.link == "socket" else None
+        listener = (
+            Listener(run_dir.link) if engine.capabilities.link == "socket" else None
+        )
         if listener:
             undo.append(listener.close)
         link = _link(host, engine, image, run_dir)
@@ -104,35 +126,78 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
         ):
             if place.area is not None:
                 undo.append(place.area.remove)
-            spec = _spec(options, id, engine, image, workspace, place.mount, link, run_dir, disk, more)
+            spec = _spec(
+                options,
+                id,
+                engine,
+                image,
+                workspace,
+                place.mount,
+                link,
+                run_dir,
+                disk,
+                more,
+            )
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
         if not launched.pid:
             raise EngineError("the engine started the sandbox, but it is not running")
         pid = launched.pid if engine.capabilities.sees_processes else None
-        workspace.check_mounted(pid if place.inode else None, place.inode)  # not of the engine's overlay
+        workspace.check_mounted(
+            pid if place.inode else None, place.inode
+        )  # not of the engine's overlay
         for extra in more:
             extra.check(launched.pid)
         if pid:
             terminals.limit(pid)
             cgroup.limit_sockets(pid, spec.socket_memory)
         bridge = [spec.argv[0], "--bridge"]
-        transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id, bridge)
+        transport = (
+            listener.accept(launched.pid)
+            if listener
+            else engine.bridge(launched.id, bridge)
+        )
         undo.append(transport.close)
-        proved = verification.verify(spec, launched.claims, pid, Path(link.init) if listener else None) if pid else {}
-        rundir.write_session(run_dir.path, {"token": link.token, "bridge": bridge}, "link")
-        rundir.write_session(run_dir.path, _facts(id, options, engine, workspace, launched))
+        proved = (
+            verification.verify(
+                spec, launched.claims, pid, Path(link.init) if listener else None
+            )
+            if pid
+            else {}
+        )
+        rundir.write_session(
+            run_dir.path, {"token": link.token, "bridge": bridge}, "link"
+        )
+        rundir.write_session(
+            run_dir.path, _facts(id, options, engine, workspace, launched)
+        )
     _reap_once(host)
     return Launch(
-        id, options, engine, workspace, launched, run_dir.path, transport, run_dir, link.token.encode(), options.door,
-        spec.argv[0], proved, None if pid else spec,
-    )  # fmt: skip
+        id,
+        options,
+        engine,
+        workspace,
+        launched,
+        run_dir.path,
+        transport,
+        run_dir,
+        link.token.encode(),
+        options.door,
+        spec.argv[0],
+        proved,
+        None if pid else spec,
+    )
 
 
 @contextmanager
 def _placed(
-    options: SandboxOptions, id: str, host: Host, engine: Engine, workspace: Workspace, run_dir: Path
+    options: SandboxOptions,
+    id: str,
+    host: Host,
+    engine: Engine,
+    workspace: Workspace,
+    run_dir: Path,
 ) -> Iterator[staging.Place]:
     """What to mount at /workspace, valid while this is open."""
     with workspace.shown(run_dir, shared=engine.capabilities.binds) as source:
@@ -144,30 +209,51 @@ def _placed(
                 )
             yield staging.direct(workspace, source)
             return
-        with staging.staged(engine, host.staged_root, id, workspace, source, run_dir, options) as place:
+        with staging.staged(
+            engine, host.staged_root, id, workspace, source, run_dir, options
+        ) as place:
             yield place
 
 
 def _reserved(options: SandboxOptions, host: Host) -> list[Path]:
-    return [host.run_root, host.audit_root, host.caches_root, *map(Path, options.reserved)]
+    return [
+        host.run_root,
+        host.audit_root,
+        host.caches_root,
+        *map(Path, options.reserved),
+    ]
 
 
 def _extras(
-    options: SandboxOptions, host: Host, engine: Engine, workspace: Workspace, run_dir: RunDir
+    options: SandboxOptions,
+    host: Host,
+    engine: Engine,
+    workspace: Workspace,
+    run_dir: RunDir,
 ) -> AbstractContextManager[list[Extra]]:
     if not options.mounts and not options.cache:
         return nullcontext([])
     if not engine.capabilities.binds:
-        raise UsageError("mounts and caches need an engine that shares this machine's files")
+        raise UsageError(
+            "mounts and caches need an engine that shares this machine's files"
+        )
     return extras.shown(
-        options.mounts, options.cache, host.caches_root, workspace, run_dir.path, _reserved(options, host), options.home
+        options.mounts,
+        options.cache,
+        host.caches_root,
+        workspace,
+        run_dir.path,
+        _reserved(options, host),
+        options.home,
     )
 
 
 def _reap_once(host: Host) -> None:
     """Reap the remains of dead processes, in a thread."""
     if host.reaping.acquire(blocking=False):
-        threading.Thread(target=reap_remains, args=[host], name="belljar-reaper", daemon=True).start()
+        threading.Thread(
+            target=reap_remains, args=[host], name="belljar-reaper", daemon=True
+        ).start()
 
 
 def reap_remains(host: Host) -> None:
@@ -187,7 +273,9 @@ def _undone_on_failure(root: Path) -> Iterator[list[Callable[[], None]]]:
             with suppress(EngineError, OSError):
                 step()
         if isinstance(failure, OSError):
-            raise BelljarError(f"Cannot set up a sandbox in {root}: {failure.strerror}") from failure
+            raise BelljarError(
+                f"Cannot set up a sandbox in {root}: {failure.strerror}"
+            ) from failure
         raise
 
 
@@ -211,7 +299,9 @@ def _image(engine: Engine, name: str, progress: Progress) -> Image:
         catalog.ensure(engine.images, name, progress)
         image = engine.image(reference)
     if image is None:
-        raise ImageMissing(f"the image {reference} was removed while a sandbox was started from it")
+        raise ImageMissing(
+            f"the image {reference} was removed while a sandbox was started from it"
+        )
     return image
 
 
@@ -223,22 +313,47 @@ def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan
 
 
 def _spec(
-    options: SandboxOptions, id: str, engine: Engine, image: Image, workspace: Workspace, place: Mount, link: LinkPlan,
-    run_dir: RunDir, disk: Scratch | None, more: list[Extra],
-) -> SandboxSpec:  # fmt: skip
-    user = engine.user(workspace.identity.uid, workspace.identity.gid, root=options.root)
+    options: SandboxOptions,
+    id: str,
+    engine: Engine,
+    image: Image,
+    workspace: Workspace,
+    place: Mount,
+    link: LinkPlan,
+    run_dir: RunDir,
+    disk: Scratch | None,
+    more: list[Extra],
+) -> SandboxSpec:
+    user = engine.user(
+        workspace.identity.uid, workspace.identity.gid, root=options.root
+    )
     if engine.capabilities.binds and not options.root:
-        link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid, options.account, options.author))
+        link = replace(
+            link,
+            accounts=accounts.write(
+                run_dir.path, user.uid, user.gid, options.account, options.author
+            ),
+        )
     return build_spec(
-        image=image, workspace=workspace, limits=options.limits, link=link, lease_seconds=options.lease,
+        image=image,
+        workspace=workspace,
+        limits=options.limits,
+        link=link,
+        lease_seconds=options.lease,
         network=options.network_mode,
-        labels=rundir.owner_labels(id, options.lease, options.keep or options.keepable), place=place,
+        labels=rundir.owner_labels(id, options.lease, options.keep or options.keepable),
+        place=place,
         seccomp="debug" if options.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
-        user=user, account=options.account, can=engine.capabilities, root=options.root,
+        user=user,
+        account=options.account,
+        can=engine.capabilities,
+        root=options.root,
         scratch=disk,
-        extras=[extra.mount for extra in more], door=options.door, runtime=engine.runtime,
-    )  # fmt: skip
+        extras=[extra.mount for extra in more],
+        door=options.door,
+        runtime=engine.runtime,
+    )
 
 
 def _scratch(
@@ -253,11 +368,22 @@ def _scratch(
 
 
 def _facts(
-    id: str, options: SandboxOptions, engine: Engine, workspace: Workspace, launched: Launched
+    id: str,
+    options: SandboxOptions,
+    engine: Engine,
+    workspace: Workspace,
+    launched: Launched,
 ) -> dict[str, object]:
     saved = replace(options, workspace=workspace.path).as_dict()
-    return {"id": id, "container": launched.id, "engine": engine.identity, "runtime": engine.runtime,
-            "started": time.time(), "door": options.door, "options": saved}  # fmt: skip
+    return {
+        "id": id,
+        "container": launched.id,
+        "engine": engine.identity,
+        "runtime": engine.runtime,
+        "started": time.time(),
+        "door": options.door,
+        "options": saved,
+    }
 
 
 def attach(id: str, host: Host, *, resume: bool = False) -> Launch:
@@ -268,7 +394,9 @@ def attach(id: str, host: Host, *, resume: bool = False) -> Launch:
         raise SessionNotFound(f"no session {id}; `belljar session list` lists them")
     engine = engine_of(facts, host)
     if facts.get("engine", engine.identity) != engine.identity:
-        raise SessionNotFound(f"session {id} runs on another engine ({facts['engine']}), not on {engine.identity}")
+        raise SessionNotFound(
+            f"session {id} runs on another engine ({facts['engine']}), not on {engine.identity}"
+        )
     if pausing.is_marked(path):
         _let_go_on(id, path, engine, str(facts["container"]), resume)
     try:
@@ -280,7 +408,9 @@ def attach(id: str, host: Host, *, resume: bool = False) -> Launch:
     transport: Transport
     with _undone_on_failure(host.run_root) as undo:
         # Whether it may be a workspace was checked when the session began.
-        workspace = Workspace.open(options.workspace, reserved=[host.run_root], allow_home=True)
+        workspace = Workspace.open(
+            options.workspace, reserved=[host.run_root], allow_home=True
+        )
         undo.append(workspace.close)
         if options.changes == "direct":  # an overlay was checked when the session began
             pid = launched.pid if engine.capabilities.sees_processes else None
@@ -292,12 +422,27 @@ def attach(id: str, host: Host, *, resume: bool = False) -> Launch:
             transport = engine.bridge(launched.id, link.get("bridge", []))
     token = str(link.get("token", "")).encode()
     init = str((link.get("bridge") or [""])[0])
-    return Launch(id, options, engine, workspace, launched, path, transport, token=token, door=facts["door"], init=init)
+    return Launch(
+        id,
+        options,
+        engine,
+        workspace,
+        launched,
+        path,
+        transport,
+        token=token,
+        door=facts["door"],
+        init=init,
+    )
 
 
-def _let_go_on(id: str, path: Path, engine: Engine, container: str, resume: bool) -> None:
+def _let_go_on(
+    id: str, path: Path, engine: Engine, container: str, resume: bool
+) -> None:
     if not resume:
-        raise UsageError(f"session {id} is paused; `belljar session resume {id}` lets it go on")
+        raise UsageError(
+            f"session {id} is paused; `belljar session resume {id}` lets it go on"
+        )
     mark = pausing.Mark.make(path, 0.0)
     engine.resume(container)
     mark.remove()
@@ -308,7 +453,10 @@ def engine_of(facts: dict[str, Any], host: Host) -> Engine:
     engine = host.connect()
     name = str(facts.get("engine", "")).replace(":", " ").partition(" ")[0]
     runtime = str(facts.get("runtime", ""))
-    if name == engine.name and has_own_kernel(runtime) == engine.capabilities.own_kernel:
+    if (
+        name == engine.name
+        and has_own_kernel(runtime) == engine.capabilities.own_kernel
+    ):
         return engine
     if name in engines.KNOWN and (name == engine.name or host.engine_name == "auto"):
         return engines.connect(name, runtime, host.state_root)
@@ -319,7 +467,9 @@ class Listener:
     """A socket in the link directory that accepts one connection: the init's."""
 
     def __init__(self, directory: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._socket = socket.socket(
+            socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC
+        )
         name = os.urandom(6).hex()
         self._path = directory / f"{name}.sock"
         # Bound through a descriptor, since a socket's address holds at most 108 bytes. Renamed once it listens, since
@@ -346,7 +496,9 @@ class Listener:
             pass
         finally:
             self.close()
-        raise SandboxLost("the sandbox started, but its init did not connect; run `belljar doctor` to find out why")
+        raise SandboxLost(
+            "the sandbox started, but its init did not connect; run `belljar doctor` to find out why"
+        )
 
     def close(self) -> None:
         self._socket.close()
@@ -355,5 +507,7 @@ class Listener:
 
 
 def _peer(caller: socket.socket) -> int:
-    credentials = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    credentials = caller.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+    )
     return int(struct.unpack("3i", credentials)[0])

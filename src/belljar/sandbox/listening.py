@@ -48,7 +48,9 @@ class Listening:
             if self._diag is not None:
                 self._measured()
             else:
-                self._thread = threading.Thread(target=self._in_thread, name="belljar-listening", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._in_thread, name="belljar-listening", daemon=True
+                )
                 self._thread.start()
         return self._ports
 
@@ -59,7 +61,9 @@ class Listening:
 
     @property
     def _busy(self) -> bool:
-        return self._lock.locked() or (self._thread is not None and self._thread.is_alive())
+        return self._lock.locked() or (
+            self._thread is not None and self._thread.is_alive()
+        )
 
     def _in_thread(self) -> None:
         with self._lock:
@@ -76,7 +80,9 @@ class Listening:
     def _look(self) -> frozenset[int]:
         try:
             if self._diag is not None:
-                return _asked(self._diag, socket.AF_INET) | _asked(self._diag, socket.AF_INET6)
+                return _asked(self._diag, socket.AF_INET) | _asked(
+                    self._diag, socket.AF_INET6
+                )
             return _read(self._pid, "tcp") | _read(self._pid, "tcp6")
         except (OSError, ValueError, struct.error):
             return frozenset()
@@ -89,7 +95,10 @@ class Listening:
 
     def _make_inside(self) -> None:
         flags = os.O_RDONLY | os.O_CLOEXEC
-        with suppress(OSError), closing(os.open(f"/proc/{self._pid}/ns/net", flags)) as namespace:
+        with (
+            suppress(OSError),
+            closing(os.open(f"/proc/{self._pid}/ns/net", flags)) as namespace,
+        ):
             if libc.setns(namespace, CLONE_NEWNET) == 0:
                 diag = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
                 diag.setblocking(False)  # the kernel answers within the call that asks
@@ -99,8 +108,13 @@ class Listening:
 
 def _asked(diag: socket.socket, family: int) -> frozenset[int]:
     """sock_diag(7): a request for all listening sockets, and a message for each."""
-    request = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, 1 << _LISTEN) + bytes(48)
-    diag.send(struct.pack("=IHHII", 16 + len(request), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + request)
+    request = struct.pack(
+        "=BBBBI", family, socket.IPPROTO_TCP, 0, 0, 1 << _LISTEN
+    ) + bytes(48)
+    diag.send(
+        struct.pack("=IHHII", 16 + len(request), _BY_FAMILY, _REQUEST_DUMP, 1, 0)
+        + request
+    )
     ports: set[int] = set()
     while True:
         data, at = diag.recv(_REPLY), 0
@@ -115,5 +129,10 @@ def _asked(diag: socket.socket, family: int) -> frozenset[int]:
 
 
 def _read(pid: int, name: str) -> frozenset[int]:
-    rows = [line.split() for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
-    return frozenset(int(row[1].rpartition(":")[2], 16) for row in rows if int(row[3], 16) == _LISTEN)
+    rows = [
+        line.split()
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+    ]
+    return frozenset(
+        int(row[1].rpartition(":")[2], 16) for row in rows if int(row[3], 16) == _LISTEN
+    )

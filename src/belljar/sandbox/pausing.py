@@ -29,14 +29,18 @@ class Mark:
         """Also of a sandbox that is paused already, for the process that takes it over."""
         path = run_dir / NAME
         try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            lock = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
         except OSError as error:
             raise BelljarError(f"Cannot write {path}: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise UsageError(f"session {run_dir.name} is paused by a process that still has it open") from None
+            raise UsageError(
+                f"session {run_dir.name} is paused by a process that still has it open"
+            ) from None
         _set_end(path, lease)  # for the case that this process is killed
         return cls(path, lock, lease)
 

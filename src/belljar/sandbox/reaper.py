@@ -25,7 +25,11 @@ def reap(engine: Engine, root: Path | None = None) -> list[str]:
     The directories are checked before the engine lists its containers: a directory that nobody owns and whose container
     is not in the later list is dead. In the other order, a session that became kept in between would look dead.
     """
-    unowned = [path for path in rundir.run_dirs(root) if not rundir.owned(path) and _made_here(path, engine)]
+    unowned = [
+        path
+        for path in rundir.run_dirs(root)
+        if not rundir.owned(path) and _made_here(path, engine)
+    ]
     listed = engine.list()
     gone = [each for each in listed if _ownerless(each) or _is_forgotten(each, root)]
     for each in gone:
@@ -72,4 +76,8 @@ def _ownerless(listed: Listed) -> bool:
     if not rundir.owner_is_gone(listed.labels.get(LABEL + "owner", "")):
         return False
     # A kept session outlives its maker, but only if it was started.
-    return listed.labels.get(LABEL + "keep") != "true" or listed.state in ("created", "exited", "dead")
+    return listed.labels.get(LABEL + "keep") != "true" or listed.state in (
+        "created",
+        "exited",
+        "dead",
+    )

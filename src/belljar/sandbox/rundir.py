@@ -60,14 +60,18 @@ class RunDir:
     @classmethod
     def create(cls, id: str, root: Path | None = None) -> RunDir:
         path = _make_root(root or resources.run_root()) / id
-        unborn = path.with_name(f".{id}.{os.getpid()}.{start_time(os.getpid())}.{_namespace()}")
+        unborn = path.with_name(
+            f".{id}.{os.getpid()}.{start_time(os.getpid())}.{_namespace()}"
+        )
         lock = -1
         try:
             unborn.mkdir(mode=0o700)
             lock = _lock(unborn)
             (unborn / "link").mkdir()
             (unborn / "link").chmod(0o755)
-            unborn.rename(path)  # until it is locked, its name tells a reaper whose it is
+            unborn.rename(
+                path
+            )  # until it is locked, its name tells a reaper whose it is
         except OSError as error:
             if lock >= 0:
                 os.close(lock)
@@ -90,7 +94,9 @@ class RunDir:
 
 
 def _lock(path: Path) -> int:
-    fd = os.open(path / "owner", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(
+        path / "owner", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return fd
 
@@ -115,7 +121,9 @@ def write_session(path: Path, facts: Mapping[str, Any], name: str = "session") -
     try:
         resources.write_whole(path / f"{name}.json", json.dumps(facts))
     except OSError as error:
-        raise BelljarError(f"Cannot write {path}/{name}.json: {error.strerror}") from error
+        raise BelljarError(
+            f"Cannot write {path}/{name}.json: {error.strerror}"
+        ) from error
 
 
 def remember(path: Path, options: SandboxOptions) -> None:
@@ -125,7 +133,16 @@ def remember(path: Path, options: SandboxOptions) -> None:
         return
     if facts.pop("waits", False):
         facts["started"] = time.time()
-    write_session(path, {**facts, "options": {**options.as_dict(), "workspace": facts["options"]["workspace"]}})
+    write_session(
+        path,
+        {
+            **facts,
+            "options": {
+                **options.as_dict(),
+                "workspace": facts["options"]["workspace"],
+            },
+        },
+    )
 
 
 def mark_waiting(path: Path) -> None:
@@ -149,13 +166,26 @@ def _entries(root: Path | None) -> list[Path]:
 def unborn_dirs(root: Path | None = None) -> list[Path]:
     """Unfinished directories whose makers have died."""
     matches = [(entry, _UNBORN.fullmatch(entry.name)) for entry in _entries(root)]
-    ours = [(entry, match) for entry, match in matches if match and match[3] == str(_namespace())]
-    return [entry for entry, match in ours if start_time(int(match[1])) != int(match[2])]
+    ours = [
+        (entry, match)
+        for entry, match in matches
+        if match and match[3] == str(_namespace())
+    ]
+    return [
+        entry for entry, match in ours if start_time(int(match[1])) != int(match[2])
+    ]
 
 
 def remove_run_dir(path: Path) -> None:
-    for mounted in [path / "merged", *path.glob("layer-*"), *path.glob("extra-*"), path / "workspace"]:
-        workspace.release_mount(mounted)  # first: a mounted workspace must not be deleted with the directory
+    for mounted in [
+        path / "merged",
+        *path.glob("layer-*"),
+        *path.glob("extra-*"),
+        path / "workspace",
+    ]:
+        workspace.release_mount(
+            mounted
+        )  # first: a mounted workspace must not be deleted with the directory
     scratch.release(path)
     shutil.rmtree(path, ignore_errors=True)
 

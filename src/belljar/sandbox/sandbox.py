@@ -29,7 +29,9 @@ ALIVE_SECONDS = 2.5  # how long the engine may take to say whether a silent sand
 REMAINS_SECONDS = 1.0  # how long to wait for the removal of an ended sandbox; a full volume may take the kernel longer
 DESTROY_SECONDS = 3.5  # the same for one that still runs; after that its removal goes on in the background
 GOODBYE_SECONDS = 1.0  # an init that is asked to shut down needs a few milliseconds
-STARTS_AT_ONCE = 8  # further starts wait here: in the daemon, waiting would look like a hang
+STARTS_AT_ONCE = (
+    8  # further starts wait here: in the daemon, waiting would look like a hang
+)
 
 _starts: RunVar[anyio.CapacityLimiter] = RunVar("belljar_starts")
 
@@ -60,7 +62,11 @@ class Sandbox:
     async def launch(cls, options: SandboxOptions, host: Host) -> Sandbox:
         """A caller that is cancelled on the way leaves nothing behind."""
         name = options.id or rundir.new_session_id()
-        return await cls.greeted(await made_in_thread(lambda: launch(options, name, host), Launch.discard, _limiter()))
+        return await cls.greeted(
+            await made_in_thread(
+                lambda: launch(options, name, host), Launch.discard, _limiter()
+            )
+        )
 
     @classmethod
     async def greeted(cls, start: Launch) -> Sandbox:
@@ -77,7 +83,9 @@ class Sandbox:
     async def attach(cls, id: str, host: Host, *, resume: bool = False) -> Sandbox:
         """Connect to a kept sandbox; with `resume` one that is paused goes on."""
         name = check_session_id(id)
-        sandbox = cls(await made_in_thread(lambda: attach(name, host, resume=resume), _leave))
+        sandbox = cls(
+            await made_in_thread(lambda: attach(name, host, resume=resume), _leave)
+        )
         try:
             await sandbox._greet()
         except BaseException:
@@ -97,13 +105,22 @@ class Sandbox:
     async def _prove(self) -> None:
         """Where this machine cannot look into the sandbox, the init testifies before any command runs."""
         if self._unproven is not None:
-            testimony = await self.link.testify(verification.asked_inside(self._unproven))
-            self.witnesses = verification.verify_inside(self._unproven, self.launched.claims, testimony)
+            testimony = await self.link.testify(
+                verification.asked_inside(self._unproven)
+            )
+            self.witnesses = verification.verify_inside(
+                self._unproven, self.launched.claims, testimony
+            )
 
     async def _still_alive(self) -> bool:
         """Whether a silent sandbox still runs, according to the engine."""
         with anyio.move_on_after(stretched(ALIVE_SECONDS)), suppress(BelljarError):
-            return await to_thread.run_sync(self.engine.state, self.launched.id, abandon_on_cancel=True) == "running"
+            return (
+                await to_thread.run_sync(
+                    self.engine.state, self.launched.id, abandon_on_cancel=True
+                )
+                == "running"
+            )
         return False
 
     @property
@@ -115,7 +132,9 @@ class Sandbox:
         await self.link.halt()
         try:
             if lease is not None:
-                self._mark = await to_thread.run_sync(pausing.Mark.make, self.run_dir, lease)
+                self._mark = await to_thread.run_sync(
+                    pausing.Mark.make, self.run_dir, lease
+                )
             await to_thread.run_sync(self.engine.pause, self.launched.id)
         except BaseException:
             await see_through(self.resume())
@@ -139,7 +158,11 @@ class Sandbox:
 
     async def retire(self) -> None:
         """Destroy it now if something runs in it; else maybe later (`when_idle`)."""
-        if self.link.follows_nothing and self.when_idle is not None and self.when_idle(self):
+        if (
+            self.link.follows_nothing
+            and self.when_idle is not None
+            and self.when_idle(self)
+        ):
             return
         await self.destroy()
 
@@ -150,14 +173,22 @@ class Sandbox:
     async def _destroy(self) -> None:
         try:
             ended = await self._end_init()
-            if ended and self.when_ended is not None and not self.engine.capabilities.removes_itself:
+            if (
+                ended
+                and self.when_ended is not None
+                and not self.engine.capabilities.removes_itself
+            ):
                 self.when_ended(partial(self.engine.destroy, self.launched.id))
             elif not ended or not self.engine.capabilities.removes_itself:
                 patience = REMAINS_SECONDS if ended else stretched(DESTROY_SECONDS)
                 with anyio.move_on_after(patience, shield=True), suppress(EngineError):
-                    await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)
+                    await to_thread.run_sync(
+                        self.engine.destroy, self.launched.id, abandon_on_cancel=True
+                    )
         finally:
-            await to_thread.run_sync(self._clear)  # on a busy machine each file takes milliseconds
+            await to_thread.run_sync(
+                self._clear
+            )  # on a busy machine each file takes milliseconds
 
     def _clear(self) -> None:
         if self._mark is not None:

@@ -43,7 +43,16 @@ _LO_FLAGS_AUTOCLEAR = 4
 _LOOP_CONFIG = struct.Struct("=II 52x I 176x 64x")
 # It never grows and is never repaired. Without what these need, there are 120 KB to copy instead of 2 MB.
 _FEATURES = "^has_journal,^resize_inode,sparse_super2"
-_MKFS = ("-q", "-F", "-m", "0", "-O", _FEATURES, "-E", "lazy_itable_init=1,nodiscard,num_backup_sb=0")
+_MKFS = (
+    "-q",
+    "-F",
+    "-m",
+    "0",
+    "-O",
+    _FEATURES,
+    "-E",
+    "lazy_itable_init=1,nodiscard,num_backup_sb=0",
+)
 
 
 class NoScratch(EngineError):
@@ -64,12 +73,16 @@ class Scratch:
 
 
 @contextmanager
-def mounted(run_dir: Path, size: int | None, state: Path | None = None) -> Iterator[Scratch | None]:
+def mounted(
+    run_dir: Path, size: int | None, state: Path | None = None
+) -> Iterator[Scratch | None]:
     """A new volume, mounted while this is open. Without a `size` it is None if there can be none. `state`: its owner's
     state directory, else the user's."""
     target = run_dir / MOUNT_NAME
     try:
-        _mount_new(run_dir, target, size or DEFAULT_BYTES, state or resources.state_dir())
+        _mount_new(
+            run_dir, target, size or DEFAULT_BYTES, state or resources.state_dir()
+        )
     except NoScratch:
         if size is not None:
             raise
@@ -100,7 +113,9 @@ def possible() -> str | None:
 
 def _mount_new(run_dir: Path, target: Path, size: int, state: Path) -> None:
     if reason := possible():
-        raise NoScratch(f"no scratch volume on disk: {reason}; use --tmp and --home, which are in memory")
+        raise NoScratch(
+            f"no scratch volume on disk: {reason}; use --tmp and --home, which are in memory"
+        )
     where = state / "scratch"
     try:
         with room(run_dir.parent, size, state):
@@ -119,8 +134,12 @@ def room(run_root: Path, size: int, state: Path) -> Iterator[None]:
     (state / "scratch").mkdir(mode=0o700, exist_ok=True)
     with resources.locked(state / "scratch" / "lock"):
         caches = [path.stat() for path in state.glob("caches/*/*.ext4")]
-        promised = sum(number(read(str(path))) or 0 for path in run_root.glob(f"*/{PROMISE}"))
-        promised += sum(max(0, cache.st_size - cache.st_blocks * 512) for cache in caches)
+        promised = sum(
+            number(read(str(path))) or 0 for path in run_root.glob(f"*/{PROMISE}")
+        )
+        promised += sum(
+            max(0, cache.st_size - cache.st_blocks * 512) for cache in caches
+        )
         free = shutil.disk_usage(state).free
         if free - promised - size < RESERVE:
             raise NoScratch(
@@ -167,7 +186,9 @@ def attach(file: int) -> int:
             number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
         device = os.open(f"/dev/loop{number}", os.O_RDWR | os.O_CLOEXEC)
         try:
-            fcntl.ioctl(device, _LOOP_CONFIGURE, _LOOP_CONFIG.pack(file, 0, _LO_FLAGS_AUTOCLEAR))
+            fcntl.ioctl(
+                device, _LOOP_CONFIGURE, _LOOP_CONFIG.pack(file, 0, _LO_FLAGS_AUTOCLEAR)
+            )
             return device
         except OSError as error:
             os.close(device)
@@ -185,4 +206,6 @@ def mount_device(device: int, target: Path, options: str) -> None:
 
 def _mkfs() -> str | None:
     """An ordinary user's PATH may lack /usr/sbin."""
-    return shutil.which("mkfs.ext4") or shutil.which("mkfs.ext4", path="/usr/sbin:/sbin")
+    return shutil.which("mkfs.ext4") or shutil.which(
+        "mkfs.ext4", path="/usr/sbin:/sbin"
+    )

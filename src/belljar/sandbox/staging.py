@@ -45,9 +45,14 @@ def direct(workspace: Workspace, source: str) -> Place:
 
 @contextmanager
 def staged(
-    engine: Engine, root: Path, id: str, workspace: Workspace, source: str, run_dir: Path,
+    engine: Engine,
+    root: Path,
+    id: str,
+    workspace: Workspace,
+    source: str,
+    run_dir: Path,
     options: SandboxOptions,
-) -> Iterator[Place]:  # fmt: skip
+) -> Iterator[Place]:
     """`root`: the directory of all areas. With the option `base` it begins from the last checkpoint of that area, with
     `continues` it is that area."""
     from belljar.staged.area import StagedArea
@@ -59,8 +64,14 @@ def staged(
         with _overlaid(area, source, run_dir) as place:
             yield place
         return
-    begin = StagedArea.find(root, options.base) if options.base and engine.capabilities.overlays else None
-    area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid, begin, options.name)
+    begin = (
+        StagedArea.find(root, options.base)
+        if options.base and engine.capabilities.overlays
+        else None
+    )
+    area = StagedArea.create(
+        root, id, workspace.path, workspace.inode, who.uid, who.gid, begin, options.name
+    )
     try:
         if not engine.capabilities.overlays:
             yield Place(_copied(options.limits, who), None, area)
@@ -75,7 +86,14 @@ def staged(
 def _copied(limits: Limits, who: Identity) -> Mount:
     """An empty tmpfs, which the session fills (session/copied_workspace.py)."""
     owner = (who.uid, who.gid)
-    return Mount("tmpfs", WORKSPACE, read_only=False, size=limits.memory // 2, inodes=limits.inodes, owner=owner)
+    return Mount(
+        "tmpfs",
+        WORKSPACE,
+        read_only=False,
+        size=limits.memory // 2,
+        inodes=limits.inodes,
+        owner=owner,
+    )
 
 
 @contextmanager
@@ -84,10 +102,23 @@ def _overlaid(area: StagedArea, source: str, run_dir: Path) -> Iterator[Place]:
 
     upper, *below = area.uppers
     if os.geteuid() != 0:
-        if any(character in path for character in ",:\\" for path in (source, str(area.path))):
-            raise UsageError(f"{source!r} cannot be staged: its path holds a comma, a colon or a backslash")
+        if any(
+            character in path
+            for character in ",:\\"
+            for path in (source, str(area.path))
+        ):
+            raise UsageError(
+                f"{source!r} cannot be staged: its path holds a comma, a colon or a backslash"
+            )
         lower = ":".join([*map(str, below), source])
-        layers = Mount("overlay", WORKSPACE, lower, read_only=False, upper=str(upper), work=str(area.work))
+        layers = Mount(
+            "overlay",
+            WORKSPACE,
+            lower,
+            read_only=False,
+            upper=str(upper),
+            work=str(area.work),
+        )
         yield Place(layers, None, area)
         return
     target = run_dir / MERGED
@@ -95,15 +126,23 @@ def _overlaid(area: StagedArea, source: str, run_dir: Path) -> Iterator[Place]:
     with ExitStack() as mounted:
         mounted.callback(release_mount, target)
         try:
-            lowers = [mounted.enter_context(_as_of(upper, layer, run_dir)) for layer in below]
+            lowers = [
+                mounted.enter_context(_as_of(upper, layer, run_dir)) for layer in below
+            ]
             overlay.mount([*lowers, source], upper, area.work, target)
         except OSError as error:
-            message = f"staged workspace: the overlay cannot be mounted ({error.strerror})"
+            message = (
+                f"staged workspace: the overlay cannot be mounted ({error.strerror})"
+            )
             if error.errno == EINVAL:
                 message += "; the kernel stacks at most two overlays: is the workspace on two already?"
             raise ProtectionMissing(message) from error
         status = target.stat()
-        yield Place(Mount("bind", WORKSPACE, str(target), read_only=False), (status.st_dev, status.st_ino), area)
+        yield Place(
+            Mount("bind", WORKSPACE, str(target), read_only=False),
+            (status.st_dev, status.st_ino),
+            area,
+        )
 
 
 @contextmanager
@@ -114,7 +153,10 @@ def _as_of(upper: Path, layer: Path, run_dir: Path) -> Iterator[Path]:
         yield layer
         return
     target = run_dir / f"layer-{layer.name}"
-    with Folder.at(layer) as opened, shown_as(opened.descriptor, target, ours.st_uid, ours.st_gid):
+    with (
+        Folder.at(layer) as opened,
+        shown_as(opened.descriptor, target, ours.st_uid, ours.st_gid),
+    ):
         yield target
 
 

@@ -46,7 +46,9 @@ def _reconfigure(root: Folder, options: dict[str, str]) -> None:
     with root.folder(_PLACE.lstrip("/")) as place:
         if os.fstat(place.descriptor).st_dev == os.stat(_PLACE).st_dev:
             return
-        picked = syscall(FSPICK, place.descriptor, b"", _FSPICK_CLOEXEC | _FSPICK_EMPTY_PATH)
+        picked = syscall(
+            FSPICK, place.descriptor, b"", _FSPICK_CLOEXEC | _FSPICK_EMPTY_PATH
+        )
     with closing(picked):
         for name, value in options.items():
             how, text = (_SET_STRING, value.encode()) if value else (_SET_FLAG, None)

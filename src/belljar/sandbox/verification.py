@@ -20,8 +20,19 @@ from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from belljar.engines.kernel_facts import KernelFacts, executable, gather, place_of, testified
-from belljar.engines.spec import ROOT_CAPABILITIES, Protections, SandboxSpec, has_own_kernel
+from belljar.engines.kernel_facts import (
+    KernelFacts,
+    executable,
+    gather,
+    place_of,
+    testified,
+)
+from belljar.engines.spec import (
+    ROOT_CAPABILITIES,
+    Protections,
+    SandboxSpec,
+    has_own_kernel,
+)
 from belljar.errors import ProtectionMissing
 from belljar.layout import WORKSPACE
 from belljar.patience import stretched
@@ -30,7 +41,9 @@ from belljar.records import record
 if TYPE_CHECKING:
     from belljar.link.frames import Testimony
 
-EXEC_SECONDS = 5.0  # from the engine's answer to the exec of the init; takes about a millisecond
+EXEC_SECONDS = (
+    5.0  # from the engine's answer to the exec of the init; takes about a millisecond
+)
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _LIMIT_NAMES = {
     "core": "Max core file size",
@@ -58,7 +71,9 @@ Witnesses = Mapping[str, str]
 """Item of `Protections` → whose word stands for it: kernel, init, engine, or both of the latter."""
 
 
-def verify(spec: SandboxSpec, claims: Protections, pid: int | None, init: Path | None = None) -> Witnesses:
+def verify(
+    spec: SandboxSpec, claims: Protections, pid: int | None, init: Path | None = None
+) -> Witnesses:
     """ProtectionMissing names each protection that is not in force. `init`: the init's file on this host."""
     identity = _identity(init) if init is not None and pid else None
     if pid and identity:
@@ -73,19 +88,31 @@ def asked_inside(spec: SandboxSpec) -> list[str]:
     return [*spec.masked_paths, *spec.readonly_paths]
 
 
-def verify_inside(spec: SandboxSpec, claims: Protections, testimony: Testimony) -> Witnesses:
+def verify_inside(
+    spec: SandboxSpec, claims: Protections, testimony: Testimony
+) -> Witnesses:
     """Like `verify`, for a sandbox that this machine cannot look into."""
     try:
-        facts = testified(testimony.files, dict(zip(asked_inside(spec), testimony.there, strict=True)))
-        facts = replace(facts, cgroup={}, own_kernel=True) if has_own_kernel(spec.runtime) else facts
+        facts = testified(
+            testimony.files, dict(zip(asked_inside(spec), testimony.there, strict=True))
+        )
+        facts = (
+            replace(facts, cgroup={}, own_kernel=True)
+            if has_own_kernel(spec.runtime)
+            else facts
+        )
         return _required(spec, Evidence(claims, inside=facts))
     except ValueError as error:
-        raise ProtectionMissing("the init's report has not the kernel's form, so nothing was run") from error
+        raise ProtectionMissing(
+            "the init's report has not the kernel's form, so nothing was run"
+        ) from error
 
 
 def _required(spec: SandboxSpec, evidence: Evidence) -> Witnesses:
     if lacking := missing(spec, evidence):
-        raise ProtectionMissing("not in force, so nothing was run: " + "; ".join(lacking))
+        raise ProtectionMissing(
+            "not in force, so nothing was run: " + "; ".join(lacking)
+        )
     return witnesses(spec, evidence)
 
 
@@ -94,7 +121,9 @@ def verify_workspace(path: str, pid: int | None) -> None:
     place = place_of(path) if pid and os.geteuid() != 0 else None
     kernel = gather(pid) if pid and place else None
     if place and kernel and (wrong := list(_mounted(kernel, {WORKSPACE: place}))):
-        raise ProtectionMissing(f"workspace: the session has another one than {wrong[0]}")
+        raise ProtectionMissing(
+            f"workspace: the session has another one than {wrong[0]}"
+        )
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -107,9 +136,17 @@ def _places(spec: SandboxSpec, init: Path) -> dict[str, tuple[str, str]]:
 
     The source of a mapped or staged workspace is gone by now; `Workspace.check_mounted` checks that one.
     """
-    direct = {each.target: each.source for each in spec.mounts if each.kind == "bind" and each.source == spec.workspace}
+    direct = {
+        each.target: each.source
+        for each in spec.mounts
+        if each.kind == "bind" and each.source == spec.workspace
+    }
     sources = {f"{spec.private}/init": str(init.resolve()), **direct}
-    return {target: place for target, path in sources.items() if (place := place_of(path)) is not None}
+    return {
+        target: place
+        for target, path in sources.items()
+        if (place := place_of(path)) is not None
+    }
 
 
 def _await_exec(pid: int, init: tuple[int, int]) -> None:
@@ -120,14 +157,24 @@ def _await_exec(pid: int, init: tuple[int, int]) -> None:
 
 def missing(spec: SandboxSpec, evidence: Evidence) -> list[str]:
     kernel, inside = evidence.kernel, evidence.inside
-    lacking = [*_processes(kernel, evidence.init), *_mounted(kernel, evidence.places)] if kernel is not None else []
-    lacking += [*_processes_inside(inside), *_scratch_inside(spec, inside)] if inside is not None else []
+    lacking = (
+        [*_processes(kernel, evidence.init), *_mounted(kernel, evidence.places)]
+        if kernel is not None
+        else []
+    )
+    lacking += (
+        [*_processes_inside(inside), *_scratch_inside(spec, inside)]
+        if inside is not None
+        else []
+    )
     for item in fields(Protections):
         shown = _shown(spec, item.name, evidence)
         claimed = getattr(evidence.claims, item.name)
         lacking += shown or []
         if shown is None or (inside is not None and claimed is not None):
-            lacking += _compared(item.name, getattr(spec.protections, item.name), claimed)
+            lacking += _compared(
+                item.name, getattr(spec.protections, item.name), claimed
+            )
     return lacking
 
 
@@ -137,7 +184,13 @@ def witnesses(spec: SandboxSpec, evidence: Evidence) -> Witnesses:
         shown = _shown(spec, item.name, evidence) is not None
         claimed = getattr(evidence.claims, item.name) is not None
         inner = "init, engine" if claimed else "init"
-        found[item.name] = "engine" if not shown else "kernel" if evidence.kernel is not None else inner
+        found[item.name] = (
+            "engine"
+            if not shown
+            else "kernel"
+            if evidence.kernel is not None
+            else inner
+        )
     return found
 
 
@@ -171,17 +224,23 @@ def _user(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     lacking = []
     if set(status["Uid"].split()) != {uid}:
         lacking.append(f"user id (asked {uid}, the kernel has {status['Uid']})")
-    if "0" in status["Uid"].split() and not (spec.user.root_inside and _root_is_mapped(facts)):
+    if "0" in status["Uid"].split() and not (
+        spec.user.root_inside and _root_is_mapped(facts)
+    ):
         lacking.append("a user id other than 0")
     if not groups <= {gid}:
-        lacking.append(f"group id (asked {gid}, the kernel has {status.get('Gid')} and {status.get('Groups')})")
+        lacking.append(
+            f"group id (asked {gid}, the kernel has {status.get('Gid')} and {status.get('Groups')})"
+        )
     return lacking
 
 
 def _root_is_mapped(facts: KernelFacts) -> bool:
     """Whether root inside is shown to be somebody else outside: `inside outside count`, by line."""
     rows = [line.split() for line in facts.uid_map.splitlines()]
-    return any(len(row) == 3 and row[0] == "0" and row[1] not in ("0", "") for row in rows)
+    return any(
+        len(row) == 3 and row[0] == "0" and row[1] not in ("0", "") for row in rows
+    )
 
 
 def _capabilities(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
@@ -195,7 +254,9 @@ def _capabilities(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     return [
         f"{wanted} ({name} is {facts.status.get(name)})"
         for name in CAPABILITY_SETS
-        if not (facts.own_kernel and name not in facts.status)  # gVisor shows no ambient set
+        if not (
+            facts.own_kernel and name not in facts.status
+        )  # gVisor shows no ambient set
         and int(facts.status.get(name, "1"), 16) & ~allowed
     ]
 
@@ -234,7 +295,9 @@ def _swap(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 
 def _pids(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     """The control group's; or, where the init sets limits on a user id that no other sandbox has, that user's."""
-    if spec.init_limits and _at_most(facts.limits.get("Max processes", ""), spec.limits.pids):
+    if spec.init_limits and _at_most(
+        facts.limits.get("Max processes", ""), spec.limits.pids
+    ):
         return []
     return _bounded("process limit", facts.cgroup.get("pids"), spec.limits.pids)
 
@@ -245,11 +308,15 @@ def _cpus(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
         return None
     if _at_most(quota, round(spec.limits.cpus * int(period)) + 1):
         return []
-    return [f"cpu limit (asked {spec.limits.cpus} cores, the kernel has {quota}/{period})"]
+    return [
+        f"cpu limit (asked {spec.limits.cpus} cores, the kernel has {quota}/{period})"
+    ]
 
 
 def _network(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
-    if facts.routes is None or (facts.shared is None and not (facts.inside and spec.network == "none")):
+    if facts.routes is None or (
+        facts.shared is None and not (facts.inside and spec.network == "none")
+    ):
         return None
     lacking = ["a net namespace of its own"] if "net" in (facts.shared or ()) else []
     if spec.network == "none" and facts.routes:
@@ -260,7 +327,10 @@ def _network(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 def _own_namespaces(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     if facts.shared is None:
         return None
-    return [f"a {name} namespace of its own" for name in sorted(facts.shared & (spec.own_namespaces | {"mnt"}))]
+    return [
+        f"a {name} namespace of its own"
+        for name in sorted(facts.shared & (spec.own_namespaces | {"mnt"}))
+    ]
 
 
 def _read_only_root(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
@@ -276,7 +346,11 @@ def _masked_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     """Every masked path that this kernel has must have something mounted over it."""
     if not facts.mounts or facts.own_kernel:
         return None
-    return [f"{path} masked" for path in spec.masked_paths if path not in facts.mounts and _is_there(path, facts)]
+    return [
+        f"{path} masked"
+        for path in spec.masked_paths
+        if path not in facts.mounts and _is_there(path, facts)
+    ]
 
 
 def _readonly_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
@@ -285,16 +359,26 @@ def _readonly_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     return [
         f"{path} read-only"
         for path in spec.readonly_paths
-        if _is_there(path, facts) and not (path in facts.mounts and facts.mounts[path].read_only)
+        if _is_there(path, facts)
+        and not (path in facts.mounts and facts.mounts[path].read_only)
     ]
 
 
 _CHECKS: dict[str, Check] = {
-    "user": _user, "memory": _memory, "swap": _swap, "cpus": _cpus, "pids": _pids, "ulimits": _ulimits,
-    "read_only_root": _read_only_root, "capabilities": _capabilities, "no_new_privileges": _no_new_privileges,
-    "network": _network, "own_namespaces": _own_namespaces, "masked_paths": _masked_paths,
+    "user": _user,
+    "memory": _memory,
+    "swap": _swap,
+    "cpus": _cpus,
+    "pids": _pids,
+    "ulimits": _ulimits,
+    "read_only_root": _read_only_root,
+    "capabilities": _capabilities,
+    "no_new_privileges": _no_new_privileges,
+    "network": _network,
+    "own_namespaces": _own_namespaces,
+    "masked_paths": _masked_paths,
     "readonly_paths": _readonly_paths,
-}  # fmt: skip
+}
 
 
 def _processes(facts: KernelFacts, init: tuple[int, int] | None) -> Iterator[str]:
@@ -319,13 +403,26 @@ def _scratch_inside(spec: SandboxSpec, facts: KernelFacts) -> Iterator[str]:
     for mount in spec.mounts if facts.mounts and not facts.own_kernel else ():
         if mount.kind != "tmpfs" or not mount.size:
             continue
-        options = facts.mounts[mount.target].options if mount.target in facts.mounts else ""
-        size = next((each.removeprefix("size=") for each in options.split(",") if each.startswith("size=")), "")
-        if not size.endswith("k") or not _at_most(size.removesuffix("k"), mount.size >> 10):
+        options = (
+            facts.mounts[mount.target].options if mount.target in facts.mounts else ""
+        )
+        size = next(
+            (
+                each.removeprefix("size=")
+                for each in options.split(",")
+                if each.startswith("size=")
+            ),
+            "",
+        )
+        if not size.endswith("k") or not _at_most(
+            size.removesuffix("k"), mount.size >> 10
+        ):
             yield f"the size of {mount.target} (asked {mount.size}, the kernel has {size or 'none'})"
 
 
-def _mounted(facts: KernelFacts, places: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+def _mounted(
+    facts: KernelFacts, places: Mapping[str, tuple[str, str]]
+) -> Iterator[str]:
     for target, place in places.items() if facts.mounts else ():
         mount = facts.mounts.get(target)
         if mount is None or (mount.device, mount.root) != place:
@@ -333,13 +430,21 @@ def _mounted(facts: KernelFacts, places: Mapping[str, tuple[str, str]]) -> Itera
 
 
 def _is_there(path: str, facts: KernelFacts) -> bool:
-    return os.path.lexists(path) if facts.present is None else facts.present.get(path, True)
+    return (
+        os.path.lexists(path)
+        if facts.present is None
+        else facts.present.get(path, True)
+    )
 
 
 def _bounded(name: str, actual: str | None, asked: int) -> list[str] | None:
     if actual is None:
         return None
-    return [] if _at_most(actual, asked) else [f"{name} (asked {asked}, the kernel has {actual})"]
+    return (
+        []
+        if _at_most(actual, asked)
+        else [f"{name} (asked {asked}, the kernel has {actual})"]
+    )
 
 
 def _at_most(value: str, bound: int) -> bool:
@@ -347,5 +452,9 @@ def _at_most(value: str, bound: int) -> bool:
 
 
 def _brief(value: Any) -> str:
-    text = ", ".join(sorted(map(str, value))) or "none" if isinstance(value, frozenset) else str(value)
+    text = (
+        ", ".join(sorted(map(str, value))) or "none"
+        if isinstance(value, frozenset)
+        else str(value)
+    )
     return text if len(text) <= 60 else text[:57] + "..."

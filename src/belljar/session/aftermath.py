@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 class Aftermath:
     def __init__(self, sandbox: Sandbox, run_files: Watch) -> None:
-        self._pid = sandbox.launched.pid if sandbox.engine.capabilities.sees_processes else None
+        self._pid = (
+            sandbox.launched.pid if sandbox.engine.capabilities.sees_processes else None
+        )
         self.run_files = run_files
         """Another object once the workspace was mounted anew; what else is counted here goes on."""
         self._oom_kills = 0
@@ -31,12 +33,19 @@ class Aftermath:
     def new_oom_kills(self) -> int:
         """Processes that were killed for lack of memory since the last call."""
         total = oom_kills(self._pid) if self._pid is not None else 0
-        new, self._oom_kills = max(0, total - self._oom_kills), max(total, self._oom_kills)
+        new, self._oom_kills = (
+            max(0, total - self._oom_kills),
+            max(total, self._oom_kills),
+        )
         return new
 
     def listening(self, without: frozenset[int] = frozenset()) -> frozenset[int]:
         """The ports that programs in the sandbox listen on now."""
-        return self._listening.ports() - without if self._listening is not None else frozenset()
+        return (
+            self._listening.ports() - without
+            if self._listening is not None
+            else frozenset()
+        )
 
     def new_listening(self, without: frozenset[int] = frozenset()) -> tuple[int, ...]:
         """The ports that are new since the last call; a look that is too expensive now is left to the next call."""
@@ -51,7 +60,9 @@ class Aftermath:
             self._listening.close()
 
 
-def run_files_of(sandbox: Sandbox, upper: Path | None = None, copied: Files | None = None) -> Watch:
+def run_files_of(
+    sandbox: Sandbox, upper: Path | None = None, copied: Files | None = None
+) -> Watch:
     """The files that the host may run, where the sandbox writes them: in the workspace, in the `upper` directory of a
     staged session, or in a workspace that was `copied` into the sandbox."""
     workspace = sandbox.workspace

@@ -33,7 +33,9 @@ def whole(folder: Folder) -> Entries:
 
 def packed(entries: Entries) -> Iterator[bytes]:
     """An archive of the files, directories and links; FIFOs, sockets and devices are left out."""
-    locked: list[bytes] = []  # directories without write permission get their mode after their contents
+    locked: list[
+        bytes
+    ] = []  # directories without write permission get their mode after their contents
     for folder, path, status in entries:
         name = os.fsencode(path)
         if len(name) > 0xFFFF:
@@ -56,7 +58,10 @@ def opened(entries: Entries) -> Iterator[bytes]:
     """An archive that makes existing directories writable."""
     for _, path, status in entries:
         name = os.fsencode(path)
-        yield HEAD.pack(b"d", stat.S_IMODE(status.st_mode) & 0o777 | 0o700, 0, len(name)) + name
+        yield (
+            HEAD.pack(b"d", stat.S_IMODE(status.st_mode) & 0o777 | 0o700, 0, len(name))
+            + name
+        )
     yield HEAD.pack(b"e", 0, 0, 0)
 
 
@@ -69,7 +74,9 @@ def _file(folder: Folder, path: str, name: bytes, mode: int) -> Iterator[bytes]:
         left = os.fstat(file.fileno()).st_size
         yield HEAD.pack(b"f", mode, left, len(name)) + name
         while left:
-            part = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))  # zeros, if the file became shorter
+            part = file.read(min(CHUNK, left)) or bytes(
+                min(CHUNK, left)
+            )  # zeros, if the file became shorter
             left -= len(part)
             yield part
 
@@ -97,10 +104,16 @@ def taken(buffer: bytearray) -> Head | None:
     name = os.fsdecode(bytes(buffer[HEAD.size : HEAD.size + length]))
     target = os.fsdecode(bytes(buffer[HEAD.size + length : HEAD.size + length + link]))
     del buffer[: HEAD.size + length + link]
-    if kind != b"e" and (not name or name.startswith("/") or "\0" in name or ".." in name.split("/")):
-        raise FileFailed(f"the sandbox sent an archive with a name that leads elsewhere: {name[:200]!r}")
+    if kind != b"e" and (
+        not name or name.startswith("/") or "\0" in name or ".." in name.split("/")
+    ):
+        raise FileFailed(
+            f"the sandbox sent an archive with a name that leads elsewhere: {name[:200]!r}"
+        )
     if "\0" in target:
-        raise FileFailed(f"the sandbox sent an archive with a link that cannot be: {name[:200]!r}")
+        raise FileFailed(
+            f"the sandbox sent an archive with a link that cannot be: {name[:200]!r}"
+        )
     return Head(kind, name, mode, size, target)
 
 

@@ -28,7 +28,14 @@ from belljar.records import record
 from belljar.session.ledger import CommandRecord, Ledger
 from belljar.session.new_output import NewOutput, compiled, matching
 from belljar.session.output import Capture
-from belljar.session.result import Result, Status, cause_of, decode, split_tail, status_of
+from belljar.session.result import (
+    Result,
+    Status,
+    cause_of,
+    decode,
+    split_tail,
+    status_of,
+)
 from belljar.session.running_command import GRACE, SAFETY_NET
 
 if TYPE_CHECKING:
@@ -103,7 +110,14 @@ class Shell:
     await shell.write("y\\n"); await shell.kill()
     """
 
-    def __init__(self, inside: Inside, number: int, command: str, record: CommandRecord, pid: int = 0) -> None:
+    def __init__(
+        self,
+        inside: Inside,
+        number: int,
+        command: str,
+        record: CommandRecord,
+        pid: int = 0,
+    ) -> None:
         self.id = frames.shell_id(number)
         self.command = command
         self.pid = pid
@@ -126,12 +140,24 @@ class Shell:
     def of(cls, inside: Inside, running: RunningCommand) -> Shell:
         assert running.record.verdict is not None
         process = running.process
-        return cls(inside, process.id, running.record.verdict.canonical, running.record, process.pid)
+        return cls(
+            inside,
+            process.id,
+            running.record.verdict.canonical,
+            running.record,
+            process.pid,
+        )
 
     @classmethod
-    def from_listed(cls, inside: Inside, ledger: Ledger, listed: frames.Listed) -> Shell:
-        record = CommandRecord(ledger, inside.surroundings, started=listed.started_ms / 1000)
-        return cls(inside, listed.id, decode(listed.tag, cut_end=True), record, listed.pid)
+    def from_listed(
+        cls, inside: Inside, ledger: Ledger, listed: frames.Listed
+    ) -> Shell:
+        record = CommandRecord(
+            ledger, inside.surroundings, started=listed.started_ms / 1000
+        )
+        return cls(
+            inside, listed.id, decode(listed.tag, cut_end=True), record, listed.pid
+        )
 
     @property
     def is_ours(self) -> bool:
@@ -153,21 +179,37 @@ class Shell:
         chunk = await shell.read(filter="error", wait=5)
         """
         check_reading(filter, offset, limit, wait)
-        pattern = await to_thread.run_sync(compiled, filter) if filter is not None else None
+        pattern = (
+            await to_thread.run_sync(compiled, filter) if filter is not None else None
+        )
         if offset is None:
-            new, start = self._new, (self._new[0].start(filter), self._new[1].start(filter))
+            new, start = (
+                self._new,
+                (self._new[0].start(filter), self._new[1].start(filter)),
+            )
         else:
             new, start = (
                 (NewOutput(), NewOutput()),
                 (offset, offset) if isinstance(offset, int) else offset,
             )
         chunk = await self._fetch(start, limit, wait)
-        streams = zip(new, chunk.offset, (chunk.stdout_bytes, chunk.stderr_bytes), chunk.next, strict=True)
+        streams = zip(
+            new,
+            chunk.offset,
+            (chunk.stdout_bytes, chunk.stderr_bytes),
+            chunk.next,
+            strict=True,
+        )
         found = [(stream.pieces(at, data), end) for stream, at, data, end in streams]
         if pattern is not None:
             found = await to_thread.run_sync(matching, found, pattern, chunk.status)
-        out, err = (stream.take(filter, pieces, end) for stream, (pieces, end) in zip(new, found, strict=True))
-        return replace(chunk, stdout_bytes=out, stderr_bytes=err, next=(found[0][1], found[1][1]))
+        out, err = (
+            stream.take(filter, pieces, end)
+            for stream, (pieces, end) in zip(new, found, strict=True)
+        )
+        return replace(
+            chunk, stdout_bytes=out, stderr_bytes=err, next=(found[0][1], found[1][1])
+        )
 
     def observe(self, offset: int | Position = 0) -> Observer:
         """All of its output from there on, until it ends. Each observer has a position of its own.
@@ -178,7 +220,9 @@ class Shell:
         return Observer(self, (offset, offset) if isinstance(offset, int) else offset)
 
     async def _fetch(self, start: Position, limit: int, wait: float) -> Chunk:
-        reply = await self._inside.link.read(self._number, *start, min(limit, READ_LIMIT), wait)
+        reply = await self._inside.link.read(
+            self._number, *start, min(limit, READ_LIMIT), wait
+        )
         self.learn(reply.ended)
         out, err = _whole(reply.out, reply.ended), _whole(reply.err, reply.ended)
         return Chunk(
@@ -211,7 +255,9 @@ class Shell:
     async def result(self) -> Result:
         """The result of a shell that has ended, with the newest part of its output: `result = await shell.result()`."""
         if self._body is None and await self.poll() == "running":
-            raise UsageError(f"{self.id} still runs: `await shell.wait()` gives its result")
+            raise UsageError(
+                f"{self.id} still runs: `await shell.wait()` gives its result"
+            )
         assert self._body is not None
         out, err = await self._kept()
         await self._inside.aftermath.look()
@@ -231,7 +277,9 @@ class Shell:
             if not chunk.stdout_bytes and not chunk.stderr_bytes:
                 return bytes(out), bytes(err)
             position = chunk.next
-        raise BelljarError(f"{self.id}: the sandbox sent more output than it can have kept")
+        raise BelljarError(
+            f"{self.id}: the sandbox sent more output than it can have kept"
+        )
 
     # Input and signals.
 
@@ -243,8 +291,12 @@ class Shell:
         if not isinstance(data, bytes | str):
             raise UsageError(f"write takes bytes or text, not {type(data).__name__}")
         self._check_known()
-        if await self.poll() == "running":  # the init drops input for others without a word
-            await self._inside.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
+        if (
+            await self.poll() == "running"
+        ):  # the init drops input for others without a word
+            await self._inside.link.join(self._number).input(
+                data.encode() if isinstance(data, str) else data
+            )
 
     def close_stdin(self) -> None:
         """Close its stdin: `shell.close_stdin()`, or by its older name `shell.close_input()`."""
@@ -275,7 +327,9 @@ class Shell:
         with self._inside.link.within(grace + stretched(SAFETY_NET) + PATIENCE):
             await self.wait()
             return
-        raise BelljarError(f"{self.id} was killed, but the sandbox does not say that it has ended")
+        raise BelljarError(
+            f"{self.id} was killed, but the sandbox does not say that it has ended"
+        )
 
     def forget(self) -> None:
         """Let the sandbox drop the output of a shell that has ended: `shell.forget()`."""

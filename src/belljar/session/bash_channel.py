@@ -64,10 +64,17 @@ LATE_SECONDS = 2.0  # how long to wait for the last output of a terminal
 LONGEST_MARK = 32
 LONGEST_REPORT = 3 << 20  # bytes; the kernel passes a program fewer variables than this
 MOST_VARIABLES = 4096  # bash compares each exported variable with every other, for every program that it starts
-TOO_MANY = b"belljar: the shell was ended: it had exported more than %d variables\n" % MOST_VARIABLES
-STOPPED = b"belljar: the shell was ended: a signal had stopped it, and nothing let it go on\n"
+TOO_MANY = (
+    b"belljar: the shell was ended: it had exported more than %d variables\n"
+    % MOST_VARIABLES
+)
+STOPPED = (
+    b"belljar: the shell was ended: a signal had stopped it, and nothing let it go on\n"
+)
 MOST_UNEXPECTED = 16  # unexpected messages on the channel; after more, something other than the loop writes to it
-SETTLE_SECONDS = 2.0  # how long a shell may take from its report until it waits for its next text
+SETTLE_SECONDS = (
+    2.0  # how long a shell may take from its report until it waits for its next text
+)
 
 
 def _sections() -> dict[str, str]:
@@ -76,7 +83,9 @@ def _sections() -> dict[str, str]:
     sections = {}
     for section in text.split("# [")[1:]:
         name, _, lines = section.partition("]")
-        sections[name] = " ".join(line.strip() for line in lines.splitlines() if not line.startswith("#"))
+        sections[name] = " ".join(
+            line.strip() for line in lines.splitlines() if not line.startswith("#")
+        )
     return sections
 
 
@@ -90,7 +99,9 @@ _ARGV = (b"bash", b"--noprofile", b"--norc", b"-c", LOOP.encode(), b"bash")
 # `set -o vi` in the middle of a text would make an interactive bash read from the keyboard and crash. In a sourced file
 # it does not, so such a text is sourced.
 _LINES = (
-    "builtin set +H +o history; builtin history -c; __bj_t=1;" + _PARTS["step"] + f"\n{_PARTS['terminal line']}" * 400
+    "builtin set +H +o history; builtin history -c; __bj_t=1;"
+    + _PARTS["step"]
+    + f"\n{_PARTS['terminal line']}" * 400
 )
 _TERMINAL_ARGV = (
     *_ARGV[:4],
@@ -124,7 +135,9 @@ class BashState:
         """Text that restores this state. It is built from parsed values, so it can do nothing but set variables."""
         lines = [f"builtin cd -- {shlex.quote(self.cwd)}"]
         lines += [
-            f"builtin export {name}={shlex.quote(value)}" for name, value in self.variables.items() if name not in OWN
+            f"builtin export {name}={shlex.quote(value)}"
+            for name, value in self.variables.items()
+            if name not in OWN
         ]
         return "{ " + "\n".join([*lines, "__bj_p="]) + "\n} >/dev/null 2>&1"
 
@@ -160,16 +173,27 @@ class Bash:
         """Of the last report."""
         self._news = asyncio.Event()
         self._on_output = on_output
-        environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
+        environment = {
+            name.encode(): value.encode("utf-8", "surrogateescape")
+            for name, value in env.items()
+        }
         self._terminal = terminal
         self._tail = b""
         self._mark = b""
-        argv, flags = (_TERMINAL_ARGV, Flag.PTY | Flag.STDIN) if terminal else (_ARGV, Flag.DIRECT)
-        self.process = link.spawn(argv, flags=flags | Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
+        argv, flags = (
+            (_TERMINAL_ARGV, Flag.PTY | Flag.STDIN)
+            if terminal
+            else (_ARGV, Flag.DIRECT)
+        )
+        self.process = link.spawn(
+            argv, flags=flags | Flag.CONTROL | Flag.DEFAULT_ENV, env=environment
+        )
         self.process.on_output = self._take
         self.usage = ShellUsage(self.process, self._end_stopped)
         self.process.when_ended(lambda: self._news.set())
-        self._unsent = self._new_nonce() + (self._request(state.restore()) if state else b"")
+        self._unsent = self._new_nonce() + (
+            self._request(state.restore()) if state else b""
+        )
 
     def _new_nonce(self) -> bytes:
         nonce = os.urandom(8).hex().encode()
@@ -178,7 +202,11 @@ class Bash:
 
     def _request(self, text: str) -> bytes:
         raw = text.encode("utf-8", "surrogateescape")
-        counted = b"%08d%b" % (len(raw), raw) if raw.isascii() and raw else b"00000000%b\0" % raw
+        counted = (
+            b"%08d%b" % (len(raw), raw)
+            if raw.isascii() and raw
+            else b"00000000%b\0" % raw
+        )
         return counted + self._new_nonce()
 
     async def _send(self, ahead: bytes = b"") -> None:
@@ -194,7 +222,11 @@ class Bash:
             self._idle_timer.cancel()
         self._waits = False
         self._unsent += self._request(text)
-        ahead = self.process.deadline_frame(timeout, grace) if timeout or self._has_deadline else b""
+        ahead = (
+            self.process.deadline_frame(timeout, grace)
+            if timeout or self._has_deadline
+            else b""
+        )
         self._has_deadline = timeout is not None
         await self._send(ahead)
 
@@ -210,7 +242,9 @@ class Bash:
         """Take the deadline away from an idle shell. If there is time, wait for the next call, which sets its own: each
         frame wakes the init."""
         if spare > 20 * IDLE_SECONDS:
-            self._idle_timer = self.process.link.loop.call_later(IDLE_SECONDS, self.disarm, 0.0)
+            self._idle_timer = self.process.link.loop.call_later(
+                IDLE_SECONDS, self.disarm, 0.0
+            )
         elif not self.process.over:
             self._has_deadline = False
             with contextlib.suppress(SandboxLost):  # then there is no deadline either
@@ -241,7 +275,11 @@ class Bash:
     async def is_idle(self) -> bool:
         """Whether it waits for its next text, according to the kernel and not to its report."""
         until = time.monotonic() + SETTLE_SECONDS
-        while not self._waits and (kernel := await self.look()) is not None and not kernel.waits:
+        while (
+            not self._waits
+            and (kernel := await self.look()) is not None
+            and not kernel.waits
+        ):
             if time.monotonic() > until:
                 return False
             await anyio.sleep(0.001)
@@ -313,7 +351,9 @@ class Bash:
 
 
 _REPORT = lazy_pattern(rb"(\d{1,3}) (-x?) (.*)", re.DOTALL)
-_EXPORT = lazy_pattern(r"""^(?:declare -\w*x\w*|export) (\w+)=(?:"([^"]*+)"|\$'([^']*+)')$""", re.MULTILINE)
+_EXPORT = lazy_pattern(
+    r"""^(?:declare -\w*x\w*|export) (\w+)=(?:"([^"]*+)"|\$'([^']*+)')$""", re.MULTILINE
+)
 _HIDDEN = {"\\\\": "\0b", '\\"': "\0d", "\\'": "\0s"}
 """Escapes that could be mistaken for the end of a value, and stand-ins that no variable contains. An expression that
 steps over escapes one by one would keep a hundred bytes for each."""
@@ -330,7 +370,11 @@ def exported(text: str) -> dict[str, str]:
         value = quoted or plain
         for escape, stand_in in _HIDDEN.items():
             value = value.replace(stand_in, escape)
-        variables[name] = _ESCAPE.sub(_character, value) if quoted else re.sub(r'\\([$`"\\])', r"\1", value)
+        variables[name] = (
+            _ESCAPE.sub(_character, value)
+            if quoted
+            else re.sub(r'\\([$`"\\])', r"\1", value)
+        )
     return variables
 
 
@@ -339,4 +383,6 @@ def _character(match: re.Match[str]) -> str:
     if code[0] not in "01234567":
         return _CONTROLS.get(code, code)
     byte = int(code, 8) & 0xFF
-    return chr(byte if byte < 0x80 else 0xDC00 + byte)  # as `surrogateescape` decodes it
+    return chr(
+        byte if byte < 0x80 else 0xDC00 + byte
+    )  # as `surrogateescape` decodes it

@@ -51,7 +51,9 @@ class Request:
 
 
 class Commands:
-    def __init__(self, inside: Inside, judge: Judge, ledger: Ledger, door: SessionDoor) -> None:
+    def __init__(
+        self, inside: Inside, judge: Judge, ledger: Ledger, door: SessionDoor
+    ) -> None:
         self.inside = inside
         self.judge = judge
         self.ledger = ledger
@@ -69,7 +71,9 @@ class Commands:
         if not isinstance(command, Request):
             command = await self.admit(command, checks.check(options, where, without))
         elif command.admitted_by is not self or options:
-            raise UsageError("a Request takes no more options and runs only in the session that admitted it")
+            raise UsageError(
+                "a Request takes no more options and runs only in the session that admitted it"
+            )
         await self.inside.ready()
         return command
 
@@ -91,10 +95,18 @@ class Commands:
             **(user.environment if user else {}),
             **(options.get("env") or {}),
         }
-        verdict = await self.judge.admit(command, policy=policy, question=question, cwd=cwd, env=env)
-        argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(map(encoded, command))
+        verdict = await self.judge.admit(
+            command, policy=policy, question=question, cwd=cwd, env=env
+        )
+        argv = (
+            (encoded(verdict.canonical),)
+            if isinstance(command, str)
+            else tuple(map(encoded, command))
+        )
         # The init stands in the workspace that it started with; a staged one may be mounted anew.
-        raw_cwd = b"" if cwd == WORKSPACE and not self.inside.is_staged else encoded(cwd)
+        raw_cwd = (
+            b"" if cwd == WORKSPACE and not self.inside.is_staged else encoded(cwd)
+        )
         return Request(
             verdict,
             argv,
@@ -108,28 +120,45 @@ class Commands:
 
     async def _identity(self, user: str | int) -> Identity | None:
         is_root = self.inside.options.root
-        own = ("root", 0) if is_root else (self.inside.options.account, self.inside.sandbox.workspace.identity.uid)
+        own = (
+            ("root", 0)
+            if is_root
+            else (
+                self.inside.options.account,
+                self.inside.sandbox.workspace.identity.uid,
+            )
+        )
         return await identity(user, own, self.inside.files)
 
-    def resolve_cwd(self, cwd: str | PathLike[str] | None, *, anywhere: bool = False) -> str:
+    def resolve_cwd(
+        self, cwd: str | PathLike[str] | None, *, anywhere: bool = False
+    ) -> str:
         """The path of a working directory in the sandbox. Outside the workspace it is refused, unless `anywhere`."""
         sandbox = self.inside.sandbox
         is_visible = sandbox.engine.capabilities.binds and not self.inside.is_staged
         root = sandbox.workspace.descriptor if is_visible else None
         resolve = in_sandbox if anywhere else inside_workspace
-        return resolve(sandbox.workspace.path, None if cwd is None else os.fspath(cwd), root=root)
+        return resolve(
+            sandbox.workspace.path, None if cwd is None else os.fspath(cwd), root=root
+        )
 
-    def begin(self, request: Request, *, paced: bool = False, ring: int = 0) -> RunningCommand:
+    def begin(
+        self, request: Request, *, paced: bool = False, ring: int = 0
+    ) -> RunningCommand:
         """Start it: `async with commands.begin(request) as running`. With a `ring` it runs in the background."""
         options = request.options
-        record = self.new_record(request.verdict, bool(options.get("combined") or options.get("pty")))
+        record = self.new_record(
+            request.verdict, bool(options.get("combined") or options.get("pty"))
+        )
         process = self._spawn(request, paced, ring)
         try:  # the record is written while the command starts; if the trail is required, its verdict was before
             record.start(os.fsdecode(request.cwd), request.env)
         except AuditError:
             process.abandon()
             raise
-        return RunningCommand(self.inside, process, record, options, self.inside.options.limits.output)
+        return RunningCommand(
+            self.inside, process, record, options, self.inside.options.limits.output
+        )
 
     def new_record(self, verdict: Verdict, combined: bool = False) -> CommandRecord:
         """Called before a command starts: notes which files the host may run now."""
@@ -166,7 +195,9 @@ class Commands:
                 user=request.user,
             )
         except frames.FrameError as error:
-            raise UsageError(f"the command and its environment are too large: {error}") from error
+            raise UsageError(
+                f"the command and its environment are too large: {error}"
+            ) from error
 
 
 def flags_of(command: Command, options: Options) -> int:
@@ -180,7 +211,9 @@ def flags_of(command: Command, options: Options) -> int:
 
 
 def _has_input(options: Options) -> bool:
-    return options.get("stdin") is not None or bool(options.get("stdin_open") or options.get("pty"))
+    return options.get("stdin") is not None or bool(
+        options.get("stdin_open") or options.get("pty")
+    )
 
 
 def environment(env: Mapping[str, str], options: Options) -> dict[bytes, bytes]:

@@ -48,10 +48,15 @@ class Listing:
         try:
             return self.inside[above][name]
         except KeyError:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+            raise FileNotFoundError(
+                errno.ENOENT, os.strerror(errno.ENOENT), path
+            ) from None
 
     def entries(self, directory: str) -> list[Entry]:
-        return [Entry(name, self._kind(info)) for name, info in self.inside.get(directory, {}).items()]
+        return [
+            Entry(name, self._kind(info))
+            for name, info in self.inside.get(directory, {}).items()
+        ]
 
     def kind(self, path: str) -> str:
         return self._kind(self.info(path))
@@ -107,7 +112,10 @@ class CopiedRunFiles(Watch):
         self._take()
 
     def _states(self) -> dict[str, FileState]:
-        found = {f"{place}/." if place else ".": self._unknown() for place in self._unreadable}
+        found = {
+            f"{place}/." if place else ".": self._unknown()
+            for place in self._unreadable
+        }
         for path in self.ground.candidates:
             with suppress(OSError):
                 if self._listing.kind(path) in ("file", "link"):
@@ -124,17 +132,27 @@ class CopiedRunFiles(Watch):
         await self._list_changed_tops()
         for _ in range(ROUNDS):
             await to_thread.run_sync(self.ground.survey)
-            wanted = [place for place in self._wanted() if place not in listing.inside and self._may_be(place)]
+            wanted = [
+                place
+                for place in self._wanted()
+                if place not in listing.inside and self._may_be(place)
+            ]
             await a_few_at_once(self._list, wanted)
             if not await self._fetch_contents() and not wanted:
                 return
 
     def _wanted(self) -> set[str]:
         """The directories where files may be that are run."""
-        found = {posixpath.dirname(path) for path in self.ground.candidates} | self.ground.gits
+        found = {
+            posixpath.dirname(path) for path in self.ground.candidates
+        } | self.ground.gits
         for place, names in self._listing.inside.items():
             inner = [name for name, info in names.items() if info.kind == "directory"]
-            found |= {posixpath.join(place, name) for name in inner if self._is_worth_it(place, name)}
+            found |= {
+                posixpath.join(place, name)
+                for name in inner
+                if self._is_worth_it(place, name)
+            }
         return found - {"", "."}
 
     def _is_worth_it(self, place: str, name: str) -> bool:
@@ -151,18 +169,28 @@ class CopiedRunFiles(Watch):
         for above in [*parents(place), place]:
             holder, name = posixpath.split(above)
             names = self._listing.inside.get(holder)
-            if names is not None and (name not in names or names[name].kind != "directory"):
+            if names is not None and (
+                name not in names or names[name].kind != "directory"
+            ):
                 return False
         return True
 
     async def _list_changed_tops(self) -> None:
         """A new repository one level down shows in the time of its directory."""
-        tops = {name: _state_of(i) for name, i in self._listing.inside.get("", {}).items() if i.kind == "directory"}
-        changed = [name for name, state in tops.items() if self._asked.get(name) != state]
+        tops = {
+            name: _state_of(i)
+            for name, i in self._listing.inside.get("", {}).items()
+            if i.kind == "directory"
+        }
+        changed = [
+            name for name, state in tops.items() if self._asked.get(name) != state
+        ]
         if not self._begun:  # as on the host, which was searched
             self._asked, changed = tops, []
         await a_few_at_once(self._list, changed[:BELOW])
-        self._asked = {name: state for name, state in tops.items() if name not in changed[BELOW:]}
+        self._asked = {
+            name: state for name, state in tops.items() if name not in changed[BELOW:]
+        }
         if changed[BELOW:]:  # listed the next time
             self._unreadable.add("")
 
@@ -175,7 +203,9 @@ class CopiedRunFiles(Watch):
                 self._unreadable.add(place)
             return
         self._listing.inside[place] = {
-            info.path: info for info in entries if "/" not in info.path and info.path not in (".", "..")
+            info.path: info
+            for info in entries
+            if "/" not in info.path and info.path not in (".", "..")
         }
 
     async def _fetch_contents(self) -> bool:

@@ -35,7 +35,9 @@ Listing = dict[str, Record]
 
 
 class CopiedWorkspace:
-    def __init__(self, area: StagedArea, files: Files, most_bytes: int, most_files: int) -> None:
+    def __init__(
+        self, area: StagedArea, files: Files, most_bytes: int, most_files: int
+    ) -> None:
         """The limits hold for what is copied in, and for what is copied out."""
         self._area = area
         self._files = files
@@ -69,27 +71,54 @@ class CopiedWorkspace:
         now = await self._listing()
         state = await to_thread.run_sync(self._state)
         base, fetched = state["base"], state["fetched"]
-        changed = {path: now.get(path) for path in {*base, *now} if _key(base.get(path)) != _key(now.get(path))}
-        size = sum(record[2] for record in changed.values() if record is not None and record[0] == "file")
-        if size > 2 * self._bytes or len(changed) > 3 * self._count:  # everything deleted, and as much as fits added
+        changed = {
+            path: now.get(path)
+            for path in {*base, *now}
+            if _key(base.get(path)) != _key(now.get(path))
+        }
+        size = sum(
+            record[2]
+            for record in changed.values()
+            if record is not None and record[0] == "file"
+        )
+        if (
+            size > 2 * self._bytes or len(changed) > 3 * self._count
+        ):  # everything deleted, and as much as fits added
             raise UsageError(
                 f"{_mib(size)} in {len(changed)} files changed: more than the {_mib(2 * self._bytes)} in "
                 f"{3 * self._count} files that are copied out of a sandbox"
             )
-        kept = {path for path, record in changed.items() if record and fetched.get(path) == record}
+        kept = {
+            path
+            for path, record in changed.items()
+            if record and fetched.get(path) == record
+        }
         new_upper = self._area.path / "upper.new"
         try:
-            files, modes = await to_thread.run_sync(self._lay_out, new_upper, changed, now, kept, base)
+            files, modes = await to_thread.run_sync(
+                self._lay_out, new_upper, changed, now, kept, base
+            )
             await self._fetch(new_upper, files)
             await to_thread.run_sync(self._area.replace_upper, new_upper, modes)
-        except OSError as error:  # names that lead out or are too long here, a full disk
-            raise BelljarError(f"what changed cannot be copied out of the sandbox: {error.strerror}") from error
+        except (
+            OSError
+        ) as error:  # names that lead out or are too long here, a full disk
+            raise BelljarError(
+                f"what changed cannot be copied out of the sandbox: {error.strerror}"
+            ) from error
         newest = max((record[3] for record in now.values()), default=0)
-        settled = {path: r for path, r in changed.items() if r is not None and r[3] < newest - SETTLED}
+        settled = {
+            path: r
+            for path, r in changed.items()
+            if r is not None and r[3] < newest - SETTLED
+        }
         await self._note(base=base, fetched=settled)
 
     async def _listing(self) -> Listing:
-        return {info.path: _record(info) for info in await self._files.list(".", depth=DEEPEST)}
+        return {
+            info.path: _record(info)
+            for info in await self._files.list(".", depth=DEEPEST)
+        }
 
     # The changes as an overlay's upper directory.
 
@@ -133,7 +162,9 @@ class CopiedWorkspace:
                         _mark_as_changed(new, host, path)
                     files[path] = record
                 else:
-                    new.mknod(path, stat.S_IFIFO | 0o600)  # a socket or device, too: it cannot be applied either
+                    new.mknod(
+                        path, stat.S_IFIFO | 0o600
+                    )  # a socket or device, too: it cannot be applied either
         return files, modes
 
     async def _fetch(self, new_upper: Path, files: Listing) -> None:
@@ -143,7 +174,9 @@ class CopiedWorkspace:
                 _, mode, size, *_ = files[path]
                 with closing(new.open(path, os.O_WRONLY)) as target:
                     grew = f"{path} grew while it was copied; look again"
-                    await self._files.get(path, up_to(size, grew, partial(write_all, target)))
+                    await self._files.get(
+                        path, up_to(size, grew, partial(write_all, target))
+                    )
                     os.fchmod(target, mode | 0o400)
 
             await a_few_at_once(fetch, files)
@@ -154,7 +187,8 @@ class CopiedWorkspace:
         with Folder.at(self._area.path) as own:
             state = json.loads(own.read(COPIED, STATE_MAX))
         return {
-            name: {path: (r[0], r[1], r[2], r[3], r[4]) for path, r in part.items()} for name, part in state.items()
+            name: {path: (r[0], r[1], r[2], r[3], r[4]) for path, r in part.items()}
+            for name, part in state.items()
         }
 
     async def _note(self, **listings: Listing) -> None:
@@ -174,7 +208,13 @@ def _key(record: Record | None) -> tuple[object, ...]:
     if record is None:
         return ()
     kind, mode, size, mtime, target = record
-    return (kind, target) if kind == "link" else (kind, mode) if kind == "directory" else (kind, mode, size, mtime)
+    return (
+        (kind, target)
+        if kind == "link"
+        else (kind, mode)
+        if kind == "directory"
+        else (kind, mode, size, mtime)
+    )
 
 
 def _make_parents(new: Folder, host: Folder, path: str, modes: dict[str, int]) -> None:

@@ -35,11 +35,15 @@ def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
 
     if policy.network_ceiling is not None:
         if network == "full":
-            raise UsageError("network: the policy sets a ceiling for hosts, so none gets the whole network")
+            raise UsageError(
+                "network: the policy sets a ceiling for hosts, so none gets the whole network"
+            )
         if isinstance(network, Allow):
             check_ceiling(network.hosts, policy.network_ceiling)
             if network.ask_hosts:
-                raise UsageError("ask_hosts: the policy sets a ceiling for hosts, so nobody is asked about more")
+                raise UsageError(
+                    "ask_hosts: the policy sets a ceiling for hosts, so nobody is asked about more"
+                )
     allowed = policy.network_allow or ()
     if isinstance(network, Allow):
         return network.with_hosts(*allowed)
@@ -47,7 +51,9 @@ def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
 
 
 class SessionDoor:
-    def __init__(self, inside: Inside, judge: Judge, ledger: Ledger, allow: Allow | None) -> None:
+    def __init__(
+        self, inside: Inside, judge: Judge, ledger: Ledger, allow: Allow | None
+    ) -> None:
         self._inside = inside
         self._judge = judge
         self._ledger = ledger
@@ -85,11 +91,15 @@ class SessionDoor:
         relay.admit_callers()
         self._inside.open_network(self._variables())
 
-    async def _opened(self, relay: NetworkDoor, allow: Allow, asked: tuple[str, ...]) -> Allow:
+    async def _opened(
+        self, relay: NetworkDoor, allow: Allow, asked: tuple[str, ...]
+    ) -> Allow:
         """Open the relay, then add the presets' hosts and the certificates. Returns all that is allowed then."""
         await relay.open(allow, self._judge.ask_host if allow.ask_hosts else None)
         if presets := await relay.open_presets(self._judge.policy.network_ceiling):
-            self._ledger.record("allow", hosts=[preset["host"] for preset in presets], presets=presets)
+            self._ledger.record(
+                "allow", hosts=[preset["host"] for preset in presets], presets=presets
+            )
         await relay.install_certificates(self._inside.files)
         if asked:
             self._ledger.record("allow", hosts=list(asked))
@@ -122,7 +132,9 @@ class SessionDoor:
     async def _open_late(self, hosts: tuple[str, ...]) -> None:
         """Open the door of a running session. Forwarded ports keep their own relay."""
         if self._inside.options.network_mode != "none":
-            raise UsageError("this session has the whole network; there is no door to open")
+            raise UsageError(
+                "this session has the whole network; there is no door to open"
+            )
         from belljar.network.allow import Allow
 
         self._allow = under_policy(Allow(*hosts), self._judge.policy)
@@ -167,7 +179,9 @@ class SessionDoor:
                 await forwarded.open(at)
                 self._forwarded[port] = forwarded
             elif at not in (0, forwarded.port):
-                raise UsageError(f"port {port} is already forwarded, at {forwarded.port}")
+                raise UsageError(
+                    f"port {port} is already forwarded, at {forwarded.port}"
+                )
         return f"http://127.0.0.1:{forwarded.port}"
 
     async def _opened_relay(self) -> NetworkDoor:
@@ -181,13 +195,21 @@ class SessionDoor:
 
     async def listening(self) -> tuple[int, ...]:
         """The ports that servers in the sandbox listen on now: `for port in await box.listening(): ...`."""
-        return tuple(sorted(await to_thread.run_sync(self._inside.aftermath.listening, self._our_ports)))
+        return tuple(
+            sorted(
+                await to_thread.run_sync(
+                    self._inside.aftermath.listening, self._our_ports
+                )
+            )
+        )
 
     def new_listening(self) -> tuple[int, ...]:
         """Ports that are new since the last result and not forwarded. Only a shell that runs on can have left one."""
         if not self._inside.is_busy:
             return ()
-        return self._inside.aftermath.new_listening(self._our_ports | self._forwarded.keys())
+        return self._inside.aftermath.new_listening(
+            self._our_ports | self._forwarded.keys()
+        )
 
     @property
     def _our_ports(self) -> frozenset[int]:
@@ -201,7 +223,9 @@ class SessionDoor:
         """The connections through the door that began since then."""
         if self.proxy is None:
             return ()
-        recent = takewhile(lambda visit: visit.started >= when, reversed(self.proxy.visits))
+        recent = takewhile(
+            lambda visit: visit.started >= when, reversed(self.proxy.visits)
+        )
         return tuple(visit.as_dict() for visit in recent)[::-1]
 
     def _record_visit(self, visit: dict[str, Any]) -> None:

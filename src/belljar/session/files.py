@@ -25,7 +25,9 @@ from belljar.session.archive import CHUNK, Unpacker, packed, whole
 from belljar.session.host_paths import HostPath
 
 READ_MAX = 256 << 20  # bytes that `read` keeps in memory; `download` has no such limit
-ANSWER_MAX = 16 << 20  # bytes of listed names or matching lines; as objects they take ten times as much
+ANSWER_MAX = (
+    16 << 20
+)  # bytes of listed names or matching lines; as objects they take ten times as much
 STAT_MAX = 16 << 10  # two paths and a few numbers
 NUMBER_MAX = 20  # digits; the kernel has no larger ones
 Kind = Literal["file", "directory", "link", "fifo", "socket", "device"]
@@ -78,7 +80,9 @@ class Match:
     text: str
 
 
-def up_to(most: int, complaint: str, put: Callable[[bytes], None]) -> Callable[[bytes], None]:
+def up_to(
+    most: int, complaint: str, put: Callable[[bytes], None]
+) -> Callable[[bytes], None]:
     """A sink that raises `complaint` after so many bytes."""
     left = most
 
@@ -93,17 +97,27 @@ def up_to(most: int, complaint: str, put: Callable[[bytes], None]) -> Callable[[
 
 
 class Files:
-    def __init__(self, run: RunTool, workspace: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(
+        self, run: RunTool, workspace: Callable[[], int | None] = lambda: None
+    ) -> None:
         """`workspace`: gives the descriptor of the workspace on the host, in which commands may leave links."""
         self._run = run
         self._workspace = workspace
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def read(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> bytes:
         """A file's bytes, or some of them: `text = (await box.files.read("notes.txt")).decode()`."""
-        content = bytearray()  # not a list of parts: an object for each byte would take many times as much
-        sink = up_to(READ_MAX, f"{path}: over {READ_MAX} bytes; use download()", content.extend)
+        content = (
+            bytearray()
+        )  # not a list of parts: an object for each byte would take many times as much
+        sink = up_to(
+            READ_MAX, f"{path}: over {READ_MAX} bytes; use download()", content.extend
+        )
         window = [str(offset), str(length if length is not None else (1 << 63) - 1)]
-        await self._do("get", path, window if offset or length is not None else [], sink=sink)
+        await self._do(
+            "get", path, window if offset or length is not None else [], sink=sink
+        )
         return bytes(content)
 
     async def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
@@ -114,7 +128,9 @@ class Files:
         content = data.encode() if isinstance(data, str) else bytes(data)
         await self._put(path, mode, _pieces(content))
 
-    async def put(self, path: str, source: AsyncIterator[bytes], *, mode: int = 0o644) -> None:
+    async def put(
+        self, path: str, source: AsyncIterator[bytes], *, mode: int = 0o644
+    ) -> None:
         """Write a whole file of any size from pieces, as `write` does: `await box.files.put("data.csv", pieces())`."""
         await self._put(path, mode, source)
 
@@ -131,12 +147,18 @@ class Files:
         if depth < 1:
             raise UsageError("depth must be at least 1")
         listing = await self._text("list", path, str(depth))
-        return await to_thread.run_sync(lambda: sorted(_records(listing), key=lambda info: info.path))
+        return await to_thread.run_sync(
+            lambda: sorted(_records(listing), key=lambda info: info.path)
+        )
 
     async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
         """Information about a path: `size = (await box.files.stat("app.py")).size`. Unless `follow`, about a link
         itself: its `target` is where it leads."""
-        infos = [*_records(await self._text("stat" if follow else "lstat", path, most=STAT_MAX))]
+        infos = [
+            *_records(
+                await self._text("stat" if follow else "lstat", path, most=STAT_MAX)
+            )
+        ]
         if len(infos) != 1:
             raise FileFailed(_UNREADABLE)
         return infos[0]
@@ -157,7 +179,9 @@ class Files:
         """Make a directory and its parents, if they do not exist: `await box.files.mkdir("src/new")`."""
         await self._do("mkdir", path)
 
-    async def search(self, expression: str, path: str = ".", *, most: int = 1000) -> Sequence[Match]:
+    async def search(
+        self, expression: str, path: str = ".", *, most: int = 1000
+    ) -> Sequence[Match]:
         """Lines that match an extended regular expression; binary files and `.git` are left out.
 
         matches = await box.files.search("TODO", "src")
@@ -166,7 +190,9 @@ class Files:
             lines = await self._text("search", path, expression, str(most))
         except FileFailed as error:
             if error.errno == errno.EINVAL:
-                raise UsageError(f"{expression!r} is not an extended regular expression") from None
+                raise UsageError(
+                    f"{expression!r} is not an extended regular expression"
+                ) from None
             raise
         return await to_thread.run_sync(_matches, lines, most)
 
@@ -220,10 +246,16 @@ class Files:
 
     # Running a tool.
 
-    async def _text(self, tool: str, path: str, *more: str, most: int | None = None) -> bytes:
+    async def _text(
+        self, tool: str, path: str, *more: str, most: int | None = None
+    ) -> bytes:
         answer = bytearray()
-        complaint = f"{path}: there is too much to {tool}; name a directory further down"
-        await self._do(tool, path, more, sink=up_to(most or ANSWER_MAX, complaint, answer.extend))
+        complaint = (
+            f"{path}: there is too much to {tool}; name a directory further down"
+        )
+        await self._do(
+            tool, path, more, sink=up_to(most or ANSWER_MAX, complaint, answer.extend)
+        )
         return bytes(answer)
 
     async def _put(self, path: str, mode: int, source: Source) -> None:
@@ -244,7 +276,10 @@ class Files:
         if status:
             code, _, rest = stderr.strip().partition(b" ")
             number, text = _number(code), rest.decode("utf-8", "replace")
-            raise FileFailed(f"{path}: {_MESSAGES.get(number) or text[:200] or 'failed'}", errno=number)
+            raise FileFailed(
+                f"{path}: {_MESSAGES.get(number) or text[:200] or 'failed'}",
+                errno=number,
+            )
 
 
 def _checked(path: str) -> str:
@@ -261,7 +296,10 @@ def _records(data: bytes) -> Iterator[FileInfo]:
     for head, target in zip(fields[::2], fields[1::2], strict=True):
         try:
             kind, mode, size, mtime, path = head.split(b" ", 4)
-            if not (mode.isdigit() and size.isdigit()) or max(len(mode), len(size), len(mtime)) > NUMBER_MAX:
+            if (
+                not (mode.isdigit() and size.isdigit())
+                or max(len(mode), len(size), len(mtime)) > NUMBER_MAX
+            ):
                 raise ValueError("negative, or larger than the kernel's")
             yield FileInfo(
                 os.fsdecode(path),
@@ -280,7 +318,10 @@ def _matches(data: bytes, most: int) -> list[Match]:
     if rest or len(fields) % 3:
         raise FileFailed(_UNREADABLE)
     rows = zip(fields[::3], fields[1::3], fields[2::3], strict=True)
-    return [Match(os.fsdecode(p), _number(n), t.decode("utf-8", "replace")) for p, n, t in rows]
+    return [
+        Match(os.fsdecode(p), _number(n), t.decode("utf-8", "replace"))
+        for p, n, t in rows
+    ]
 
 
 def _number(digits: bytes) -> int:

@@ -11,7 +11,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def flat(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+def flat(
+    part: str, method: Callable[Concatenate[Any, P], R]
+) -> Callable[Concatenate[Any, P], R]:
     """A method of one of an object's parts, as a method of the object itself."""
     name = method.__name__
 

@@ -61,7 +61,9 @@ class Taken:
 
 
 class HeldCommand:
-    def __init__(self, commands: Commands, number: int, pid: int, record: CommandRecord) -> None:
+    def __init__(
+        self, commands: Commands, number: int, pid: int, record: CommandRecord
+    ) -> None:
         self.pid = pid
         self.started = record.started
         self._inside = commands.inside
@@ -98,7 +100,9 @@ class HeldCommand:
         try:
             pid = await process.started()
         except CommandError:
-            commands.ledger.record("end", run=tag, digest=request.verdict.digest, cause="not_started")
+            commands.ledger.record(
+                "end", run=tag, digest=request.verdict.digest, cause="not_started"
+            )
             raise
         finally:
             link.forget(process)
@@ -120,20 +124,28 @@ class HeldCommand:
                     combined=combined,
                     started=started,
                 )
-                found[listed.tag.decode()] = cls(commands, listed.id, listed.pid, record)
+                found[listed.tag.decode()] = cls(
+                    commands, listed.id, listed.pid, record
+                )
         return found
 
-    async def take(self, position: Position, *, wait: float = 0.0, most: int = MOST) -> Taken:
+    async def take(
+        self, position: Position, *, wait: float = 0.0, most: int = MOST
+    ) -> Taken:
         """What comes after `position`; waits so long for something to come, or for the end."""
         reply = await self._inside.link.read(self._number, *position, most, wait)
-        return Taken(reply.out, reply.err, (reply.out_start, reply.err_start), reply.ended)
+        return Taken(
+            reply.out, reply.err, (reply.out_start, reply.err_start), reply.ended
+        )
 
     def confirm(self, position: Position) -> None:
         """The output before `position` is safe elsewhere: the init need not keep it."""
         for stream, offset in zip((STDOUT, STDERR), position, strict=True):
             self._send(To.CREDIT, frames.u64(offset), stream)
 
-    async def conclude(self, captures: Captures, ended: frames.EndedBody, stopped: Cause | None = None) -> Result:
+    async def conclude(
+        self, captures: Captures, ended: frames.EndedBody, stopped: Cause | None = None
+    ) -> Result:
         """The result of a command whose end `take` has told."""
         await self._inside.aftermath.look()
         result = self._record.ended(captures, ended, stopped)

@@ -153,8 +153,12 @@ _PROCESSES = lazy_pattern(
 )
 _FILE_SIZE = lazy_pattern(r"File too large|EFBIG|File size limit exceeded")
 _READ_ONLY = lazy_pattern(r"Read-only file system|EROFS")
-_CROSS_DEVICE = lazy_pattern(r"Invalid cross-device link|[Cc]ross-device link not permitted|EXDEV")
-_NO_LISTS = lazy_pattern(r"E: (?:Unable to locate package|Package '\S+' has no installation candidate)")
+_CROSS_DEVICE = lazy_pattern(
+    r"Invalid cross-device link|[Cc]ross-device link not permitted|EXDEV"
+)
+_NO_LISTS = lazy_pattern(
+    r"E: (?:Unable to locate package|Package '\S+' has no installation candidate)"
+)
 _ROOT = lazy_pattern(
     r"\b(sudo|su|doas): (command not found|not found)|are you root\?|must be (run as )?root|requires? root"
     r"|Could not open lock file|superuser privilege"
@@ -192,18 +196,32 @@ _IMAGES = {
         "lsof",
     ),
 }
-_MODULES = {"pip": "python", "venv": "python", "ensurepip": "python", "pytest": "python"}
+_MODULES = {
+    "pip": "python",
+    "venv": "python",
+    "ensurepip": "python",
+    "pytest": "python",
+}
 
 
-def hints(result: Outcome, where: Surroundings, reader: Reader = "python") -> tuple[str, ...]:
+def hints(
+    result: Outcome, where: Surroundings, reader: Reader = "python"
+) -> tuple[str, ...]:
     if result.ok and not result.oom_kills:
         return ()
-    return tuple(f"{fact}{_remedy(key, value, reader)}." for fact, key, value in _obstacles(result, where))
+    return tuple(
+        f"{fact}{_remedy(key, value, reader)}."
+        for fact, key, value in _obstacles(result, where)
+    )
 
 
 def _remedy(key: str, value: str, reader: Reader) -> str:
     remedies = _REMEDIES.get(key)
-    return "" if remedies is None else "; " + remedies.get(reader, remedies["cli"]).format(has=value)
+    return (
+        ""
+        if remedies is None
+        else "; " + remedies.get(reader, remedies["cli"]).format(has=value)
+    )
 
 
 Obstacle = tuple[str, str, str]
@@ -218,7 +236,11 @@ def _larger(size: int, least: int) -> str:
 def _obstacles(result: Outcome, where: Surroundings) -> Iterator[Obstacle]:
     limits, printed = where.limits, _printed(result)
     if result.cause == "sandbox_lost":
-        yield f"The sandbox was lost{f' ({result._lost})' if result._lost else ''}", "lost", ""
+        yield (
+            f"The sandbox was lost{f' ({result._lost})' if result._lost else ''}",
+            "lost",
+            "",
+        )
     if result.cause == "out_of_memory" or result.oom_kills:
         yield (
             f"The memory limit of {limits.memory >> 20} MiB was reached",
@@ -233,14 +255,24 @@ def _obstacles(result: Outcome, where: Surroundings) -> Iterator[Obstacle]:
             "inside",
             "",
         )
-    elif where.network == "none" and (_NETWORK.search(printed) or _silent_client(result)):
-        preset = next((name for name, pattern in _PACKAGES.items() if pattern.search(printed)), "")
-        key, of_packages = ("packages", " to fetch packages from") if preset else ("network", "")
+    elif where.network == "none" and (
+        _NETWORK.search(printed) or _silent_client(result)
+    ):
+        preset = next(
+            (name for name, pattern in _PACKAGES.items() if pattern.search(printed)), ""
+        )
+        key, of_packages = (
+            ("packages", " to fetch packages from") if preset else ("network", "")
+        )
         yield f"The sandbox has no network{of_packages}", key, preset
     yield from _door(result)
     if _DISK.search(printed):
         # If `disk` was not set they may be on a volume, and then these are not the sizes.
-        sizes = f" ({limits.tmp >> 20} and {limits.home >> 20} MiB)" if limits.disk is not None else ""
+        sizes = (
+            f" ({limits.tmp >> 20} and {limits.home >> 20} MiB)"
+            if limits.disk is not None
+            else ""
+        )
         full = f"A file system is full; /tmp and the home directory are limited{sizes}"
         yield full, "disk", _larger(limits.disk or 0, 8)
     if _PROCESSES.search(printed):
@@ -249,7 +281,11 @@ def _obstacles(result: Outcome, where: Surroundings) -> Iterator[Obstacle]:
             "processes",
             str(max(4096, 2 * limits.pids)),
         )
-    if result.signal == signal.SIGXFSZ or result.exit_code == 128 + signal.SIGXFSZ or _FILE_SIZE.search(printed):
+    if (
+        result.signal == signal.SIGXFSZ
+        or result.exit_code == 128 + signal.SIGXFSZ
+        or _FILE_SIZE.search(printed)
+    ):
         yield (
             f"A file may have {limits.fsize >> 20} MiB",
             "file size",
@@ -274,7 +310,9 @@ def _obstacles(result: Outcome, where: Surroundings) -> Iterator[Obstacle]:
 
 def _door(result: Outcome) -> Iterator[Obstacle]:
     """The failed connections through the network door; `--allow` is suggested only for hosts that were not allowed."""
-    from belljar.network.visit import NOT_ALLOWED  # only a session with a door has loaded it
+    from belljar.network.visit import (
+        NOT_ALLOWED,
+    )  # only a session with a door has loaded it
 
     unknown: dict[str, None] = {}
     failures: dict[Obstacle, None] = {}
@@ -282,14 +320,24 @@ def _door(result: Outcome) -> Iterator[Obstacle]:
         host = visit["host"]
         reason = visit["reason"].removeprefix(f"{host} ").removeprefix(f"{host}: ")
         if visit["verdict"] == "failed":
-            key = "address" if reason.startswith(("has no address", "the host's resolver")) else ""
+            key = (
+                "address"
+                if reason.startswith(("has no address", "the host's resolver"))
+                else ""
+            )
             failures[f"{host} is allowed but {reason}", key, ""] = None
         elif visit["verdict"] == "refused" and reason.startswith(NOT_ALLOWED):
             unknown[f"{host}:{visit['port']}"] = None
         elif visit["verdict"] == "refused":
-            failures[f"The network door refused {host or 'a connection'}: {reason}", "", ""] = None
+            failures[
+                f"The network door refused {host or 'a connection'}: {reason}", "", ""
+            ] = None
     if unknown:
-        yield f"The network door refused {', '.join(sorted(unknown)[:5])}", "refused", ""
+        yield (
+            f"The network door refused {', '.join(sorted(unknown)[:5])}",
+            "refused",
+            "",
+        )
     yield from sorted(failures)[:MOST_CONNECTIONS]
 
 
@@ -321,4 +369,7 @@ def _program(printed: str, image: str, not_found: bool) -> Iterator[Obstacle]:
 
 
 def _printed(result: Outcome) -> str:
-    return "\n".join(data[-SEARCHED:].decode("utf-8", "replace") for data in (result.stdout_bytes, result.stderr_bytes))
+    return "\n".join(
+        data[-SEARCHED:].decode("utf-8", "replace")
+        for data in (result.stdout_bytes, result.stderr_bytes)
+    )

@@ -35,7 +35,9 @@ class HostPath:
         if self._below is None:
             return os.path.isdir(self._path)
         with self._top() as top:
-            return top.exists(self._below) and stat.S_ISDIR(top.stat(self._below).st_mode)
+            return top.exists(self._below) and stat.S_ISDIR(
+                top.stat(self._below).st_mode
+            )
 
     @contextmanager
     def folder(self, *, make: bool = False) -> Iterator[Folder]:
@@ -47,10 +49,16 @@ class HostPath:
                 yield folder
             return
         with self._top() as top:
-            for path in (*parents(self._below), self._below) if make and self._below else ():
+            for path in (
+                (*parents(self._below), self._below) if make and self._below else ()
+            ):
                 with suppress(FileExistsError):
                     top.mkdir(path)
-            with top.folder(self._below) if self._below else Folder.of(top.descriptor) as folder:
+            with (
+                top.folder(self._below)
+                if self._below
+                else Folder.of(top.descriptor) as folder
+            ):
                 yield folder
 
     def file(self) -> BinaryIO:
@@ -63,7 +71,9 @@ class HostPath:
     def above(self) -> tuple[HostPath, str]:
         """Its directory, and its name there."""
         above, name = os.path.split(self._path.rstrip("/"))
-        return HostPath(above or ("/" if self._path.startswith("/") else "."), self._workspace), name
+        return HostPath(
+            above or ("/" if self._path.startswith("/") else "."), self._workspace
+        ), name
 
     @contextmanager
     def _top(self) -> Iterator[Folder]:
@@ -93,7 +103,11 @@ def _found(path: str, workspace: os.stat_result) -> tuple[str, str | None]:
         if not rest:
             return path, None
         name = rest.pop()
-        here = os.path.dirname(here) if name == ".." else os.path.normpath(os.path.join(here, name))
+        here = (
+            os.path.dirname(here)
+            if name == ".."
+            else os.path.normpath(os.path.join(here, name))
+        )
         with suppress(OSError):  # it is no link, or nobody can say
             target, links = os.readlink(here), links + 1
             if links > _MOST_LINKS:

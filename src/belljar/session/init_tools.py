@@ -46,15 +46,23 @@ class InitTools:
         """Start a tool; the caller must end it. `on_output` must not raise. If `paced`, the caller says what it has
         consumed."""
         command = [self._sandbox().init, "--tool", *argv]
-        return self._spawn(command, on_output, flags=self._stdin if stdin else 0, paced=paced)
+        return self._spawn(
+            command, on_output, flags=self._stdin if stdin else 0, paced=paced
+        )
 
-    def _spawn(self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any) -> RemoteProcess:
+    def _spawn(
+        self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any
+    ) -> RemoteProcess:
         words = [word.encode("utf-8", "surrogateescape") for word in argv]
-        process = self._sandbox().link.spawn(words, **{"env": {}, "grace": GRACE, **options})
+        process = self._sandbox().link.spawn(
+            words, **{"env": {}, "grace": GRACE, **options}
+        )
         process.on_output = on_output
         return process
 
-    async def ask(self, argv: list[str], cwd: str = "/", seconds: float | None = None) -> str:
+    async def ask(
+        self, argv: list[str], cwd: str = "/", seconds: float | None = None
+    ) -> str:
         """What a program of the image prints; '' if there is no such program or it takes too long."""
         output = bytearray()
         seconds = ASK_SECONDS if seconds is None else seconds
@@ -63,7 +71,9 @@ class InitTools:
             if stream == frames.STDOUT:
                 output.extend(data[: ANSWER_MAX - len(output)])
 
-        process = self._spawn(argv, take, flags=Flag.DEFAULT_ENV, cwd=os.fsencode(cwd), deadline=seconds)
+        process = self._spawn(
+            argv, take, flags=Flag.DEFAULT_ENV, cwd=os.fsencode(cwd), deadline=seconds
+        )
         try:
             await process.ended_within(seconds + GRACE)
         except BelljarError:  # no such program
@@ -72,7 +82,9 @@ class InitTools:
             process.abandon()
         return output.decode("utf-8", "replace")
 
-    async def run(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+    async def run(
+        self, argv: list[str], source: Source | None, sink: Sink
+    ) -> tuple[int, bytes]:
         """Run a tool to its end: its status and stderr."""
         stderr, failure = bytearray(), list[Exception]()
         put = sink if callable(sink) else partial(write_all, sink.fileno())
@@ -92,7 +104,9 @@ class InitTools:
             process.spill(sink.fileno())
         try:
             if source is not None:
-                await self._feed(process, source, argv[-1].encode() if argv[0] == "put" else b"")
+                await self._feed(
+                    process, source, argv[-1].encode() if argv[0] == "put" else b""
+                )
             body = await process.ended()
         finally:
             process.abandon()

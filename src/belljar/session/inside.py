@@ -35,7 +35,9 @@ class Inside:
         self.options = options
         self.env = dict(options.env)
         """The variables of each command."""
-        self.surroundings = Surroundings(options.network_mode, options.limits, options.image, self.is_staged)
+        self.surroundings = Surroundings(
+            options.network_mode, options.limits, options.image, self.is_staged
+        )
         """For hints."""
         self.lasting: set[object] = set()
         """The shells that may run on when a command has ended."""

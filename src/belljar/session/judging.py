@@ -56,9 +56,13 @@ class Judge:
     ) -> Verdict:
         """The verdict, if the command may run; PolicyDenied if not. `question`: shown to the approver instead of the
         command, when a file tool is judged like the command that would do the same."""
-        verdict = known or await judged(policy or self.policy, command, **facts, **self._facts)
+        verdict = known or await judged(
+            policy or self.policy, command, **facts, **self._facts
+        )
         if verdict.decision == "ask":
-            await self.ask(verdict, None if question is None else _about_a_file(verdict, question))
+            await self.ask(
+                verdict, None if question is None else _about_a_file(verdict, question)
+            )
         else:
             self._ledger.record("verdict", verdict=verdict)
             if verdict.decision != "allow":
@@ -71,7 +75,9 @@ class Judge:
         """Ask the approver; PolicyDenied unless the answer is yes. `shown`: what he sees instead of the verdict."""
         self._ledger.record("verdict", verdict=verdict)
         answer = await self._answer(verdict, shown)
-        if answer is not True:  # not even a truthy value, such as "no" or a coroutine that was not awaited
+        if (
+            answer is not True
+        ):  # not even a truthy value, such as "no" or a coroutine that was not awaited
             raise PolicyDenied(verdict, declined=answer is False)
 
     async def ask_host(self, host: str, port: int) -> bool:
@@ -81,7 +87,9 @@ class Judge:
     async def _answer(self, verdict: Verdict, shown: Verdict | None = None) -> object:
         """The approver's answer, recorded; also if an earlier answer covers it, or nobody could be asked."""
         answer, by = await self._ask_approver(shown or verdict)
-        self._ledger.record("approval", digest=verdict.digest, approved=answer is True, by=by)
+        self._ledger.record(
+            "approval", digest=verdict.digest, approved=answer is True, by=by
+        )
         return answer
 
     async def _ask_approver(self, verdict: Verdict) -> tuple[object, str]:
@@ -101,12 +109,16 @@ def host_verdict(host: str, port: int, policy: str) -> Verdict:
     digest = hashlib.sha256(name.encode()).hexdigest()
     reason = f"A program in the sandbox wants to reach {host} on port {port}, which nobody has allowed yet."
     finding = Finding("network.host", "ask", "high", reason)
-    return Verdict("ask", "high", reason, (finding,), name, digest, policy, about="host")
+    return Verdict(
+        "ask", "high", reason, (finding,), name, digest, policy, about="host"
+    )
 
 
 def _about_a_file(verdict: Verdict, question: str) -> Verdict:
     """The verdict as the approver sees it. Its digest binds the answer to the question."""
-    digest = hashlib.sha256(f"{verdict.digest}\n{question}".encode("utf-8", "surrogateescape")).hexdigest()
+    digest = hashlib.sha256(
+        f"{verdict.digest}\n{question}".encode("utf-8", "surrogateescape")
+    ).hexdigest()
     return replace(verdict, canonical=question, digest=digest, about="file")
 
 
@@ -114,7 +126,9 @@ async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
     """A policy's verdict, made in a thread unless it is remembered or the command is a few plain words."""
     if id(policy) in _unproved:
         await to_thread.run_sync(_prove, policy)
-    quick = policy.judge_plain if _is_plain(command) or not policy.judges else policy.recall
+    quick = (
+        policy.judge_plain if _is_plain(command) or not policy.judges else policy.recall
+    )
     verdict = quick(command, **facts)
     if verdict is None:
         verdict = await to_thread.run_sync(lambda: policy.judge(command, **facts))
@@ -130,7 +144,9 @@ _MOST_WORDS = 50
 
 def _is_plain(command: Command) -> bool:
     words = [command] if isinstance(command, str) else command
-    return len(words) <= _MOST_WORDS and all(isinstance(word, str) and _PLAIN.fullmatch(word) for word in words)
+    return len(words) <= _MOST_WORDS and all(
+        isinstance(word, str) and _PLAIN.fullmatch(word) for word in words
+    )
 
 
 _unproved: set[int] = set()
@@ -155,5 +171,7 @@ def load(policy: str | Policy) -> Policy:
     if isinstance(policy, Policy):
         return policy
     if not isinstance(policy, str) or not policy:
-        raise UsageError(f"policy: {policy!r} is neither the name of a policy, nor a file, nor a belljar.Policy")
+        raise UsageError(
+            f"policy: {policy!r} is neither the name of a policy, nor a file, nor a belljar.Policy"
+        )
     return _shipped(policy) if policy in BUILT_IN else Policy.load(policy)

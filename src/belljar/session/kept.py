@@ -42,12 +42,18 @@ def facts(host: Host) -> list[dict[str, Any]]:
 def running(host: Host) -> list[dict[str, Any]]:
     """The same for all sessions, with the process id (`owner`) of those that end with a process."""
     found = map(rundir.read_session, rundir.run_dirs(host.run_root))
-    read = [session for session in found if session and "options" in session and not session.get("waits")]
+    read = [
+        session
+        for session in found
+        if session and "options" in session and not session.get("waits")
+    ]
     living = _living(host, read)
     sessions = [
         {
             **_shown(session),
-            "owner": None if options["keep"] else rundir.owner_pid(living[session["container"]].labels),
+            "owner": None
+            if options["keep"]
+            else rundir.owner_pid(living[session["container"]].labels),
             "paused": living[session["container"]].state == "paused",
         }
         for session in read
@@ -66,17 +72,27 @@ def _living(host: Host, sessions: Sequence[dict[str, Any]]) -> dict[str, Listed]
                 engine = engine_of(session, host)
                 engines[engine.identity] = engine
     listed = [container for engine in engines.values() for container in engine.list()]
-    return {container.id: container for container in listed if container.state in ("running", "paused")}
+    return {
+        container.id: container
+        for container in listed
+        if container.state in ("running", "paused")
+    }
 
 
 def _shown(session: dict[str, Any]) -> dict[str, Any]:
     """The facts and options of a session, without its policy's text."""
     saved = session["options"]
-    policy = saved["policy"] if isinstance(saved["policy"], str) else saved["policy"]["name"]
+    policy = (
+        saved["policy"] if isinstance(saved["policy"], str) else saved["policy"]["name"]
+    )
     options = SandboxOptions.restored({**saved, "policy": policy})
     return {
         **options.facts(),
-        **{name: value for name, value in session.items() if name not in ("options", "waits")},
+        **{
+            name: value
+            for name, value in session.items()
+            if name not in ("options", "waits")
+        },
     }
 
 
@@ -84,7 +100,9 @@ def policy(run_dir: Path) -> Policy:
     """The policy that the session began with, even if its file has changed since."""
     session = rundir.read_session(run_dir)
     if session is None:
-        raise SessionNotFound(f"no session {run_dir.name} is open; `belljar session list` lists them")
+        raise SessionNotFound(
+            f"no session {run_dir.name} is open; `belljar session list` lists them"
+        )
     saved = session["options"]["policy"]
     return Policy.load(saved) if isinstance(saved, str) else Policy.restored(saved)
 

@@ -42,14 +42,29 @@ class Ledger:
         write = self.audit.record if self.audit.required else self.audit.note
         write(kind, session=self.session, **fields)
 
-    def start(self, verdict: Verdict, cwd: str, env: Mapping[Any, Any] | None = None) -> str:
+    def start(
+        self, verdict: Verdict, cwd: str, env: Mapping[Any, Any] | None = None
+    ) -> str:
         """Record a start; returns the name of this run."""
         run = os.urandom(6).hex()
-        self.record("start", run=run, digest=verdict.digest, command=verdict.canonical, cwd=cwd, env=env)
+        self.record(
+            "start",
+            run=run,
+            digest=verdict.digest,
+            command=verdict.canonical,
+            cwd=cwd,
+            env=env,
+        )
         self._open[run] = verdict.digest
         return run
 
-    def end(self, run: str, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
+    def end(
+        self,
+        run: str,
+        cause: str,
+        exit_code: int | None = None,
+        duration: float | None = None,
+    ) -> None:
         """Only the first call for a run counts."""
         if digest := self._open.pop(run, None):
             self.record(
@@ -108,19 +123,32 @@ class CommandRecord:
         assert self.verdict is not None
         self._run = self._ledger.start(self.verdict, cwd, env)
 
-    def end(self, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
+    def end(
+        self, cause: str, exit_code: int | None = None, duration: float | None = None
+    ) -> None:
         """Only the first call counts."""
         if self._ledger is not None:
             self._ledger.end(self._run, cause, exit_code, duration)
 
-    def ended(self, output: Captures, body: frames.EndedBody, stopped: Cause | None = None) -> Result:
+    def ended(
+        self, output: Captures, body: frames.EndedBody, stopped: Cause | None = None
+    ) -> Result:
         """The result of an end that the init reported."""
-        return self.result(Result, output, cause_of(body, stopped), body.exit_code, body.wall_us / 1e6, body)
+        return self.result(
+            Result,
+            output,
+            cause_of(body, stopped),
+            body.exit_code,
+            body.wall_us / 1e6,
+            body,
+        )
 
     def lost(self, output: Captures, why: object, now: float | None = None) -> Result:
         """The result of a command whose sandbox was lost, with its output so far."""
         duration = (time.time() if now is None else now) - self.started
-        return self.result(Result, output, "sandbox_lost", LOST_STATUS, duration, _lost=str(why))
+        return self.result(
+            Result, output, "sandbox_lost", LOST_STATUS, duration, _lost=str(why)
+        )
 
     def result(
         self,

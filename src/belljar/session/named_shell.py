@@ -93,5 +93,9 @@ class NamedShell:
     async def _reported(self) -> BashState | None:
         with contextlib.suppress(BelljarError, UnicodeDecodeError):
             files = self._commands.inside.files
-            return BashState((await files.read(f"{PLACE}/{self.name}/cwd", length=4096)).rstrip(b"\0").decode())
+            return BashState(
+                (await files.read(f"{PLACE}/{self.name}/cwd", length=4096))
+                .rstrip(b"\0")
+                .decode()
+            )
         return None

@@ -21,7 +21,13 @@ from belljar.errors import BelljarError, ProtectionMissing, UsageError
 from belljar.link import frames
 from belljar.network.allow import Allow, check_ceiling
 from belljar.network.authority import Authority, trust_bundle
-from belljar.network.client_settings import BUNDLE, JAVA_BUNDLE, PORT, SETTINGS, java_bundle
+from belljar.network.client_settings import (
+    BUNDLE,
+    JAVA_BUNDLE,
+    PORT,
+    SETTINGS,
+    java_bundle,
+)
 from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream, RelayError
 from belljar.network.presets import PresetHost, explain
@@ -35,7 +41,9 @@ if TYPE_CHECKING:
     from belljar.session.init_tools import InitTools
 
 READY_SECONDS = 30.0
-END_SECONDS = 5.0  # the relay is killed at once, so it takes longer only if the sandbox hangs
+END_SECONDS = (
+    5.0  # the relay is killed at once, so it takes longer only if the sandbox hangs
+)
 ACCEPTED = 16  # new connections, either way, per turn of the event loop: a flood of them must not hold up the others
 BACKLOG = 1024  # of a forwarded port, in the kernel
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError)
@@ -44,7 +52,9 @@ _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError)
 class NetworkDoor:
     """Connections out of the sandbox; and into it, for forwarded ports, over the same relay."""
 
-    def __init__(self, tools: InitTools, record: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, tools: InitTools, record: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._tools = tools
         self._record = record
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,7 +65,11 @@ class NetworkDoor:
         self.door: Door | None = None
         self.mux: Mux | None = None
 
-    async def open(self, allow: Allow | None, ask: Callable[[str, int], Awaitable[bool]] | None = None) -> None:
+    async def open(
+        self,
+        allow: Allow | None,
+        ask: Callable[[str, int], Awaitable[bool]] | None = None,
+    ) -> None:
         """Without `allow` the relay does not listen in the sandbox and only serves forwarded ports."""
         if allow is not None:
             self.door = await to_thread.run_sync(_door, allow, self._record, ask)
@@ -67,15 +81,21 @@ class NetworkDoor:
 
     async def _start_relay(self, port: int) -> None:
         mux = self.mux = Mux(self._write, self._accept, self.close, self._taken)
-        self._relay = self._tools.start(["relay", str(port)], self._received, paced=True)
+        self._relay = self._tools.start(
+            ["relay", str(port)], self._received, paced=True
+        )
         self._relay.when_ended(mux.lose)
         self._begin(mux.run())
         with anyio.move_on_after(READY_SECONDS):
             await mux.ready.wait()
         if not mux.ready.is_set() or mux.lost:
-            raise ProtectionMissing("the network door could not be opened: the relay in the sandbox did not start")
+            raise ProtectionMissing(
+                "the network door could not be opened: the relay in the sandbox did not start"
+            )
 
-    async def open_presets(self, ceiling: tuple[str, ...] | None) -> list[dict[str, str]]:
+    async def open_presets(
+        self, ceiling: tuple[str, ...] | None
+    ) -> list[dict[str, str]]:
         """Allow the hosts of the presets; returns them with the reason for each. Called once the relay has its port,
         because it runs clients of the image, which could take the port."""
         assert self.door is not None
@@ -86,7 +106,10 @@ class NetworkDoor:
             if ceiling is not None:
                 check_ceiling(hosts, ceiling)
             self.door.open_for(*hosts)
-            allowed += [{"preset": preset, "host": reason.host, "why": reason.why} for reason in reasons]
+            allowed += [
+                {"preset": preset, "host": reason.host, "why": reason.why}
+                for reason in reasons
+            ]
         return allowed
 
     def _received(self, stream: int, data: bytes) -> None:
@@ -161,7 +184,9 @@ class NetworkDoor:
             bundle += self.door.authority.pem
         if bundle:
             await files.write(BUNDLE, bundle)
-            await files.write(JAVA_BUNDLE, await to_thread.run_sync(java_bundle, bundle))
+            await files.write(
+                JAVA_BUNDLE, await to_thread.run_sync(java_bundle, bundle)
+            )
             for path, text in SETTINGS.items():
                 await files.write(path, text)
 
@@ -196,26 +221,40 @@ class Forwarded:
         try:
             listener = socket.create_server(("127.0.0.1", at))
         except OSError as error:
-            why = "is taken" if error.errno == EADDRINUSE else f"cannot be opened ({error.strerror})"
-            raise UsageError(f"port {at} of this machine {why}; choose another, or none for a free one") from None
+            why = (
+                "is taken"
+                if error.errno == EADDRINUSE
+                else f"cannot be opened ({error.strerror})"
+            )
+            raise UsageError(
+                f"port {at} of this machine {why}; choose another, or none for a free one"
+            ) from None
         try:
             # Nothing is waited for here: a server that listens is ours, also if we are cancelled.
-            self._server = await asyncio.start_server(self._serve, sock=listener, backlog=ACCEPTED, start_serving=False)
+            self._server = await asyncio.start_server(
+                self._serve, sock=listener, backlog=ACCEPTED, start_serving=False
+            )
             await self._server.start_serving()
         except BaseException:
             self.close()
             listener.close()
             raise
-        listener.listen(BACKLOG)  # asyncio accepts as many per turn as its `backlog`, so that one is small
+        listener.listen(
+            BACKLOG
+        )  # asyncio accepts as many per turn as its `backlog`, so that one is small
         self.port = listener.getsockname()[1]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if not self._share.is_used_up:
             with self._share:
                 await self._carry(reader, writer)
         writer.close()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         mux = self.door.mux
         with contextlib.suppress(anyio.EndOfStream, *_GONE):
             if mux is not None:
@@ -237,7 +276,9 @@ class Forwarded:
             self._server.close()
 
 
-async def _up(reader: asyncio.StreamReader, inside: MuxStream, scope: anyio.CancelScope) -> None:
+async def _up(
+    reader: asyncio.StreamReader, inside: MuxStream, scope: anyio.CancelScope
+) -> None:
     try:
         while data := await reader.read(1 << 18):
             await Turns.here().next()

@@ -21,8 +21,12 @@ Found = tuple[list[Piece], int]
 # Python's own `re` cannot be stopped once it backtracks; `regex` understands the same patterns and can.
 Pattern = Any
 
-MOST_RANGES = 10_000  # remembered as shown; the oldest are forgotten, and would be shown again
-MOST_FILTERS = 100  # whose position is remembered; any other searches all new output again
+MOST_RANGES = (
+    10_000  # remembered as shown; the oldest are forgotten, and would be shown again
+)
+MOST_FILTERS = (
+    100  # whose position is remembered; any other searches all new output again
+)
 
 FILTER_SIZE = 20_000  # takes 60 ms and a few megabytes
 _COUNT = lazy_pattern(r"(\)?)\{0*([0-9]+)")
@@ -40,7 +44,11 @@ class NewOutput:
         """Ranges after `_start` that were shown: in order, none touching another."""
 
     def start(self, filter: str | None) -> int:
-        return max(self._start, self._searched.get(filter, 0)) if filter is not None else self._start
+        return (
+            max(self._start, self._searched.get(filter, 0))
+            if filter is not None
+            else self._start
+        )
 
     def pieces(self, at: int, data: bytes) -> list[Piece]:
         """The new parts of `data`, which stands at offset `at`."""
@@ -63,8 +71,14 @@ class NewOutput:
             self._start = max(self._start, end)
         else:
             self._searched[filter] = max(self._searched.get(filter, 0), end)
-        self._searched = {name: position for name, position in self._searched.items() if position > self._start}
-        for oldest in [*islice(self._searched, max(0, len(self._searched) - MOST_FILTERS))]:
+        self._searched = {
+            name: position
+            for name, position in self._searched.items()
+            if position > self._start
+        }
+        for oldest in [
+            *islice(self._searched, max(0, len(self._searched) - MOST_FILTERS))
+        ]:
             del self._searched[oldest]
         self._shown = self._merged([(at, at + len(data)) for at, data in pieces])
 
@@ -117,7 +131,9 @@ def matching(streams: list[Found], pattern: Pattern, status: Status) -> list[Fou
     return [_lines(pieces, end, pattern, deadline, status) for pieces, end in streams]
 
 
-def _lines(pieces: list[Piece], end: int, pattern: Pattern, deadline: float, status: Status) -> Found:
+def _lines(
+    pieces: list[Piece], end: int, pattern: Pattern, deadline: float, status: Status
+) -> Found:
     """The matching lines. An incomplete last line is left for the next read."""
     if status == "running" and pieces and pieces[-1][0] + len(pieces[-1][1]) == end:
         at, data = pieces[-1]
@@ -138,4 +154,6 @@ def _matches(pattern: Pattern, line: bytes, deadline: float) -> bool:
             raise TimeoutError
         return bool(pattern.search(decode(line).rstrip("\r\n"), timeout=left))
     except TimeoutError:
-        raise UsageError("Invalid filter regex: it takes too long to match; write a simpler one") from None
+        raise UsageError(
+            "Invalid filter regex: it takes too long to match; write a simpler one"
+        ) from None

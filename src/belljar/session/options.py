@@ -6,7 +6,14 @@ A `UsageError` names the option, its value and what would be right.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from belljar.errors import UsageError
@@ -107,7 +114,9 @@ class AttachOptions(ClaimOptions, total=False):
     resume: bool
 
 
-def check(options: Mapping[str, Any], where: str, without: Collection[str] = ()) -> Options:
+def check(
+    options: Mapping[str, Any], where: str, without: Collection[str] = ()
+) -> Options:
     """The options of a command; UsageError if one is wrong."""
     if options:
         known(options, Options.__annotations__.keys() - set(without), where)
@@ -117,7 +126,12 @@ def check(options: Mapping[str, Any], where: str, without: Collection[str] = ())
 
 
 def _env(name: str, value: Any) -> None:
-    must(value is None or isinstance(value, Mapping), name, value, "a mapping of names to text")
+    must(
+        value is None or isinstance(value, Mapping),
+        name,
+        value,
+        "a mapping of names to text",
+    )
     variables(name, value)
 
 
@@ -126,7 +140,9 @@ def _path(name: str, value: Any) -> None:
 
 
 def _input(name: str, value: Any) -> None:
-    is_input = value is None or isinstance(value, bytes | str | AsyncIterable | Iterator)
+    is_input = value is None or isinstance(
+        value, bytes | str | AsyncIterable | Iterator
+    )
     must(is_input, name, type(value).__name__, "bytes, text or an iterator of them")
 
 
@@ -144,8 +160,12 @@ def _size(name: str, value: Any) -> None:
     if value is None:
         return
     is_pair = isinstance(value, tuple) and len(value) == 2
-    if not is_pair or not all(type(number) is int and 0 < number < 1 << 16 for number in value):
-        raise UsageError(f"{name}: {value!r} is not a pair of rows and columns, such as (24, 80)")
+    if not is_pair or not all(
+        type(number) is int and 0 < number < 1 << 16 for number in value
+    ):
+        raise UsageError(
+            f"{name}: {value!r} is not a pair of rows and columns, such as (24, 80)"
+        )
 
 
 def _output_limit(name: str, value: Any) -> None:
@@ -174,8 +194,12 @@ def check_command(command: Any) -> None:
     if isinstance(command, str):
         return  # the policy checks texts, and gives a reason
     if not isinstance(command, Sequence) or isinstance(command, bytes):
-        raise UsageError(f"a command must be text for bash or a list of arguments, not {type(command).__name__}")
+        raise UsageError(
+            f"a command must be text for bash or a list of arguments, not {type(command).__name__}"
+        )
     if wrong := [word for word in command if not isinstance(word, str)]:
-        raise UsageError(f"each argument of a command must be text; write str({wrong[0]!r})")
+        raise UsageError(
+            f"each argument of a command must be text; write str({wrong[0]!r})"
+        )
     if not command or not command[0]:
         raise UsageError("the command is empty")

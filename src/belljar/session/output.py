@@ -13,8 +13,12 @@ from belljar.records import record
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
 
-SMALL_PIECE = 4096  # bytes; smaller pieces are joined, since each costs more than sixty bytes
-MOST_PIECES = 16384  # beyond this, pieces are joined even if the other stream wrote in between
+SMALL_PIECE = (
+    4096  # bytes; smaller pieces are joined, since each costs more than sixty bytes
+)
+MOST_PIECES = (
+    16384  # beyond this, pieces are joined even if the other stream wrote in between
+)
 
 
 @record
@@ -37,7 +41,11 @@ class Piece:
 
     def joins(self, order: int, data: bytes, crowded: bool) -> bool:
         """Append `data` if it is small and came right after this piece, or there are too many pieces (`crowded`)."""
-        if len(data) >= SMALL_PIECE or len(self.data) >= SMALL_PIECE or not (order == self.last + 1 or crowded):
+        if (
+            len(data) >= SMALL_PIECE
+            or len(self.data) >= SMALL_PIECE
+            or not (order == self.last + 1 or crowded)
+        ):
             return False
         if isinstance(self.data, bytes):
             self.data = bytearray(self.data)
@@ -49,7 +57,15 @@ class Piece:
 class Capture:
     """Keeps the head and the tail of one stream within `cap` bytes, in pieces that know their order of arrival."""
 
-    __slots__ = ("_head_room", "_tail_room", "_tail_size", "head", "produced", "stream", "tail")
+    __slots__ = (
+        "_head_room",
+        "_tail_room",
+        "_tail_size",
+        "head",
+        "produced",
+        "stream",
+        "tail",
+    )
 
     def __init__(self, stream: Stream, cap: int) -> None:
         self.stream: Stream = stream
@@ -73,15 +89,22 @@ class Capture:
         self.produced += len(data)
         if self._head_room:
             kept = data[: self._head_room]
-            if not self.head or not self.head[-1].joins(order, kept, len(self.head) >= MOST_PIECES):
+            if not self.head or not self.head[-1].joins(
+                order, kept, len(self.head) >= MOST_PIECES
+            ):
                 self.head.append(Piece(order, self.stream, kept, order))
-            data, self._head_room = data[self._head_room :], max(0, self._head_room - len(data))
+            data, self._head_room = (
+                data[self._head_room :],
+                max(0, self._head_room - len(data)),
+            )
         if data:
             self._add_tail(order, data)
 
     def _add_tail(self, order: int, data: bytes) -> None:
         kept = data[-self._tail_room :]
-        if not self.tail or not self.tail[-1].joins(order, kept, len(self.tail) >= MOST_PIECES):
+        if not self.tail or not self.tail[-1].joins(
+            order, kept, len(self.tail) >= MOST_PIECES
+        ):
             self.tail.append(Piece(order, self.stream, kept, order))
         self._tail_size += len(kept)
         while self._tail_size - len(self.tail[0].data) >= self._tail_room:

@@ -26,7 +26,14 @@ from belljar.patience import stretched
 from belljar.records import record
 from belljar.session.bash_channel import Bash, BashState, Report
 from belljar.session.options import check, check_command
-from belljar.session.output import Captures, Listener, Output, Stream, captures, in_order
+from belljar.session.output import (
+    Captures,
+    Listener,
+    Output,
+    Stream,
+    captures,
+    in_order,
+)
 from belljar.session.result import LOST_STATUS, Cause, Result, cause_of
 from belljar.session.running_command import GRACE, LAST_WORDS, SAFETY_NET
 from belljar.session.shell_judging import ShellJudge
@@ -68,7 +75,12 @@ Save = Callable[[SavedState], Awaitable[None]]
 
 
 class PersistentShell:
-    def __init__(self, commands: Commands, saved: SavedState | None = None, save: Save | None = None) -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        saved: SavedState | None = None,
+        save: Save | None = None,
+    ) -> None:
         """`saved`: the state of a shell that another process had, to go on with; `save` is called with each new one."""
         self._commands = commands
         self._inside = commands.inside
@@ -99,7 +111,11 @@ class PersistentShell:
     @property
     def environment(self) -> dict[str, str] | None:
         """The exported variables; None before the first report."""
-        return self._bash_state.variables if self._bash_state and self._bash_state.exports else None
+        return (
+            self._bash_state.variables
+            if self._bash_state and self._bash_state.exports
+            else None
+        )
 
     @property
     def ended(self) -> bool:
@@ -119,9 +135,14 @@ class PersistentShell:
         await box.persistent.run("cd src"); await box.persistent.run("make")
         """
         if not isinstance(command, str):
-            raise UsageError("the persistent shell runs text; a list of arguments is for Session.run")
+            raise UsageError(
+                "the persistent shell runs text; a list of arguments is for Session.run"
+            )
         check_command(command)
-        check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
+        check(
+            {"timeout": timeout, "grace": grace, "on_output": on_output},
+            "persistent.run",
+        )
         self._inside.link.check_loop()
         timeout = self._inside.within(timeout)
         async with self._lock:
@@ -135,13 +156,17 @@ class PersistentShell:
                     await self._inside.ready()
                 result = await self._call(verdict, timeout, grace)
                 if listener.failure is not None:
-                    self._replaced = result.restarted  # the caller does not see this result
+                    self._replaced = (
+                        result.restarted
+                    )  # the caller does not see this result
                     raise listener.failure
                 return result
             finally:
                 self._listener = Listener(None)
 
-    async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult:
+    async def _call(
+        self, verdict: Verdict, timeout: float | None, grace: float
+    ) -> ShellResult:
         record = self._commands.new_record(verdict)
         bash = self._begin()
         self._turn = turn = _Turn(verdict, record)
@@ -153,11 +178,17 @@ class PersistentShell:
         finally:
             self._turn = None
             self._inside.calls -= 1
-            record.end("killed", None, time.monotonic() - turn.begun)  # unless its end is recorded already
+            record.end(
+                "killed", None, time.monotonic() - turn.begun
+            )  # unless its end is recorded already
 
     def interrupt(self) -> None:
         """Send Ctrl+C to the running call, and kill it if that does not end it: `box.persistent.interrupt()`."""
-        if self._turn is not None and self._bash is not None and not self._bash.process.over:
+        if (
+            self._turn is not None
+            and self._bash is not None
+            and not self._bash.process.over
+        ):
             self._turn.interrupted = True
             self._bash.process.signal(signal.SIGINT)
             self._bash.process.deadline(INTERRUPT_SECONDS, GRACE)
@@ -241,7 +272,9 @@ class PersistentShell:
         """Drop a shell that can run nothing more; whether there was one."""
         if self._bash is None or not (self._bash.closed or self._bash.process.over):
             return False
-        self._replaced |= not self._bash.closed  # the call that closed it has reported it
+        self._replaced |= (
+            not self._bash.closed
+        )  # the call that closed it has reported it
         self.kill()  # a shell whose output is closed is useless
         self._drop()
         return True
@@ -260,13 +293,17 @@ class PersistentShell:
             self._env = self._inside.env
             self._mount = self._inside.mounts
             env = {**self._env, **(self._terminal or {})}
-            self._bash = Bash(self._inside.link, env, self._bash_state, self._take, terminal=terminal)
+            self._bash = Bash(
+                self._inside.link, env, self._bash_state, self._take, terminal=terminal
+            )
             self._inside.aftermath.new_oom_kills()  # earlier kills do not count for this shell
             if terminal:
                 self._bash.process.resize(*self._size)
         return self._bash
 
-    async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult:
+    async def _take_turn(
+        self, bash: Bash, turn: _Turn, timeout: float | None, grace: float
+    ) -> ShellResult:
         try:
             report = await self._exchange(bash, turn, timeout, grace)
             if report is None:
@@ -274,18 +311,26 @@ class PersistentShell:
                 await self._inside.aftermath.look()
                 return self._ended(bash, turn, body)
             if timeout is not None or turn.interrupted:
-                spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.begun)
+                spare = (
+                    0.0
+                    if timeout is None or turn.interrupted
+                    else timeout - (time.monotonic() - turn.begun)
+                )
                 bash.disarm(spare)
             return await self._reported(bash, turn, report)
         except SandboxLost as lost:
-            return self._result(turn, "sandbox_lost", LOST_STATUS, None, _lost=str(lost))
+            return self._result(
+                turn, "sandbox_lost", LOST_STATUS, None, _lost=str(lost)
+            )
         except BaseException:
             await self._abandon(bash)
             raise
         finally:
             bash.usage.stop()
 
-    async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
+    async def _exchange(
+        self, bash: Bash, turn: _Turn, timeout: float | None, grace: float
+    ) -> Report | None:
         await bash.begin(self._news() + turn.verdict.canonical, timeout, grace)
         turn.record.start(self.cwd)
         bash.usage.begin()
@@ -304,7 +349,11 @@ class PersistentShell:
     def _news(self) -> str:
         """Text that tells a bash that runs already what has changed in the session: variables, and the mount."""
         inside, text = self._inside, ""
-        words = [f"{name}={shlex.quote(value)}" for name, value in inside.env.items() if self._env.get(name) != value]
+        words = [
+            f"{name}={shlex.quote(value)}"
+            for name, value in inside.env.items()
+            if self._env.get(name) != value
+        ]
         if words:
             text += f"builtin export {' '.join(words)}\n"
         if self._mount != inside.mounts:
@@ -337,8 +386,14 @@ class PersistentShell:
         self._learn()
         self._shell_judge.learn(turn.verdict)
         slow = time.monotonic() - turn.begun > FILLS_NO_MEMORY
-        oom_kills = self._inside.aftermath.new_oom_kills() if report.status or slow else 0
-        cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
+        oom_kills = (
+            self._inside.aftermath.new_oom_kills() if report.status or slow else 0
+        )
+        cause: Cause = (
+            "out_of_memory"
+            if oom_kills and report.status == 128 + signal.SIGKILL
+            else "exited"
+        )
         if turn.interrupted:
             cause = "interrupted"
         return self._result(
@@ -355,7 +410,9 @@ class PersistentShell:
         self._drop()
         cause: Cause = "interrupted" if turn.interrupted else cause_of(body)
         status = 128 + signal.SIGINT if turn.interrupted else body.exit_code
-        return self._result(turn, cause, status, body, shell_ended=True, **bash.usage.ended(body))
+        return self._result(
+            turn, cause, status, body, shell_ended=True, **bash.usage.ended(body)
+        )
 
     def _result(
         self,
@@ -374,7 +431,15 @@ class PersistentShell:
             "restarted": self._replaced or shell_ended,
         }
         self._replaced = False
-        return turn.record.result(ShellResult, output, cause, status, time.monotonic() - turn.begun, body, **more)
+        return turn.record.result(
+            ShellResult,
+            output,
+            cause,
+            status,
+            time.monotonic() - turn.begun,
+            body,
+            **more,
+        )
 
     # Output.
 

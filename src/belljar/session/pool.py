@@ -36,7 +36,9 @@ from belljar.tasks import see_through
 if TYPE_CHECKING:
     pass
 
-IDLE_COST = 16 << 20  # estimated bytes of a waiting sandbox, with its container's bookkeeping on the host
+IDLE_COST = (
+    16 << 20
+)  # estimated bytes of a waiting sandbox, with its container's bookkeeping on the host
 CHECK_SECONDS = 0.5  # a sandbox that takes longer to answer is not handed out
 RETRY_SECONDS = 1.0  # pause after a failed start
 FILLERS = 4  # starts in flight per pool
@@ -57,12 +59,21 @@ class Pool:
     """
 
     def __new__(
-        cls, workspace: str | PathLike[str] = HERE, *, size: int = 4, memory: object = None, idle: float = 300.0,
+        cls,
+        workspace: str | PathLike[str] = HERE,
+        *,
+        size: int = 4,
+        memory: object = None,
+        idle: float = 300.0,
         **options: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """With a far host, the pool that it makes."""
-        if (far := hosts.far_of(options.get("host"), options.get("engine"))) is not None:
-            return far.pool(None if isinstance(workspace, Here) else workspace, size=size, **options)
+        if (
+            far := hosts.far_of(options.get("host"), options.get("engine"))
+        ) is not None:
+            return far.pool(
+                None if isinstance(workspace, Here) else workspace, size=size, **options
+            )
         return super().__new__(cls)
 
     def __init__(
@@ -78,7 +89,9 @@ class Pool:
         known(options, PUBLIC - NOT_POOLED | LiveParts.__annotations__.keys(), "Pool")
         whole("size", size, 0, MOST_WAITING)
         seconds("idle", idle, optional=False)
-        first = Session(workspace, **options)  # raises for wrong options now, not at the first claim
+        first = Session(
+            workspace, **options
+        )  # raises for wrong options now, not at the first claim
         self.host = first.host
         self._policy = first.policy
         self.options = replace(first.options, workspace=os.path.realpath(workspace))
@@ -110,13 +123,17 @@ class Pool:
 
     async def __aenter__(self) -> Self:
         if not self._closed:
-            raise UsageError("this pool is already open; make a new Pool for a second `async with`")
+            raise UsageError(
+                "this pool is already open; make a new Pool for a second `async with`"
+            )
         self._closed = False
         self._claimed = time.monotonic()
         self.loop = asyncio.get_running_loop()
         self.host.pools.append(self)
         self._fill()
-        self._in_background(judged(self._policy, "true && true"))  # loads the policy now, not at the first claim
+        self._in_background(
+            judged(self._policy, "true && true")
+        )  # loads the policy now, not at the first claim
         self._watch = self.loop.create_task(self._drain_when_idle())
         return self
 
@@ -127,7 +144,9 @@ class Pool:
         await see_through(self._end_all())
 
     def __enter__(self) -> Never:
-        raise UsageError("a Pool is asynchronous: write `async with`, or use belljar.sync.Pool")
+        raise UsageError(
+            "a Pool is asynchronous: write `async with`, or use belljar.sync.Pool"
+        )
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -173,12 +192,19 @@ class Pool:
             **self._live,
             **{name: given[name] for name in ("approve", "audit") if name in given},
         }
-        own = replace(self.options, **{name: given[name] for name in ("policy", "env") if name in given})
+        own = replace(
+            self.options,
+            **{name: given[name] for name in ("policy", "env") if name in given},
+        )
         if options:
-            Session.of(own, **live)  # raises for wrong options before a sandbox is taken
+            Session.of(
+                own, **live
+            )  # raises for wrong options before a sandbox is taken
         self._in_use += 1
         try:
-            sandbox = await self.claim() or await Sandbox.launch(self.options, self.host)
+            sandbox = await self.claim() or await Sandbox.launch(
+                self.options, self.host
+            )
             session = await Session.adopt(sandbox, own, **live)
             try:
                 yield session
@@ -225,7 +251,10 @@ class Pool:
 
     def _refill(self) -> None:
         self._timer = None
-        if self._busy() and time.monotonic() - (self._unfilled_since or 0.0) < 2 * PATIENCE_SECONDS:
+        if (
+            self._busy()
+            and time.monotonic() - (self._unfilled_since or 0.0) < 2 * PATIENCE_SECONDS
+        ):
             self._refill_soon()
         else:
             self._unfilled_since = None
@@ -233,7 +262,9 @@ class Pool:
             self._in_background(self._destroy_used())
 
     def _busy(self) -> bool:
-        return time.monotonic() - self._claimed < (PATIENCE_SECONDS if self._in_use else QUIET_SECONDS)
+        return time.monotonic() - self._claimed < (
+            PATIENCE_SECONDS if self._in_use else QUIET_SECONDS
+        )
 
     def _fill(self) -> None:
         self._drained = False
@@ -268,7 +299,12 @@ class Pool:
         self._filling.discard(task)
         if not task.cancelled():
             task.exception()
-        if not self._closed and not self._drained and self._failure is None and self._timer is None:
+        if (
+            not self._closed
+            and not self._drained
+            and self._failure is None
+            and self._timer is None
+        ):
             self._fill()
 
     async def _drain_when_idle(self) -> None:
@@ -318,7 +354,11 @@ def _memory_lacking(need: int) -> EngineError | None:
     """What to say if the host has no memory for one more sandbox that uses all of its limit."""
     try:
         with open("/proc/meminfo") as table:
-            available = next(int(line.split()[1]) << 10 for line in table if line.startswith("MemAvailable:"))
+            available = next(
+                int(line.split()[1]) << 10
+                for line in table
+                if line.startswith("MemAvailable:")
+            )
     except (OSError, StopIteration):
         return None
     if available > need + IDLE_COST:

@@ -48,7 +48,11 @@ def cause_of(body: frames.EndedBody, stopped: Cause | None = None) -> Cause:
     cause = CAUSES[body.cause]
     if stopped == "interrupted":
         # A program may catch Ctrl+C and end as it likes; only a death by it counts.
-        return "interrupted" if body.signal == signals.SIGINT or body.exit_code == 128 + signals.SIGINT else cause
+        return (
+            "interrupted"
+            if body.signal == signals.SIGINT or body.exit_code == 128 + signals.SIGINT
+            else cause
+        )
     if stopped == "output_limit":
         return stopped  # even if it ended before the signal came: output past the limit is missing
     return stopped if stopped and cause in ("killed", "signalled") else cause
@@ -144,7 +148,9 @@ class Result:
     """Connections through the network door while it ran: host, port, verdict, bytes."""
     listening: tuple[int, ...] = ()
     """Ports that programs in the sandbox listen on since the last result; `box.forward(port)` opens one."""
-    _captures: Captures = field(default_factory=lambda: captures(2), repr=False, compare=False)
+    _captures: Captures = field(
+        default_factory=lambda: captures(2), repr=False, compare=False
+    )
     _lost: str = field(default="", repr=False, compare=False)
     _surroundings: Surroundings | None = field(default=None, repr=False, compare=False)
 
@@ -171,9 +177,17 @@ class Result:
     @cached_property
     def output(self) -> str:
         """Both streams in the order in which they arrived."""
-        head = sorted((p for c in self._captures for p in c.head), key=lambda p: p.order)
-        tail = sorted((p for c in self._captures for p in c.tail), key=lambda p: p.order)
-        return _text(b"".join(p.data for p in head), b"".join(p.data for p in tail), self.bytes_omitted)
+        head = sorted(
+            (p for c in self._captures for p in c.head), key=lambda p: p.order
+        )
+        tail = sorted(
+            (p for c in self._captures for p in c.tail), key=lambda p: p.order
+        )
+        return _text(
+            b"".join(p.data for p in head),
+            b"".join(p.data for p in tail),
+            self.bytes_omitted,
+        )
 
     @cached_property
     def hints(self) -> tuple[str, ...]:
@@ -206,9 +220,10 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         verdict = self.verdict.as_dict() if self.verdict else None
         shown = {name: getattr(self, name) for name in SHOWN}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in shown.items()} | {
-            "verdict": verdict
-        }
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in shown.items()
+        } | {"verdict": verdict}
 
     def to_json(self) -> dict[str, Any]:
         """As `as_dict`, with all that `from_json` needs: also the bytes of a stream that is more than its text."""
@@ -221,16 +236,28 @@ class Result:
     @classmethod
     def from_json(cls, data: Any) -> Result:
         plain = codec.given(cls, data)
-        texts = {name: codec.decode(str, data.get(name, "")) for name in ("stdout", "stderr", "output")}
+        texts = {
+            name: codec.decode(str, data.get(name, ""))
+            for name in ("stdout", "stderr", "output")
+        }
         raw = {name: codec.stream(data, name) for name in ("stdout", "stderr")}
-        omitted = codec.decode(int, data.get("bytes_produced", 0)) - codec.decode(int, data.get("bytes_kept", 0))
+        omitted = codec.decode(int, data.get("bytes_produced", 0)) - codec.decode(
+            int, data.get("bytes_kept", 0)
+        )
         captures = (
-            Capture.ending("stdout", raw["stdout"], len(raw["stdout"]) + max(0, omitted)),
+            Capture.ending(
+                "stdout", raw["stdout"], len(raw["stdout"]) + max(0, omitted)
+            ),
             Capture.ending("stderr", raw["stderr"], len(raw["stderr"])),
         )
         result = cls(**plain, _captures=captures)
         hints = codec.decode(list[str], data.get("hints", []))
-        result.__dict__.update(texts, stdout_bytes=raw["stdout"], stderr_bytes=raw["stderr"], hints=tuple(hints))
+        result.__dict__.update(
+            texts,
+            stdout_bytes=raw["stdout"],
+            stderr_bytes=raw["stderr"],
+            hints=tuple(hints),
+        )
         return result
 
 

@@ -41,37 +41,66 @@ Found = dict[str, FileInfo]
 async def keep(inside: Inside, host: Host, made: Path, left: int) -> None:
     """Into the directory `made`: a list, and a numbered file for each file."""
     before, now = await _pristine(inside, host), await _listing(inside.files)
-    changed = {path: info for path, info in now.items() if _key(info) != _key(before.get(path))}
+    changed = {
+        path: info for path, info in now.items() if _key(info) != _key(before.get(path))
+    }
     size = sum(info.size for info in changed.values() if info.kind == "file")
     if size > left:
         raise UsageError(
             f"no snapshot: {size >> 20} MiB of the root file system changed, and there is room for {left >> 20} MiB: "
             "`belljar snapshots remove NAME` makes some"
         )
-    gone = tops([path for path in before if path not in now or now[path].kind != before[path].kind])
-    numbers = {path: number for number, path in enumerate(sorted(changed)) if changed[path].kind == "file"}
+    gone = tops(
+        [
+            path
+            for path in before
+            if path not in now or now[path].kind != before[path].kind
+        ]
+    )
+    numbers = {
+        path: number
+        for number, path in enumerate(sorted(changed))
+        if changed[path].kind == "file"
+    }
     await to_thread.run_sync(made.mkdir)
 
     async def fetch(path: str) -> None:
         target = await to_thread.run_sync(_create, made / str(numbers[path]))
         with closing(target):
             grew = f"{path} grew while it was kept; try again"
-            await inside.files.get(path, up_to(changed[path].size, grew, partial(write_all, target)))
+            await inside.files.get(
+                path, up_to(changed[path].size, grew, partial(write_all, target))
+            )
 
     await a_few_at_once(fetch, numbers)
     entries = [
-        {"path": path, "kind": info.kind, "mode": info.mode & 0o777, "target": info.target or "",
-         "number": numbers.get(path)}
-        for path, info in sorted(changed.items()) if info.kind in ("file", "directory", "link")
-    ]  # fmt: skip
-    await to_thread.run_sync((made / LIST).write_text, json.dumps({"gone": gone, "entries": entries}))
+        {
+            "path": path,
+            "kind": info.kind,
+            "mode": info.mode & 0o777,
+            "target": info.target or "",
+            "number": numbers.get(path),
+        }
+        for path, info in sorted(changed.items())
+        if info.kind in ("file", "directory", "link")
+    ]
+    await to_thread.run_sync(
+        (made / LIST).write_text, json.dumps({"gone": gone, "entries": entries})
+    )
 
 
 async def _pristine(inside: Inside, host: Host) -> Found:
     own: dict[str, Any] = {
-        "changes": "direct", "id": None, "keep": False, "keepable": False, "name": None, "snapshot": None, "base": "",
-        "continues": "", "on_close": None,
-    }  # fmt: skip
+        "changes": "direct",
+        "id": None,
+        "keep": False,
+        "keepable": False,
+        "name": None,
+        "snapshot": None,
+        "base": "",
+        "continues": "",
+        "on_close": None,
+    }
     sandbox = await Sandbox.launch(replace(inside.options, **own), host)
     try:
         return await _listing(Files(InitTools(lambda: sandbox).run))

@@ -65,7 +65,9 @@ class RunningCommand:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+    async def __aexit__(
+        self, _: object, error: BaseException | None, __: object
+    ) -> None:
         if self.in_background:
             return
         try:
@@ -97,7 +99,9 @@ class RunningCommand:
             return b""
         self._order += 1
         capture = self.output[name == "stderr"]
-        kept = data if self._limit is None else data[: max(0, self._limit - self.produced)]
+        kept = (
+            data if self._limit is None else data[: max(0, self._limit - self.produced)]
+        )
         if kept:
             capture.add(self._order, kept)
             if not self._listener.call(name, kept):
@@ -154,12 +158,19 @@ class RunningCommand:
     async def _ended(self) -> frames.EndedBody:
         if self._timeout is None:
             return await self.process.ended()
-        return await self.process.ended_within(self._timeout + self.grace + stretched(SAFETY_NET))
+        return await self.process.ended_within(
+            self._timeout + self.grace + stretched(SAFETY_NET)
+        )
 
     async def _cancel(self) -> None:
-        with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_WORDS)):
+        with (
+            contextlib.suppress(BelljarError),
+            anyio.move_on_after(stretched(LAST_WORDS)),
+        ):
             self.process.abandon()
-            if self.process.flags & Flag.BACKGROUND:  # nobody waits for a background command's end
+            if (
+                self.process.flags & Flag.BACKGROUND
+            ):  # nobody waits for a background command's end
                 self._inside.link.forget(self.process)
             else:
                 await self.process.ended()
@@ -181,7 +192,11 @@ class CommandInput:
     def __init__(self, process: RemoteProcess, options: Options) -> None:
         self._process = process
         self._first = options.get("stdin")
-        self._ends = self._first is not None and not options.get("stdin_open") and not process.flags & Flag.PTY
+        self._ends = (
+            self._first is not None
+            and not options.get("stdin_open")
+            and not process.flags & Flag.PTY
+        )
         """Whether it ends after the first bytes. A terminal's input has no end, unless somebody types one."""
         self._fed = anyio.Event()
 
@@ -234,5 +249,7 @@ async def _pieces(
             yield piece
         return
     following = partial(next, first, None)
-    while (piece := await to_thread.run_sync(following, abandon_on_cancel=True)) is not None:
+    while (
+        piece := await to_thread.run_sync(following, abandon_on_cancel=True)
+    ) is not None:
         yield piece

@@ -26,7 +26,9 @@ OURS = {BUNDLE, *SETTINGS}
 
 
 def roots(options: SandboxOptions) -> list[str]:
-    mounted = bool(options.cache) or any(target.startswith(f"{options.home}/") for target, _ in options.mounts)
+    mounted = bool(options.cache) or any(
+        target.startswith(f"{options.home}/") for target, _ in options.mounts
+    )
     return ["/tmp"] if mounted or options.root else ["/tmp", options.home]
 
 
@@ -47,7 +49,11 @@ async def _pack(files: Files, root: str, target: Path, most: int = MOST) -> None
         try:
             await files.pack(
                 root,
-                up_to(most, f"{root} holds more than {most} bytes", partial(write_all, descriptor)),
+                up_to(
+                    most,
+                    f"{root} holds more than {most} bytes",
+                    partial(write_all, descriptor),
+                ),
             )
         except BaseException:
             os.unlink(target)
@@ -70,7 +76,11 @@ async def unpack_one(files: Files, root: str, place: Path) -> None:
 
 def left_out(options: SandboxOptions, place: Path) -> list[str]:
     """The directories that a checkpoint does not hold."""
-    return [root for root in ("/tmp", options.home) if root not in roots(options) or not copy_of(place, root).is_file()]
+    return [
+        root
+        for root in ("/tmp", options.home)
+        if root not in roots(options) or not copy_of(place, root).is_file()
+    ]
 
 
 def copy_of(place: Path, root: str) -> Path:

@@ -23,7 +23,15 @@ from belljar import host as hosts
 from belljar.engines.spec import Network
 from belljar.errors import BelljarError, Unsupported, UsageError
 from belljar.limits import Limits
-from belljar.options import HERE, PUBLIC, Here, OwnOptions, SandboxOptions, callable_or_none, known
+from belljar.options import (
+    HERE,
+    PUBLIC,
+    Here,
+    OwnOptions,
+    SandboxOptions,
+    callable_or_none,
+    known,
+)
 from belljar.patience import stretched
 from belljar.policy import Policy
 from belljar.sandbox.cgroup import usage
@@ -62,7 +70,9 @@ if TYPE_CHECKING:
     from belljar.session.snapshot import Snapshot
     from belljar.staged.area import Point
 
-LAST_REFRESH_SECONDS = 1.0  # how long a closing session waits for the init to say how its shells ended
+LAST_REFRESH_SECONDS = (
+    1.0  # how long a closing session waits for the init to say how its shells ended
+)
 
 
 class Session:
@@ -73,11 +83,17 @@ class Session:
     """
 
     def __new__(
-        cls, workspace: str | PathLike[str] = HERE, *, host: Host | FarHost | None = None, **options: Any
+        cls,
+        workspace: str | PathLike[str] = HERE,
+        *,
+        host: Host | FarHost | None = None,
+        **options: Any,
     ) -> Any:
         """With a far host, the session that it makes: the same names, over the service."""
         if (far := hosts.far_of(host, options.get("engine"))) is not None:
-            return far.session(None if isinstance(workspace, Here) else workspace, **options)
+            return far.session(
+                None if isinstance(workspace, Here) else workspace, **options
+            )
         return super().__new__(cls)
 
     def __init__(
@@ -137,7 +153,9 @@ class Session:
         is_staged = options.changes == "staged"
         if options.on_close in ("discard", "apply") and not is_staged:
             raise UsageError(f'on_close="{options.on_close}" is for changes="staged"')
-        self._judge = Judge(options.policy, approve, self._ledger, staged=is_staged, root=options.root)
+        self._judge = Judge(
+            options.policy, approve, self._ledger, staged=is_staged, root=options.root
+        )
         allow = under_policy(options.network, self.policy)
         options = replace(
             options,
@@ -170,7 +188,9 @@ class Session:
         await self.close()
 
     def __enter__(self) -> Never:
-        raise UsageError("a Session is asynchronous: write `async with`, or use belljar.sync.Session")
+        raise UsageError(
+            "a Session is asynchronous: write `async with`, or use belljar.sync.Session"
+        )
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -179,7 +199,9 @@ class Session:
         if self._inside.was_entered:
             return self
         if self._opening:
-            raise UsageError("another task is opening this session; use one session per task")
+            raise UsageError(
+                "another task is opening this session; use one session per task"
+            )
         self._opening = True
         try:
             return await self._open()
@@ -190,8 +212,12 @@ class Session:
         if self.options.snapshot is not None:
             from belljar.session.snapshot import SnapshotFiles
 
-            await to_thread.run_sync(SnapshotFiles.find, self.host, self.options.snapshot)  # before anything is made
-        return await self._adopt(await self._claim() or await Sandbox.launch(self.options, self.host))
+            await to_thread.run_sync(
+                SnapshotFiles.find, self.host, self.options.snapshot
+            )  # before anything is made
+        return await self._adopt(
+            await self._claim() or await Sandbox.launch(self.options, self.host)
+        )
 
     async def _claim(self) -> Sandbox | None:
         """A warm sandbox for these options, from a pool of this event loop; None if there is none."""
@@ -200,7 +226,9 @@ class Session:
         if options.keep or options.id or not pools:
             return None
         kind = options.kind()
-        for door in (True, False) if options.door else (False,):  # without one, the commands' variables name it
+        for door in (
+            (True, False) if options.door else (False,)
+        ):  # without one, the commands' variables name it
             for pool in pools:
                 if pool.options.door == door and pool.options.kind() == kind:
                     claimed: Sandbox | None = await pool.claim()
@@ -225,7 +253,13 @@ class Session:
             if self.options.snapshot is not None:
                 from belljar.session import snapshot
 
-                await snapshot.restore(self._inside, self.staged, self.shells, self.host, self.options.snapshot)
+                await snapshot.restore(
+                    self._inside,
+                    self.staged,
+                    self.shells,
+                    self.host,
+                    self.options.snapshot,
+                )
             await self.door.open()
         except BaseException:
             self._inside.leave()
@@ -241,7 +275,9 @@ class Session:
         box = await belljar.Session.attach("bj-0123456789ab")
         """
         known(options, AttachOptions.__annotations__.keys(), "Session.attach")
-        if (far := hosts.far_of(options.get("host"), options.get("engine"))) is not None:
+        if (
+            far := hosts.far_of(options.get("host"), options.get("engine"))
+        ) is not None:
             return await far.attach(id, **{**options, "host": None})  # type: ignore[no-any-return]
         host = hosts.chosen(options.get("host"), options.get("engine"))
         live: Any = {
@@ -251,10 +287,14 @@ class Session:
         }
         given: Any = options
         own = {name: given[name] for name in ("policy", "env") if name in given}
-        cls.of(SandboxOptions(**own), **live, runs=True)  # raises for wrong options, before anything is entered
+        cls.of(
+            SandboxOptions(**own), **live, runs=True
+        )  # raises for wrong options, before anything is entered
         sandbox = await Sandbox.attach(id, host, resume=bool(options.get("resume")))
         try:
-            session = cls.of(replace(sandbox.options, **own, keep=True), **live, runs=True)
+            session = cls.of(
+                replace(sandbox.options, **own, keep=True), **live, runs=True
+            )
             session._attached = True
             session._ledger.session = sandbox.id
             session.staged.enter(sandbox)
@@ -267,7 +307,9 @@ class Session:
         return session
 
     @classmethod
-    async def adopt(cls, sandbox: Sandbox, options: SandboxOptions, **live: Any) -> Self:
+    async def adopt(
+        cls, sandbox: Sandbox, options: SandboxOptions, **live: Any
+    ) -> Self:
         """A session in a sandbox that was launched ahead; the sandbox is destroyed if the options are wrong."""
         try:
             session = cls.of(options, **live)
@@ -305,7 +347,9 @@ class Session:
                 await sandbox.retire()
         finally:
             self._ledger.close("detached" if keep else "killed")
-            if not (self._attached and keep):  # an attached session that stays kept was not closed
+            if not (
+                self._attached and keep
+            ):  # an attached session that stays kept was not closed
                 self._ledger.record("session_close", kept=keep)
             await to_thread.run_sync(self.audit.flush)
 
@@ -330,7 +374,9 @@ class Session:
         """
         sandbox = self.sandbox
         if not sandbox.engine.capabilities.pauses:
-            raise Unsupported(f"the engine {sandbox.engine.name} cannot pause a sandbox; docker, podman and oci can")
+            raise Unsupported(
+                f"the engine {sandbox.engine.name} cannot pause a sandbox; docker, podman and oci can"
+            )
         if self.is_paused:
             return
         await self.staged.copy_out()
@@ -364,14 +410,22 @@ class Session:
         if self.options.keep:
             return
         if not self.sandbox.options.keepable:
-            raise UsageError("this sandbox ends with the process that started it; keep=True makes one that stays")
+            raise UsageError(
+                "this sandbox ends with the process that started it; keep=True makes one that stays"
+            )
         if self.is_paused:
-            raise UsageError("a paused session cannot become a kept one: resume it first")
+            raise UsageError(
+                "a paused session cannot become a kept one: resume it first"
+            )
         self.extend(lease)
-        self._inside.remember(keep=True, metadata=tuple({**self.metadata, **metadata}.items()))
+        self._inside.remember(
+            keep=True, metadata=tuple({**self.metadata, **metadata}.items())
+        )
 
     @staticmethod
-    async def list(*, host: Host | FarHost | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
+    async def list(
+        *, host: Host | FarHost | None = None, engine: EngineName | None = None
+    ) -> tuple[Kept, ...]:
         """The kept sessions of this host, oldest first.
 
         for kept in await belljar.Session.list():
@@ -463,21 +517,31 @@ class Session:
 
     def usage(self) -> dict[str, int]:
         """Memory (bytes) and processes of the whole sandbox: `box.usage()["memory"]`; empty for a remote engine."""
-        return usage(self.sandbox.launched.pid) if self.sandbox.engine.capabilities.sees_groups else {}
+        return (
+            usage(self.sandbox.launched.pid)
+            if self.sandbox.engine.capabilities.sees_groups
+            else {}
+        )
 
     # Commands.
 
-    async def run(self, command: Command | Request, **options: Unpack[Options]) -> Result:
+    async def run(
+        self, command: Command | Request, **options: Unpack[Options]
+    ) -> Result:
         """Run a command to its end: text in a new bash, a list as an argument vector.
 
         result = await box.run("pytest -q", timeout=60, env={"CI": "1"}, cwd="src")
         """
-        request = await self._commands.admitted(command, options, "run", without=("stdin_open",))
+        request = await self._commands.admitted(
+            command, options, "run", without=("stdin_open",)
+        )
         async with self._commands.begin(request) as running:
             return await running.concluded()
 
     @contextlib.asynccontextmanager
-    async def stream(self, command: Command | Request, **options: Unpack[Options]) -> AsyncIterator[Run]:
+    async def stream(
+        self, command: Command | Request, **options: Unpack[Options]
+    ) -> AsyncIterator[Run]:
         """Run a command and watch its events: `Started`, `Output`…, `Ended`. Leaving the block early kills it.
 
         async with box.stream("npm test") as events:
@@ -506,7 +570,9 @@ class Session:
         request = await box.admit("make test", timeout=60)
         result = await box.run(request)
         """
-        return await self._commands.admit(command, checks.check(options, "admit"), policy, question)
+        return await self._commands.admit(
+            command, checks.check(options, "admit"), policy, question
+        )
 
     async def ask(self, question: Verdict) -> None:
         """Ask the approver something that is not about a command; PolicyDenied unless the answer is yes."""
@@ -527,7 +593,11 @@ class Session:
 
         await box.shell("build").run("cd src"); await box.shell("build").run("make")
         """
-        return self.shells.get(name) if SHELL_ID.fullmatch(name) else self.shells.named(name)
+        return (
+            self.shells.get(name)
+            if SHELL_ID.fullmatch(name)
+            else self.shells.named(name)
+        )
 
     refresh = flat("shells", Shells.refresh)
     cleanup = flat("shells", Shells.cleanup)
@@ -596,7 +666,9 @@ class Session:
         print(await box.diff(["src"]))
         """
         other = against.staged if against is not None else None
-        return await self.staged.diff(paths, against=other, since=since, until=until, ignored=ignored)
+        return await self.staged.diff(
+            paths, against=other, since=since, until=until, ignored=ignored
+        )
 
     apply = flat("staged", Staged.apply)
     show = flat("staged", Staged.show)
@@ -612,7 +684,9 @@ class Session:
 
     # Snapshots.
 
-    async def snapshot(self, name: str, *, workspace: bool = False, replace: bool = False) -> Snapshot:
+    async def snapshot(
+        self, name: str, *, workspace: bool = False, replace: bool = False
+    ) -> Snapshot:
         """Keep what the sandbox holds under a name, for sessions on the same engine: staged changes, home, /tmp, the
         directories and variables of its shells, and with root=True what it changed of the root file system. Processes
         are not kept: see `Snapshot.left_out`. `workspace`: also all files of a workspace that is not staged; such a
@@ -623,20 +697,30 @@ class Session:
         from belljar.session import snapshot
 
         made = await snapshot.take(
-            self._inside, self.staged, self.shells, self.host, name, whole=workspace, replace=replace
+            self._inside,
+            self.staged,
+            self.shells,
+            self.host,
+            name,
+            whole=workspace,
+            replace=replace,
         )
         self._ledger.record("snapshot", name=name)
         return made
 
     @staticmethod
-    async def snapshots(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Snapshot, ...]:
+    async def snapshots(
+        *, host: Host | None = None, engine: EngineName | None = None
+    ) -> tuple[Snapshot, ...]:
         """The snapshots of this host, oldest first: `await belljar.Session.snapshots()`."""
         from belljar.session import snapshot
 
         return await to_thread.run_sync(snapshot.listed, hosts.chosen(host, engine))
 
     @staticmethod
-    async def remove_snapshot(name: str, *, host: Host | None = None, engine: EngineName | None = None) -> None:
+    async def remove_snapshot(
+        name: str, *, host: Host | None = None, engine: EngineName | None = None
+    ) -> None:
         """Sessions that began with it go on: `await belljar.Session.remove_snapshot("ready")`."""
         from belljar.session import snapshot
 
@@ -646,18 +730,40 @@ class Session:
         """A new session that begins with a copy of these files: `twin = await box.fork()`."""
         await self.staged.checkpoint(self.staged.area.unused("fork"))
         live: Any = {"approve": self._judge.approver, "host": self.host}
-        live |= {name: options.pop(name) for name in ("approve", "audit", "host") if name in options}
+        live |= {
+            name: options.pop(name)
+            for name in ("approve", "audit", "host")
+            if name in options
+        }
         ours: Any = {"network": self.allow or self.network, "env": self.env}
-        own = {"keep": False, "keepable": False, "id": None, "base": self.id, "snapshot": None}
-        twin = type(self).of(replace(self.options, **{**ours, **options, **own}), **live)
+        own = {
+            "keep": False,
+            "keepable": False,
+            "id": None,
+            "base": self.id,
+            "snapshot": None,
+        }
+        twin = type(self).of(
+            replace(self.options, **{**ours, **options, **own}), **live
+        )
         return await twin.open()
 
 
-async def run(command: Command, workspace: str | PathLike[str] = HERE, **options: Unpack[RunOptions]) -> Result:
+async def run(
+    command: Command,
+    workspace: str | PathLike[str] = HERE,
+    **options: Unpack[RunOptions],
+) -> Result:
     """Run one command in a throwaway sandbox: `result = await belljar.run("pytest -q", workspace=".", timeout=60)`."""
     known(options, RunOptions.__annotations__.keys(), "run")
-    command_options: Any = {name: value for name, value in options.items() if name in Options.__annotations__}
-    session_options: Any = {name: value for name, value in options.items() if name not in command_options}
+    command_options: Any = {
+        name: value
+        for name, value in options.items()
+        if name in Options.__annotations__
+    }
+    session_options: Any = {
+        name: value for name, value in options.items() if name not in command_options
+    }
     checks.check_command(command)
     checks.check(command_options, "run")
     async with Session(workspace, **session_options) as box:

@@ -31,7 +31,9 @@ class ShellJudge:
         """What the policy concluded about the shell from the commands it judged."""
         self.unsure = False
         """The shell itself ran text that was not judged: it may change its directory at any time."""
-        self._merged: tuple[ShellState | None, BashState | None, ShellState] | None = None
+        self._merged: tuple[ShellState | None, BashState | None, ShellState] | None = (
+            None
+        )
         self._verdicts: dict[str, tuple[ShellState, Policy, Verdict]] = {}
 
     def forget(self) -> None:
@@ -42,7 +44,10 @@ class ShellJudge:
     def learn(self, verdict: Verdict) -> None:
         """The command of this verdict has run."""
         self._known = verdict.state_after
-        if any(effect.kind.startswith("exec.") and effect.program in IN_THE_SHELL for effect in verdict.effects):
+        if any(
+            effect.kind.startswith("exec.") and effect.program in IN_THE_SHELL
+            for effect in verdict.effects
+        ):
             self.unsure = True
             fresh = ShellState.fresh(WORKSPACE, self._inside.env)
             self._known = self._known and _with_unknown_variables(self._known, fresh)
@@ -68,7 +73,11 @@ class ShellJudge:
 
     def _now(self, reported: BashState | None) -> ShellState:
         """The state to judge with; the same object as long as nothing changes."""
-        if self._merged is None or self._merged[0] is not self._known or self._merged[1] is not reported:
+        if (
+            self._merged is None
+            or self._merged[0] is not self._known
+            or self._merged[1] is not reported
+        ):
             cwd = reported.cwd if reported else WORKSPACE
             known = self._known or ShellState.fresh(cwd, self._inside.env)
             variables = reported.variables if reported else {}
@@ -82,14 +91,24 @@ class ShellJudge:
     def _remembered(self, command: str, now: ShellState) -> Verdict | None:
         """The verdict on the same command in the same state: agents repeat themselves."""
         state, policy, verdict = self._verdicts.get(command, (None, None, None))
-        return verdict if state is not None and _equal(state, now) and policy is self._judge.policy else None
+        return (
+            verdict
+            if state is not None and _equal(state, now) and policy is self._judge.policy
+            else None
+        )
 
 
 def _equal(state: ShellState, other: ShellState) -> bool:
-    return state is other or all(getattr(state, name) == getattr(other, name) for name in ShellState.__slots__)
+    return state is other or all(
+        getattr(state, name) == getattr(other, name) for name in ShellState.__slots__
+    )
 
 
 def _with_unknown_variables(state: ShellState, fresh: ShellState) -> ShellState:
     """Text that was not judged may have set any variable; the shell reports only the exported ones."""
-    own = {name: UNKNOWN for name in state.env if name.isidentifier() and name not in fresh.env}
+    own = {
+        name: UNKNOWN
+        for name in state.env
+        if name.isidentifier() and name not in fresh.env
+    }
     return replace(state, env=state.env | own)

@@ -66,7 +66,9 @@ class ShellUsage:
         self._timer = self._process.link.loop.call_later(seconds, self._look, seconds)
 
     def _look(self, seconds: float) -> None:
-        self._sampling = self._process.link.loop.create_task(self._sample(min(2 * seconds, LAST_SAMPLE)))
+        self._sampling = self._process.link.loop.create_task(
+            self._sample(min(2 * seconds, LAST_SAMPLE))
+        )
 
     async def _sample(self, after: float) -> None:
         with contextlib.suppress(BelljarError):

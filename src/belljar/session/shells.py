@@ -72,18 +72,25 @@ class Shells:
             from belljar.session.persistent_shell import PersistentShell
 
             save = partial(self._save, name) if name else None
-            self._persistent[name] = PersistentShell(self._commands, self._saved.get(name), save)
+            self._persistent[name] = PersistentShell(
+                self._commands, self._saved.get(name), save
+            )
         return self._persistent[name]
 
     async def _save(self, name: str, state: SavedState) -> None:
         self._saved[name] = state
         if self._inside.options.keep:
             where = self._inside.sandbox.run_dir
-            await to_thread.run_sync(rundir.write_session, where, dict(self._saved), SAVED)
+            await to_thread.run_sync(
+                rundir.write_session, where, dict(self._saved), SAVED
+            )
 
     def states(self) -> dict[str, SavedState]:
         """The directory and variables of each persistent shell, by its name."""
-        return {**self._saved, **{name: shell.state for name, shell in self._persistent.items()}}
+        return {
+            **self._saved,
+            **{name: shell.state for name, shell in self._persistent.items()},
+        }
 
     async def restore(self, states: dict[str, SavedState]) -> None:
         """Begin with what `states` gave in another session: new shells, in these directories with these variables."""
@@ -94,10 +101,18 @@ class Shells:
 
     async def recall(self) -> None:
         """Read what another process has written down."""
-        saved = await to_thread.run_sync(rundir.read_session, self._inside.sandbox.run_dir, SAVED)
+        saved = await to_thread.run_sync(
+            rundir.read_session, self._inside.sandbox.run_dir, SAVED
+        )
         self._saved = dict(saved or {})
 
-    async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
+    async def start(
+        self,
+        command: Command | Request,
+        *,
+        ring: int | None = None,
+        **options: Unpack[Options],
+    ) -> Shell:
         """Start a background shell. It runs until it ends, is killed or the session closes.
 
         shell = await box.start("npm run dev")
@@ -110,21 +125,29 @@ class Shells:
         without = ("stdin", "stdin_open", "on_output", "output_limit")
         request = await self._commands.admitted(command, options, "start", without)
         request = replace(request, flags=request.flags | Flag.STDIN)
-        async with self._commands.begin(request, ring=ring or self._default_ring) as running:
+        async with self._commands.begin(
+            request, ring=ring or self._default_ring
+        ) as running:
             await running.process.started()
             self._inside.link.forget(running.process)
             running.in_background = True
             return self._keep(Shell.of(self._inside, running))
 
     async def yielding(
-        self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
+        self,
+        command: Command | Request,
+        *,
+        yield_after: float,
+        **options: Unpack[Options],
     ) -> Result | Shell:
         """Run a command; after `yield_after` seconds it goes on as a background shell.
 
         result_or_shell = await box.yielding("make", yield_after=10)
         """
         seconds("yield_after", yield_after, optional=False, zero=True)
-        request = await self._commands.admitted(command, options, "yielding", without=("pty",))
+        request = await self._commands.admitted(
+            command, options, "yielding", without=("pty",)
+        )
         async with self._commands.begin(request) as running:
             if running.input.is_whole:
                 await running.input.feed()

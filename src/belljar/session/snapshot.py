@@ -45,7 +45,19 @@ DEFAULT = "8g"
 FACTS, COPY, LAYERS, ROOT = "snapshot.json", "copy", "layers", "root"
 PROCESSES = "processes"
 NOT_CARRIED = frozenset(
-    {"name", "keep", "keepable", "id", "longest", "base", "continues", "reserved", "metadata", "lease", "snapshot"}
+    {
+        "name",
+        "keep",
+        "keepable",
+        "id",
+        "longest",
+        "base",
+        "continues",
+        "reserved",
+        "metadata",
+        "lease",
+        "snapshot",
+    }
 )
 """Options that belong to the session and not to what it held."""
 
@@ -80,14 +92,20 @@ class SnapshotFiles:
     def find(cls, host: Host, name: str) -> Self:
         path = host.snapshots_root / checked(name)
         if not (path / FACTS).is_file():
-            raise UsageError(f"there is no snapshot {name!r}; `belljar snapshots list` lists them")
+            raise UsageError(
+                f"there is no snapshot {name!r}; `belljar snapshots list` lists them"
+            )
         return cls(path)
 
     @classmethod
     def all(cls, host: Host) -> list[Self]:
         """Oldest first."""
         try:
-            paths = [path for path in host.snapshots_root.iterdir() if (path / FACTS).is_file()]
+            paths = [
+                path
+                for path in host.snapshots_root.iterdir()
+                if (path / FACTS).is_file()
+            ]
         except OSError:
             return []
         found = [cls(path) for path in paths if not path.name.startswith(".")]
@@ -97,13 +115,17 @@ class SnapshotFiles:
     def snapshot(self) -> Snapshot:
         facts = self.facts
         plain = ("name", "image", "engine", "workspace", "created", "size")
-        return Snapshot(**{name: facts[name] for name in plain}, left_out=tuple(facts["left_out"]))
+        return Snapshot(
+            **{name: facts[name] for name in plain}, left_out=tuple(facts["left_out"])
+        )
 
     @property
     def options(self) -> dict[str, Any]:
         """Those of the session, without what was only that session's."""
         saved = SandboxOptions.restored(self.facts["options"])
-        return {name: getattr(saved, name) for name in FIELDS if name not in NOT_CARRIED}
+        return {
+            name: getattr(saved, name) for name in FIELDS if name not in NOT_CARRIED
+        }
 
     @property
     def copies(self) -> Path:
@@ -112,7 +134,9 @@ class SnapshotFiles:
 
     def layers(self) -> list[Path]:
         with suppress(OSError):
-            return sorted((self.path / LAYERS).iterdir(), key=lambda path: int(path.name))
+            return sorted(
+                (self.path / LAYERS).iterdir(), key=lambda path: int(path.name)
+            )
         return []
 
     def remove(self) -> None:
@@ -123,11 +147,18 @@ class SnapshotFiles:
 
 
 def checked(name: str) -> str:
-    must(bool(SESSION_NAME.fullmatch(name)), "snapshot", name, "made of letters, digits, dots and dashes")
+    must(
+        bool(SESSION_NAME.fullmatch(name)),
+        "snapshot",
+        name,
+        "made of letters, digits, dots and dashes",
+    )
     return name
 
 
-def completed(options: Mapping[str, Any], workspace: Any, host: Host) -> tuple[Any, dict[str, Any]]:
+def completed(
+    options: Mapping[str, Any], workspace: Any, host: Host
+) -> tuple[Any, dict[str, Any]]:
     """The workspace and options of a session that begins with a snapshot: what is not given is the original's. If there
     is no such snapshot, opening the session will say so."""
     try:
@@ -135,7 +166,10 @@ def completed(options: Mapping[str, Any], workspace: Any, host: Host) -> tuple[A
     except UsageError:
         return workspace, dict(options)
     original = saved.pop("workspace")
-    return (original if isinstance(workspace, Here) else workspace), {**saved, **options}
+    return (original if isinstance(workspace, Here) else workspace), {
+        **saved,
+        **options,
+    }
 
 
 def listed(host: Host) -> tuple[Snapshot, ...]:
@@ -155,7 +189,14 @@ def remove_if_there(host: Host, name: str) -> None:
 
 
 async def take(
-    inside: Inside, staged: Staged, shells: Shells, host: Host, name: str, *, whole: bool, replace: bool
+    inside: Inside,
+    staged: Staged,
+    shells: Shells,
+    host: Host,
+    name: str,
+    *,
+    whole: bool,
+    replace: bool,
 ) -> Snapshot:
     """`whole`: with the contents of a workspace that the session writes straight into."""
     checked(name)
@@ -165,27 +206,44 @@ async def take(
         made = await to_thread.run_sync(opened.enter_context, _new(host, name, replace))
         left = await to_thread.run_sync(_room, host, name)
         if staged.is_on:
-            await to_thread.run_sync(_copy_layers, staged.area.uppers, made / LAYERS, left)
+            await to_thread.run_sync(
+                _copy_layers, staged.area.uppers, made / LAYERS, left
+            )
         options = inside.options
         whole = whole and not staged.is_on
         for root in (*scratch_copies.roots(options), *([WORKSPACE] if whole else [])):
-            await scratch_copies.keep_one(inside.files, root, made / COPY, left - await to_thread.run_sync(_size, made))
+            await scratch_copies.keep_one(
+                inside.files,
+                root,
+                made / COPY,
+                left - await to_thread.run_sync(_size, made),
+            )
         left_out = scratch_copies.left_out(options, made / COPY)
         if whole and not scratch_copies.copy_of(made / COPY, WORKSPACE).is_file():
             left_out.append(WORKSPACE)
         if options.root:
             left_out.remove(options.home)  # it is in the root file system
-            await root_files.keep(inside, host, made / ROOT, left - await to_thread.run_sync(_size, made))
+            await root_files.keep(
+                inside, host, made / ROOT, left - await to_thread.run_sync(_size, made)
+            )
         if await inside.standstill.running():
             left_out.append(PROCESSES)
         facts = {
-            "name": name, "image": options.image, "engine": inside.sandbox.engine.name,
-            "workspace": inside.sandbox.workspace.path, "created": time.time(),
-            "size": await to_thread.run_sync(_size, made), "left_out": left_out,
-            "options": {**options.as_dict(), "workspace": inside.sandbox.workspace.path}, "shells": shells.states(),
+            "name": name,
+            "image": options.image,
+            "engine": inside.sandbox.engine.name,
+            "workspace": inside.sandbox.workspace.path,
+            "created": time.time(),
+            "size": await to_thread.run_sync(_size, made),
+            "left_out": left_out,
+            "options": {
+                **options.as_dict(),
+                "workspace": inside.sandbox.workspace.path,
+            },
+            "shells": shells.states(),
             "inode": staged.area.meta["inode"] if staged.is_on else None,
             "since": staged.area.since if staged.is_on else None,
-        }  # fmt: skip
+        }
         await to_thread.run_sync(resources.write_whole, made / FACTS, json.dumps(facts))
     return (await to_thread.run_sync(SnapshotFiles.find, host, name)).snapshot
 
@@ -215,7 +273,9 @@ def _new(host: Host, name: str, replace: bool) -> Iterator[Path]:
         with suppress(OSError):
             user_namespace.remove_tree(made)
         if isinstance(error, OSError) and not isinstance(error, BelljarError):
-            raise BelljarError(f"no snapshot: {error.strerror}: {error.filename}") from error
+            raise BelljarError(
+                f"no snapshot: {error.strerror}: {error.filename}"
+            ) from error
         raise
 
 
@@ -225,7 +285,11 @@ def _room(host: Host, replaced: str) -> int:
         most = parse_size(environment.value(SIZE, DEFAULT))
     except ValueError as error:
         raise UsageError(f"{SIZE}: {error}") from None
-    used = sum(each.snapshot.size for each in SnapshotFiles.all(host) if each.path.name != replaced)
+    used = sum(
+        each.snapshot.size
+        for each in SnapshotFiles.all(host)
+        if each.path.name != replaced
+    )
     free = shutil.disk_usage(host.snapshots_root).free
     return max(0, min(most - used, free - (free >> 3)))
 
@@ -252,27 +316,42 @@ def _size(path: Path) -> int:
 # Beginning with one.
 
 
-async def restore(inside: Inside, staged: Staged, shells: Shells, host: Host, name: str) -> None:
+async def restore(
+    inside: Inside, staged: Staged, shells: Shells, host: Host, name: str
+) -> None:
     """Put what a snapshot holds into a sandbox that was just made."""
     saved = await to_thread.run_sync(SnapshotFiles.find, host, name)
     engine = inside.sandbox.engine.name
     if saved.facts["engine"] != engine:
-        raise UsageError(f"the snapshot {name!r} is of the engine {saved.facts['engine']}, not of {engine}")
-    layers, whole = await to_thread.run_sync(saved.layers), scratch_copies.copy_of(saved.copies, WORKSPACE)
+        raise UsageError(
+            f"the snapshot {name!r} is of the engine {saved.facts['engine']}, not of {engine}"
+        )
+    layers, whole = (
+        await to_thread.run_sync(saved.layers),
+        scratch_copies.copy_of(saved.copies, WORKSPACE),
+    )
     if layers and not staged.is_on:
-        raise UsageError(f'the snapshot {name!r} holds staged changes: begin with changes="staged" (--staged)')
+        raise UsageError(
+            f'the snapshot {name!r} holds staged changes: begin with changes="staged" (--staged)'
+        )
     if layers:
         async with AsyncExitStack() as opened:
-            found = await to_thread.run_sync(opened.enter_context, _opened(layers, staged.area.workspace))
+            found = await to_thread.run_sync(
+                opened.enter_context, _opened(layers, staged.area.workspace)
+            )
             await staged.put(found)
         await to_thread.run_sync(_date_back, staged, saved.facts)
     if await to_thread.run_sync(whole.is_file):
         if await inside.files.list(WORKSPACE):
-            raise UsageError(f"the snapshot {name!r} holds a whole workspace: begin with an empty directory")
+            raise UsageError(
+                f"the snapshot {name!r} holds a whole workspace: begin with an empty directory"
+            )
         await scratch_copies.unpack_one(inside.files, WORKSPACE, saved.copies)
     if await to_thread.run_sync(root_files.is_kept, saved.path / ROOT):
         if not inside.options.root:
-            raise UsageError(f"the snapshot {name!r} holds a root file system: begin with root=True (--root)")
+            raise UsageError(
+                f"the snapshot {name!r} holds a root file system: begin with root=True (--root)"
+            )
         await root_files.bring_back(inside.files, saved.path / ROOT)
     await scratch_copies.bring_back(inside.files, inside.options, saved.copies)
     await shells.restore(saved.facts["shells"])
@@ -282,7 +361,9 @@ async def restore(inside: Inside, staged: Staged, shells: Shells, host: Host, na
 def _opened(layers: list[Path], workspace: str) -> Iterator[Layers]:
     with ExitStack() as opened:
         uppers = [opened.enter_context(Folder.at(path)) for path in layers]
-        yield Layers(uppers, opened.enter_context(Folder.at(workspace)), {}, is_copied=True)
+        yield Layers(
+            uppers, opened.enter_context(Folder.at(workspace)), {}, is_copied=True
+        )
 
 
 def _date_back(staged: Staged, facts: Mapping[str, Any]) -> None:

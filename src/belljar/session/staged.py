@@ -43,7 +43,9 @@ log = logging.getLogger("belljar.staged")
 
 
 class Staged:
-    def __init__(self, inside: Inside, ledger: Ledger, shells: Shells, host: Host) -> None:
+    def __init__(
+        self, inside: Inside, ledger: Ledger, shells: Shells, host: Host
+    ) -> None:
         self._inside = inside
         self._ledger = ledger
         self._shells = shells
@@ -59,7 +61,9 @@ class Staged:
     @property
     def area(self) -> StagedArea:
         if not self.is_on:
-            raise UsageError('this session writes straight into its workspace; open it with changes="staged"')
+            raise UsageError(
+                'this session writes straight into its workspace; open it with changes="staged"'
+            )
         return _area(self._host.staged_root, self._inside.sandbox.id)
 
     @property
@@ -101,7 +105,9 @@ class Staged:
             from belljar.staged.compare import compared
 
             await against.copy_out()
-            return await to_thread.run_sync(lambda: compared(review.area, against.area, paths))
+            return await to_thread.run_sync(
+                lambda: compared(review.area, against.area, paths)
+            )
         if since is not None or until is not None:
             return await to_thread.run_sync(lambda: review.between(since, until, paths))
         return await to_thread.run_sync(lambda: review.diff(paths, ignored=ignored))
@@ -147,7 +153,10 @@ class Staged:
         await self.copy_out()
         review = self._review
         return await to_thread.run_sync(
-            lambda: {change: review.show(change) for change in select(review.changes(), paths, parents=False)}
+            lambda: {
+                change: review.show(change)
+                for change in select(review.changes(), paths, parents=False)
+            }
         )
 
     async def apply_shown(self, seen: Mapping[Change, Shown]) -> Applied:
@@ -156,7 +165,9 @@ class Staged:
 
         await box.apply_shown({change: shown for change, shown in seen.items() if change.path == "app.py"})
         """
-        safe = {change: shown for change, shown in seen.items() if not change.runs_later}
+        safe = {
+            change: shown for change, shown in seen.items() if not change.runs_later
+        }
         held = [change.path for change in seen if change.runs_later]
         review = self._review
         return await to_thread.run_sync(lambda: review.apply_chosen(safe, {}, held))
@@ -176,7 +187,9 @@ class Staged:
         await self.copy_out()
         async with AsyncExitStack() as opened:
             layers = await to_thread.run_sync(opened.enter_context, self.area.layers())
-            chosen = select(await to_thread.run_sync(layers.changes), paths, parents=False)
+            chosen = select(
+                await to_thread.run_sync(layers.changes), paths, parents=False
+            )
             await reset(self._inside.files, layers, chosen, self.area.path / "upper")
         await self.copy_out()
         gone = [change.path for change in chosen]
@@ -225,20 +238,29 @@ class Staged:
                 await self.discard()
                 await self._put(area, target)
                 await to_thread.run_sync(area.forget_after, target)
-            await scratch_copies.bring_back(inside.files, inside.options, area.beside(target))
+            await scratch_copies.bring_back(
+                inside.files, inside.options, area.beside(target)
+            )
         await self._shells.refresh()
         return target
 
     async def _put(self, area: StagedArea, point: Point) -> None:
         """Restore the changes of a checkpoint in a sandbox whose files are the host's."""
         async with AsyncExitStack() as opened:
-            await self.put(await to_thread.run_sync(opened.enter_context, area.layers(at=point)))
+            await self.put(
+                await to_thread.run_sync(opened.enter_context, area.layers(at=point))
+            )
 
     async def put(self, layers: Layers) -> None:
         """Make the changes of these layers in a sandbox whose files are the host's."""
         from belljar.session.staged_inside import put
 
-        await put(self._inside.files, layers, await to_thread.run_sync(layers.changes), self.area.path / "upper")
+        await put(
+            self._inside.files,
+            layers,
+            await to_thread.run_sync(layers.changes),
+            self.area.path / "upper",
+        )
         await self.copy_out()
 
     def checkpoints(self) -> list[Point]:
@@ -261,7 +283,13 @@ class Staged:
     async def _remount(self, area: StagedArea) -> None:
         sandbox = self._inside.sandbox
         try:
-            await to_thread.run_sync(staging.remount, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
+            await to_thread.run_sync(
+                staging.remount,
+                area,
+                sandbox.workspace,
+                sandbox.run_dir,
+                sandbox.launched.pid,
+            )
         except BaseException as error:  # whatever is mounted now is not what the area says: nothing may run on
             sandbox.link.shutdown()
             sandbox.link.close(f"the sandbox was ended: {error}; its changes are kept")
@@ -273,7 +301,10 @@ class Staged:
 
     @property
     def _copied(self) -> CopiedWorkspace | None:
-        files, limits = self._copied_files(self._inside.sandbox), self._inside.options.limits
+        files, limits = (
+            self._copied_files(self._inside.sandbox),
+            self._inside.options.limits,
+        )
         if files is None:
             return None
         from belljar.session.copied_workspace import CopiedWorkspace
@@ -293,11 +324,15 @@ class Staged:
             area = await to_thread.run_sync(_area, self._host.staged_root, options.base)
             if copied is not None:
                 await self._put(area, area.points[-1])
-            await scratch_copies.bring_back(inside.files, options, area.beside(area.points[-1]))
+            await scratch_copies.bring_back(
+                inside.files, options, area.beside(area.points[-1])
+            )
 
     async def copy_out(self) -> None:
         """Copy changes to the host, if the engine shares no files with us: `await box.copy_out()`."""
-        if (copied := self._copied) is not None and not self._inside.is_paused:  # it was copied out before the pause
+        if (
+            (copied := self._copied) is not None and not self._inside.is_paused
+        ):  # it was copied out before the pause
             await copied.copy_out()
             await self._inside.aftermath.look()
 
@@ -321,9 +356,14 @@ class Staged:
             await self._moved()
         if not self.area.command:
             await to_thread.run_sync(self.area.note_command, verdict.canonical)
-        if self._inside.options.checkpoints == "auto" and verdict.risk in ("high", "critical"):
+        if self._inside.options.checkpoints == "auto" and verdict.risk in (
+            "high",
+            "critical",
+        ):
             with suppress(UsageError):  # not while background shells run
-                await self.checkpoint(self.area.unused(f"before {verdict.canonical[:60]}"))
+                await self.checkpoint(
+                    self.area.unused(f"before {verdict.canonical[:60]}")
+                )
 
     async def _moved(self) -> None:
         self._inside.moved(self._run_files(self._inside.sandbox))
@@ -335,12 +375,20 @@ class Staged:
 
     def _run_files(self, sandbox: Sandbox) -> Watch:
         copied = self._copied_files(sandbox)
-        upper = _area(self._host.staged_root, sandbox.id).path / "upper" if self.is_on and copied is None else None
+        upper = (
+            _area(self._host.staged_root, sandbox.id).path / "upper"
+            if self.is_on and copied is None
+            else None
+        )
         return run_files_of(sandbox, upper, copied)
 
     def _copied_files(self, sandbox: Sandbox) -> Files | None:
         """The sandbox's files, if the staged workspace was copied into it."""
-        return self._inside.files if self.is_on and not sandbox.engine.capabilities.overlays else None
+        return (
+            self._inside.files
+            if self.is_on and not sandbox.engine.capabilities.overlays
+            else None
+        )
 
     def nothing_more_is_applied(self) -> None:
         """The session's block raised: what it changed may be half of something."""
@@ -368,8 +416,13 @@ class Staged:
             elif not changes and not review.area.can_undo:
                 review.area.remove()
             elif changes and wish != "keep":
-                log.warning("%s kept as %s: `belljar review --session %s` shows, `belljar discard %s` drops them",
-                            counted(changes), id, id, id)  # fmt: skip
+                log.warning(
+                    "%s kept as %s: `belljar review --session %s` shows, `belljar discard %s` drops them",
+                    counted(changes),
+                    id,
+                    id,
+                    id,
+                )
 
 
 def _area(root: Path, id: str) -> StagedArea:

@@ -20,18 +20,28 @@ from belljar.staged.layers import Layers, flattened
 from belljar.workspace.beneath import Folder
 
 
-async def reset(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
+async def reset(
+    files: Files, layers: Layers, changes: Sequence[Change], upper: Path
+) -> None:
     """Make these paths as they are on the host. `upper`: the directory that the sandbox's changes go to."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
-    read_only = await _opened(files, flat, lambda path: layers.holder(path) or layers.lower)
+    read_only = await _opened(
+        files, flat, lambda path: layers.holder(path) or layers.lower
+    )
     await _remove(
         files,
-        [c.path for c in flat if c.after is not None and (c.before is None or c.kind == "type")],
+        [
+            c.path
+            for c in flat
+            if c.after is not None and (c.before is None or c.kind == "type")
+        ],
     )
     await _write(files, lambda: chain(read_only, _of_host(layers, flat)), upper)
 
 
-async def put(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
+async def put(
+    files: Files, layers: Layers, changes: Sequence[Change], upper: Path
+) -> None:
     """Make these changes in a sandbox whose files are as on the host."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
     read_only = await _opened(files, flat, lambda path: layers.lower)
@@ -39,7 +49,9 @@ async def put(files: Files, layers: Layers, changes: Sequence[Change], upper: Pa
     await _write(files, lambda: chain(read_only, _of_layers(layers, flat)), upper)
 
 
-async def _opened(files: Files, changes: Sequence[Change], view: Callable[[str], Folder]) -> list[Entry]:
+async def _opened(
+    files: Files, changes: Sequence[Change], view: Callable[[str], Folder]
+) -> list[Entry]:
     """Make read-only directories writable; returns those to be made read-only again. `view`: the folder that a path is
     in, as the sandbox sees it."""
     read_only: list[Entry] = []
@@ -92,11 +104,18 @@ def _of_host(layers: Layers, changes: Iterable[Change]) -> Entries:
             with suppress(OSError):  # deleted on the host since
                 yield layers.lower, change.path, layers.lower.stat(change.path)
             if change.before.kind == "directory" and change.kind != "mode":
-                yield from ((layers.lower, path, status) for path, status in layers.lower.walk(change.path))
+                yield from (
+                    (layers.lower, path, status)
+                    for path, status in layers.lower.walk(change.path)
+                )
 
 
 def _of_layers(layers: Layers, changes: Iterable[Change]) -> Entries:
     for change in changes:
         holder = layers.holder(change.path)
-        if holder is not None and change.after is not None and change.after.kind in PLAIN:
+        if (
+            holder is not None
+            and change.after is not None
+            and change.after.kind in PLAIN
+        ):
             yield holder, change.path, holder.stat(change.path)

@@ -30,7 +30,9 @@ LONGEST_NAME = 60
 
 
 class Standstill:
-    def __init__(self, sandbox: Callable[[], Sandbox], shell_is_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, sandbox: Callable[[], Sandbox], shell_is_busy: Callable[[], bool]
+    ) -> None:
         """`shell_is_busy`: whether our persistent shell has a call under way, which it may not have read yet."""
         self._sandbox = sandbox
         self._shell_is_busy = shell_is_busy
@@ -53,7 +55,9 @@ class Standstill:
         """A block in which nothing runs and nothing starts; UsageError if something runs now."""
         async with self._gate:
             if running := await self.running():
-                raise UsageError(f"{what} waits until nothing runs ({', '.join(running)}): end it first")
+                raise UsageError(
+                    f"{what} waits until nothing runs ({', '.join(running)}): end it first"
+                )
             yield
 
     @asynccontextmanager
@@ -72,7 +76,11 @@ class Standstill:
 
     async def running(self) -> list[str]:
         """What runs now, by names for people."""
-        running = [_named(listed) for listed in await self._alive() if not await self._waits(listed)]
+        running = [
+            _named(listed)
+            for listed in await self._alive()
+            if not await self._waits(listed)
+        ]
         return running or (["the persistent shell"] if self._shell_is_busy() else [])
 
     async def _waits(self, listed: frames.Listed) -> bool:
@@ -80,8 +88,12 @@ class Standstill:
         if listed.flags & Flag.BACKGROUND:
             return False
         sandbox = self._sandbox()
-        init = sandbox.launched.pid if sandbox.engine.capabilities.sees_processes else None
-        return (await self._link.state(listed.id)).waits and not _has_jobs(init, listed.pid)
+        init = (
+            sandbox.launched.pid if sandbox.engine.capabilities.sees_processes else None
+        )
+        return (await self._link.state(listed.id)).waits and not _has_jobs(
+            init, listed.pid
+        )
 
     async def _kill_all(self) -> None:
         with anyio.move_on_after(stretched(ENDS_SECONDS)):
@@ -133,4 +145,6 @@ def _number_inside(pid: int) -> int | None:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return None
-    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), None)
+    return next(
+        (int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), None
+    )

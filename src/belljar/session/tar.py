@@ -34,7 +34,11 @@ async def as_tar(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             member = _member(buffer)
             if member is None:
                 break
-            yield member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape") if member.name else bytes(2 * 512)
+            yield (
+                member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+                if member.name
+                else bytes(2 * 512)
+            )
             left, pad = member.size, -member.size % 512
 
 
@@ -59,7 +63,9 @@ def check(file: IO[bytes]) -> None:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 if wrong := _wrong(member, links, files):
-                    raise UsageError(f"{member.name[:200]}: {wrong}; nothing was unpacked")
+                    raise UsageError(
+                        f"{member.name[:200]}: {wrong}; nothing was unpacked"
+                    )
     except (tarfile.TarError, EOFError, ValueError, OSError) as error:
         raise UsageError(f"this is no tar: {error}") from None
 
@@ -72,7 +78,11 @@ def _wrong(member: tarfile.TarInfo, links: set[str], files: set[str]) -> str:
         return "a member must not be below a link"
     if member.issym():
         links.add("/".join(parts))
-    if member.name.startswith("/") or ".." in member.name.split("/") or "\0" in member.name:
+    if (
+        member.name.startswith("/")
+        or ".." in member.name.split("/")
+        or "\0" in member.name
+    ):
         return "a member must be below the directory"
     if member.islnk() and member.linkname not in files:
         return "a hard link must be to a file before it"
@@ -104,7 +114,9 @@ def from_tar(file: IO[bytes]) -> Iterator[bytes]:
                 target = os.fsencode(member.linkname)
                 yield HEAD.pack(b"l", 0o777, len(target), len(name)) + name + target
             else:
-                files[member.name] = files[member.linkname] if member.islnk() else member
+                files[member.name] = (
+                    files[member.linkname] if member.islnk() else member
+                )
                 yield from _content(tar, files[member.name], member.mode, name)
     yield HEAD.pack(b"e", 0, 0, 0)
 
@@ -119,7 +131,9 @@ def _parents(name: bytes, made: set[bytes]) -> Iterator[bytes]:
             yield HEAD.pack(b"d", 0o755, 0, len(above)) + above
 
 
-def _content(tar: tarfile.TarFile, file: tarfile.TarInfo, mode: int, name: bytes) -> Iterator[bytes]:
+def _content(
+    tar: tarfile.TarFile, file: tarfile.TarInfo, mode: int, name: bytes
+) -> Iterator[bytes]:
     content = tar.extractfile(file)
     if content is None:
         return

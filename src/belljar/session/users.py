@@ -38,7 +38,9 @@ class Identity:
         return {"HOME": self.home, "USER": name, "LOGNAME": name}
 
 
-async def identity(user: str | int, own: tuple[str, int], files: Files) -> Identity | None:
+async def identity(
+    user: str | int, own: tuple[str, int], files: Files
+) -> Identity | None:
     """Whom `user`, a name or a number, means; None: the sandbox's own user, whose name and number are `own`."""
     wanted = str(user)
     if wanted in (own[0], str(own[1])):
@@ -54,7 +56,9 @@ async def identity(user: str | int, own: tuple[str, int], files: Files) -> Ident
         return Identity(number, number)
     name, _, uid, gid, _, home, _ = found
     groups = [line.split(":") for line in await _lines(files, "/etc/group")]
-    member = [_number(row[2]) for row in groups if len(row) == 4 and name in row[3].split(",")]
+    member = [
+        _number(row[2]) for row in groups if len(row) == 4 and name in row[3].split(",")
+    ]
     return Identity(
         _id(uid),
         _id(gid),
@@ -65,7 +69,11 @@ async def identity(user: str | int, own: tuple[str, int], files: Files) -> Ident
 
 
 async def _lines(files: Files, path: str) -> list[str]:
-    return (await files.read(path, length=FILE_MAX)).decode("utf-8", "replace").splitlines()
+    return (
+        (await files.read(path, length=FILE_MAX))
+        .decode("utf-8", "replace")
+        .splitlines()
+    )
 
 
 def _entry(lines: list[str], wanted: str) -> list[str] | None:
@@ -75,7 +83,9 @@ def _entry(lines: list[str], wanted: str) -> list[str] | None:
 
 def _id(text: str) -> int:
     if (number := _number(text)) is None:
-        raise UsageError(f"user: {text[:100]!r} is not an id of a user or group of this sandbox")
+        raise UsageError(
+            f"user: {text[:100]!r} is not an id of a user or group of this sandbox"
+        )
     return number
 
 

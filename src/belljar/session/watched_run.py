@@ -27,7 +27,9 @@ class Run:
         async for event in events: ...
     """
 
-    def __init__(self, running: RunningCommand, take_over: Callable[[], Awaitable[Shell | None]]) -> None:
+    def __init__(
+        self, running: RunningCommand, take_over: Callable[[], Awaitable[Shell | None]]
+    ) -> None:
         self._running = running
         self._process = running.process
         self._take_over = take_over
@@ -87,7 +89,9 @@ class Run:
             await self._news.wait()
 
     def __iter__(self) -> Never:
-        raise UsageError("events come while the command runs: write `async for`, or use belljar.sync")
+        raise UsageError(
+            "events come while the command runs: write `async for`, or use belljar.sync"
+        )
 
     def __aiter__(self) -> Self:
         return self
@@ -139,7 +143,9 @@ class Run:
 
     async def write(self, data: bytes | str) -> None:
         """Write to its stdin (`stdin_open=True` keeps it open): `await events.write("y\\n")`."""
-        await self._running.input.write(data.encode() if isinstance(data, str) else data)
+        await self._running.input.write(
+            data.encode() if isinstance(data, str) else data
+        )
 
     def close_stdin(self) -> None:
         """Close its stdin: `events.close_stdin()`, or by its older name `events.close_input()`."""

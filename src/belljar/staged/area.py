@@ -62,10 +62,17 @@ def forget_layers(root: Path) -> None:
     """Remove the layers that no area names."""
     with resources.locked(root / ".layers.lock"):
         areas = StagedArea.all(root)
-        named = {layer for area in areas for one in (area.meta, *area.meta["points"]) for layer in one["layers"]}
+        named = {
+            layer
+            for area in areas
+            for one in (area.meta, *area.meta["points"])
+            for layer in one["layers"]
+        }
         with suppress(OSError):
             for path in list((root / LAYERS).iterdir()):
-                if path.name.partition(".")[0] not in named:  # a layer, or a file that belongs to one
+                if (
+                    path.name.partition(".")[0] not in named
+                ):  # a layer, or a file that belongs to one
                     user_namespace.remove_tree(path) if path.is_dir() else path.unlink()
 
 
@@ -78,9 +85,16 @@ class StagedArea:
 
     @classmethod
     def create(
-        cls, root: Path, id: str, workspace: str, inode: tuple[int, int], uid: int, gid: int,
-        base: StagedArea | None = None, name: str | None = None,
-    ) -> StagedArea:  # fmt: skip
+        cls,
+        root: Path,
+        id: str,
+        workspace: str,
+        inode: tuple[int, int],
+        uid: int,
+        gid: int,
+        base: StagedArea | None = None,
+        name: str | None = None,
+    ) -> StagedArea:
         """An empty area for a workspace; `uid` and `gid`: of the sandbox's user. With `base`, it begins from the last
         checkpoint of that area. `name`: the session's, for people."""
         path = root / id
@@ -91,9 +105,17 @@ class StagedArea:
             (unborn / "work").mkdir(mode=0o700)
             # The sandbox sees the mode and owner of the upper directory as those of /workspace.
             _make(unborn / "upper", os.stat(workspace).st_mode, uid, gid)
-            meta = {"workspace": workspace, "inode": list(inode), "boot": _boot(),
-                    "since": _now_on_disk(unborn), "created": time.time(), "name": name,
-                    "work": "work", "layers": [], "points": []}  # fmt: skip
+            meta = {
+                "workspace": workspace,
+                "inode": list(inode),
+                "boot": _boot(),
+                "since": _now_on_disk(unborn),
+                "created": time.time(),
+                "name": name,
+                "work": "work",
+                "layers": [],
+                "points": [],
+            }
             if base is not None:
                 meta |= {"layers": base.points[-1].layers, "since": base.since}
                 _write(unborn / "applied.json", base.applied)
@@ -101,18 +123,24 @@ class StagedArea:
             unborn.rename(path)
         except OSError as error:
             shutil.rmtree(unborn, ignore_errors=True)
-            raise BelljarError(f"Cannot keep staged changes in {path}: {error.strerror}") from error
+            raise BelljarError(
+                f"Cannot keep staged changes in {path}: {error.strerror}"
+            ) from error
         return cls(path)
 
     @classmethod
-    def continued(cls, root: Path, id: str, old: StagedArea, uid: int, gid: int, name: str | None) -> StagedArea:
+    def continued(
+        cls, root: Path, id: str, old: StagedArea, uid: int, gid: int, name: str | None
+    ) -> StagedArea:
         """The area of a session that has ended, under the id of a new one that goes on with its changes. If the new
         sandbox has another user, they become a layer, which can be shown as that user's."""
         with old.locked():
             try:
                 old.path.rename(root / id)
             except OSError as error:
-                raise UsageError(f"the changes of {old.id} cannot be continued: {error.strerror}") from error
+                raise UsageError(
+                    f"the changes of {old.id} cannot be continued: {error.strerror}"
+                ) from error
         area = cls(root / id)
         upper = area.path / "upper"
         status = upper.stat()
@@ -125,21 +153,37 @@ class StagedArea:
             work = f"work-{secrets.token_hex(4)}"
             (area.path / work).mkdir(mode=0o700)
             area._note(work=work)
-        area._note(name=name or area.name, continued=[*area.meta.get("continued", [])[-20:], old.id])
+        area._note(
+            name=name or area.name,
+            continued=[*area.meta.get("continued", [])[-20:], old.id],
+        )
         return area
 
     @classmethod
     def find(cls, root: Path, id: str) -> StagedArea:
-        if _ID.fullmatch(id) and not (root / id / "meta.json").is_file():  # another session may go on with it
-            id = next((area.id for area in cls.all(root) if id in area.meta.get("continued", ())), id)
+        if (
+            _ID.fullmatch(id) and not (root / id / "meta.json").is_file()
+        ):  # another session may go on with it
+            id = next(
+                (
+                    area.id
+                    for area in cls.all(root)
+                    if id in area.meta.get("continued", ())
+                ),
+                id,
+            )
         if not _ID.fullmatch(id) or not (root / id / "meta.json").is_file():
-            raise UsageError(f"no staged changes under {id!r}; `belljar session list` lists them")
+            raise UsageError(
+                f"no staged changes under {id!r}; `belljar session list` lists them"
+            )
         return cls(root / id)
 
     @classmethod
     def all(cls, root: Path) -> list[StagedArea]:
         try:
-            paths = [path for path in sorted(root.iterdir()) if _ID.fullmatch(path.name)]
+            paths = [
+                path for path in sorted(root.iterdir()) if _ID.fullmatch(path.name)
+            ]
         except OSError:
             return []
         return [cls(path) for path in paths if (path / "meta.json").is_file()]
@@ -174,7 +218,9 @@ class StagedArea:
     def _is_of(self, directory: os.stat_result) -> bool:
         """Only the inode is compared after a reboot, which may change the number of a file system."""
         device, inode = self.meta["inode"]
-        return directory.st_ino == inode and (directory.st_dev == device or self.meta.get("boot") != _boot())
+        return directory.st_ino == inode and (
+            directory.st_dev == device or self.meta.get("boot") != _boot()
+        )
 
     @property
     def since(self) -> int:
@@ -260,12 +306,17 @@ class StagedArea:
         self._note_points([*self.points, point])
         self.beside(point).mkdir(mode=0o700)
         try:
-            with Folder.at(self.path / "upper") as upper, Folder.at(self.beside(point)) as target:
+            with (
+                Folder.at(self.path / "upper") as upper,
+                Folder.at(self.beside(point)) as target,
+            ):
                 copy_layer(upper, target)
         except OSError as error:
             self.forget(point)
             forget_layers(self.path.parent)
-            raise BelljarError(f"no checkpoint: {error.strerror}: {error.filename}") from error
+            raise BelljarError(
+                f"no checkpoint: {error.strerror}: {error.filename}"
+            ) from error
         return point
 
     def unused(self, name: str) -> str:
@@ -285,10 +336,15 @@ class StagedArea:
     def point(self, name: Point | str | None) -> Point:
         """A checkpoint, perhaps by its name; None: the last one."""
         if not self.points:
-            raise UsageError("there is no checkpoint of this session; `discard` takes changes back to the host's files")
+            raise UsageError(
+                "there is no checkpoint of this session; `discard` takes changes back to the host's files"
+            )
         if name is None:
             return self.points[-1]
-        found = next((point for point in reversed(self.points) if name in (point, point.name)), None)
+        found = next(
+            (point for point in reversed(self.points) if name in (point, point.name)),
+            None,
+        )
         if found is None:
             names = ", ".join(repr(point.name) for point in self.points)
             raise UsageError(f"there is no checkpoint {name!r}; choose from {names}")
@@ -305,7 +361,9 @@ class StagedArea:
 
     def _until(self, point: Point) -> list[Point]:
         if point not in self.points:
-            raise UsageError(f"there is no checkpoint {point.name!r} of this session any more")
+            raise UsageError(
+                f"there is no checkpoint {point.name!r} of this session any more"
+            )
         return self.points[: self.points.index(point) + 1]
 
     def replace_upper(self, made: Path, modes: dict[str, int]) -> None:
@@ -338,8 +396,13 @@ class StagedArea:
     def points(self) -> list[Point]:
         return [Point(**each) for each in self.meta["points"]]
 
-    def _new_upper(self, like: os.stat_result, owner: tuple[int, int] | None = None) -> None:
-        made, work = self.path / f".{secrets.token_hex(4)}.new", f"work-{secrets.token_hex(4)}"
+    def _new_upper(
+        self, like: os.stat_result, owner: tuple[int, int] | None = None
+    ) -> None:
+        made, work = (
+            self.path / f".{secrets.token_hex(4)}.new",
+            f"work-{secrets.token_hex(4)}",
+        )
         _make(made, like.st_mode, *(owner or (like.st_uid, like.st_gid)))
         (self.path / work).mkdir(mode=0o700)
         self._note(work=work)
@@ -350,20 +413,28 @@ class StagedArea:
 
     def _note(self, **facts: Any) -> None:
         """What others have noted meanwhile stays."""
-        with closing(os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as place:
+        with closing(
+            os.open(
+                self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            )
+        ) as place:
             fcntl.flock(place, fcntl.LOCK_EX)
             self.meta = json.loads((self.path / "meta.json").read_bytes()) | facts
             _write(self.path / "meta.json", self.meta)
 
     @contextmanager
-    def layers(self, at: Point | None = None, *, settled: bool = True) -> Iterator[Layers]:
+    def layers(
+        self, at: Point | None = None, *, settled: bool = True
+    ) -> Iterator[Layers]:
         """Open the layers (`at`: of a checkpoint) and the workspace. UsageError if the workspace was replaced.
         `settled` False: what was applied counts as changed, too."""
         with ExitStack() as opened:
             try:
                 lower = opened.enter_context(Folder.at(self.workspace))
             except OSError as error:
-                raise UsageError(f"the workspace {self.workspace} cannot be opened: {error.strerror}") from error
+                raise UsageError(
+                    f"the workspace {self.workspace} cannot be opened: {error.strerror}"
+                ) from error
             if not self._is_of(os.fstat(lower.descriptor)):
                 raise UsageError(
                     f"{self.workspace} is no longer the directory that was staged; `belljar discard {self.id}` drops "
@@ -371,7 +442,9 @@ class StagedArea:
                 )
             paths = self._layers(at.layers) if at else self.uppers
             uppers = [opened.enter_context(Folder.at(path)) for path in paths]
-            yield Layers(uppers, lower, self.merged if settled else {}, is_copied=self.is_copied)
+            yield Layers(
+                uppers, lower, self.merged if settled else {}, is_copied=self.is_copied
+            )
 
     def changes(self) -> list[Change]:
         from belljar.staged.merge import keep_bases
@@ -393,7 +466,10 @@ class StagedArea:
         return resources.read_json(self.path / "merged.json") or {}
 
     def note_applied(
-        self, times: dict[str, int], merged: dict[str, str] | None = None, forget: Sequence[str] = ()
+        self,
+        times: dict[str, int],
+        merged: dict[str, str] | None = None,
+        forget: Sequence[str] = (),
     ) -> None:
         """`forget`: paths to remove from `merged`."""
         before = self.merged
@@ -401,7 +477,11 @@ class StagedArea:
         if merged or not gone.isdisjoint(before):
             kept = {path: digest for path, digest in before.items() if path not in gone}
             _write(self.path / "merged.json", kept | (merged or {}))
-        ours = {path: when for path, when in self.applied.items() if path not in (merged or {})}
+        ours = {
+            path: when
+            for path, when in self.applied.items()
+            if path not in (merged or {})
+        }
         _write(self.path / "applied.json", ours | times)
 
     def note_again(self, times: dict[str, int]) -> None:

@@ -18,9 +18,14 @@ EntryKind = Literal["file", "directory", "link", "fifo", "socket", "device", "to
 """`too_deep`: a directory that is nested too deeply to be read."""
 
 KINDS: dict[int, EntryKind] = {
-    stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device",
-}  # fmt: skip
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "link",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
 PLAIN = ("file", "directory", "link")
 """The kinds that can be applied."""
 
@@ -39,7 +44,12 @@ class Entry:
     @classmethod
     def of(cls, status: os.stat_result, target: str | None = None) -> Entry:
         kind = KINDS.get(stat.S_IFMT(status.st_mode), "device")
-        return cls(kind, stat.S_IMODE(status.st_mode) & 0o1777, status.st_size if kind == "file" else 0, target)
+        return cls(
+            kind,
+            stat.S_IMODE(status.st_mode) & 0o1777,
+            status.st_size if kind == "file" else 0,
+            target,
+        )
 
 
 @record
@@ -73,7 +83,13 @@ class Change:
 
     @property
     def mark(self) -> str:
-        return {"added": "+", "deleted": "-", "modified": "~", "mode": "~", "type": "~"}[self.kind]
+        return {
+            "added": "+",
+            "deleted": "-",
+            "modified": "~",
+            "mode": "~",
+            "type": "~",
+        }[self.kind]
 
     @property
     def is_directory(self) -> bool:
@@ -84,7 +100,9 @@ class Change:
     @property
     def kinds(self) -> tuple[EntryKind, ...]:
         """What it was and what it is."""
-        return tuple(side.kind for side in (self.before, self.after) if side is not None)
+        return tuple(
+            side.kind for side in (self.before, self.after) if side is not None
+        )
 
     @property
     def can_be_applied(self) -> bool:
@@ -143,16 +161,25 @@ def in_bytes(size: int) -> str:
 def counted(changes: Iterable[Change]) -> str:
     """`+12 −3 ~40`, as `belljar session list` shows it."""
     marks = [change.mark for change in changes]
-    parts = [f"{sign}{marks.count(mark)}" for mark, sign in (("+", "+"), ("-", "−"), ("~", "~")) if mark in marks]
+    parts = [
+        f"{sign}{marks.count(mark)}"
+        for mark, sign in (("+", "+"), ("-", "−"), ("~", "~"))
+        if mark in marks
+    ]
     return " ".join(parts) or "no changes"
 
 
-def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: bool = True) -> list[Change]:
+def select(
+    changes: Sequence[Change], paths: Iterable[str] | None, *, parents: bool = True
+) -> list[Change]:
     """The changes at or below these paths, and (`parents`) the new directories they need."""
     if paths is None:
         return list(changes)
     tops = dict.fromkeys(cleaned(path) for path in paths)
-    around = {change.path: {"", change.path, *directories_above(change.path)} for change in changes}
+    around = {
+        change.path: {"", change.path, *directories_above(change.path)}
+        for change in changes
+    }
     reached = {path for places in around.values() for path in places}
     for path in tops:
         if path not in reached:
@@ -161,7 +188,9 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: b
     if not parents:
         return chosen
     known = {change.path for change in chosen}
-    needed = {above for change in chosen for above in directories_above(change.path)} - known
+    needed = {
+        above for change in chosen for above in directories_above(change.path)
+    } - known
     extra = [c for c in changes if c.path in needed and c.kind in ("added", "type")]
     return [*extra, *chosen]
 

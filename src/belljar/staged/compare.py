@@ -25,12 +25,19 @@ def compared(
     if one.meta["inode"] != other.meta["inode"]:
         raise UsageError("the two sessions have different workspaces")
     tops = [cleaned(path) for path in paths] if paths is not None else [""]
-    with one.layers(since, settled=False) as left, other.layers(until, settled=False) as right:
+    with (
+        one.layers(since, settled=False) as left,
+        other.layers(until, settled=False) as right,
+    ):
         ours = {change.path: change for change in flattened(left.changes())}
         theirs = {change.path: change for change in flattened(right.changes())}
         found = [path for path in sorted({*ours, *theirs}) if ".git/" not in path]
         return "".join(
-            _one(path, _side(left, path, ours.get(path)), _side(right, path, theirs.get(path)))
+            _one(
+                path,
+                _side(left, path, ours.get(path)),
+                _side(right, path, theirs.get(path)),
+            )
             for path in found
             if any(covers(top, path) for top in tops)
         )
@@ -50,9 +57,16 @@ def _side(layers: Layers, path: str, change: Change | None) -> Side:
 
 
 def _one(path: str, one: Side, other: Side) -> str:
-    old, new = lines_of(one.folder, path, one.entry), lines_of(other.folder, path, other.entry)
+    old, new = (
+        lines_of(one.folder, path, one.entry),
+        lines_of(other.folder, path, other.entry),
+    )
     by_lines = old is not None and new is not None
-    if (old == new and bool(one.entry) == bool(other.entry)) if by_lines else _same(path, one, other):
+    if (
+        (old == new and bool(one.entry) == bool(other.entry))
+        if by_lines
+        else _same(path, one, other)
+    ):
         return ""
     head = f"diff --git {quoted(f'a/{path}')} {quoted(f'b/{path}')}\n"
     left, right = names(path, one.entry, other.entry)
@@ -63,6 +77,12 @@ def _one(path: str, one: Side, other: Side) -> str:
 
 def _same(path: str, one: Side, other: Side) -> bool:
     """Whether two entries that cannot be compared line by line are the same."""
-    if not (one.folder and other.folder and one.entry and other.entry and one.entry.kind == other.entry.kind):
+    if not (
+        one.folder
+        and other.folder
+        and one.entry
+        and other.entry
+        and one.entry.kind == other.entry.kind
+    ):
         return False
     return one.entry.kind != "file" or same_contents(one.folder, other.folder, path)

@@ -18,11 +18,21 @@ _ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
 def conflicts(area: Began, layers: Layers, changes: Sequence[Change]) -> dict[str, str]:
     """Path → what happened on the two sides."""
     ours = area.applied
-    made = {c.path for c in changes if c.after is not None and c.after.kind == "directory"}
+    made = {
+        c.path for c in changes if c.after is not None and c.after.kind == "directory"
+    }
     origins = Origins(layers)
-    gone = {parent: _no_directory(layers, parent) for parent in {posixpath.dirname(c.path) for c in changes} - made}
+    gone = {
+        parent: _no_directory(layers, parent)
+        for parent in {posixpath.dirname(c.path) for c in changes} - made
+    }
     found = (
-        (c, gone.get(posixpath.dirname(c.path)) or _conflict(layers, c, area.since, ours, origins)) for c in changes
+        (
+            c,
+            gone.get(posixpath.dirname(c.path))
+            or _conflict(layers, c, area.since, ours, origins),
+        )
+        for c in changes
     )
     return {c.path: why for c, why in found if why}
 
@@ -35,7 +45,13 @@ def _no_directory(layers: Layers, parent: str) -> str | None:
     return None
 
 
-def _conflict(layers: Layers, change: Change, since: int, ours: Mapping[str, int], origins: Origins) -> str | None:
+def _conflict(
+    layers: Layers,
+    change: Change,
+    since: int,
+    ours: Mapping[str, int],
+    origins: Origins,
+) -> str | None:
     if change.before is None:
         deleted = origins.was_on_the_host(change.path)
         return "deleted on the host, changed in the sandbox" if deleted else None
@@ -43,16 +59,27 @@ def _conflict(layers: Layers, change: Change, since: int, ours: Mapping[str, int
         if change.kind == "mode":
             return None
         changed = next(
-            (path for path, status in layers.lower.walk(change.path) if is_newer(path, status, since, ours)), None
+            (
+                path
+                for path, status in layers.lower.walk(change.path)
+                if is_newer(path, status, since, ours)
+            ),
+            None,
         )
-        return f"{changed} changed on the host, its directory was replaced in the sandbox" if changed else None
+        return (
+            f"{changed} changed on the host, its directory was replaced in the sandbox"
+            if changed
+            else None
+        )
     status = layers.lower.stat(change.path)
     if is_newer(change.path, status, since, ours):
         return f"changed on the host, {'deleted' if change.after is None else 'changed'} in the sandbox"
     return None
 
 
-def is_newer(path: str, status: os.stat_result, since: int, ours: Mapping[str, int]) -> bool:
+def is_newer(
+    path: str, status: os.stat_result, since: int, ours: Mapping[str, int]
+) -> bool:
     if stat.S_ISDIR(status.st_mode):
         return False
     return status.st_ctime_ns >= since and ours.get(path) != status.st_ctime_ns
@@ -72,7 +99,9 @@ class Origins:
 
     def was_on_the_host(self, path: str) -> bool:
         mark = self._mark(path)
-        return mark is not None and not any((inode & 0xFFFFFFFF).to_bytes(4, "little") in mark for inode in self._there)
+        return mark is not None and not any(
+            (inode & 0xFFFFFFFF).to_bytes(4, "little") in mark for inode in self._there
+        )
 
     def _mark(self, path: str) -> bytes | None:
         holders = self._layers.holders(path)
@@ -87,7 +116,11 @@ class Origins:
         """The inodes of files that the sandbox deleted, moved, replaced or gave a second name: in the workspace, and in
         the layers of checkpoints."""
         layers = self._layers
-        changed = [c.path for c in flattened(layers.changes()) if c.before is not None and c.before.kind != "directory"]
+        changed = [
+            c.path
+            for c in flattened(layers.changes())
+            if c.before is not None and c.before.kind != "directory"
+        ]
         linked = [
             path
             for upper in layers.uppers

@@ -16,7 +16,10 @@ from belljar.workspace.beneath import Folder, Owner
 CHUNK, BLOCK = 8 << 20, 64 << 10
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 DEEPEST = 200
-LEVELS, ROUNDS = 64, 4096  # a tree is removed so many levels at a time; each holds a descriptor
+LEVELS, ROUNDS = (
+    64,
+    4096,
+)  # a tree is removed so many levels at a time; each holds a descriptor
 _NO_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
@@ -58,9 +61,15 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
 
 
 def copy_file(
-    source: Folder, path: str, target: Folder, name: str, mode: int = 0o600, *, owner: Owner | None = None,
+    source: Folder,
+    path: str,
+    target: Folder,
+    name: str,
+    mode: int = 0o600,
+    *,
+    owner: Owner | None = None,
     wait: bool = True,
-) -> os.stat_result:  # fmt: skip
+) -> os.stat_result:
     """`name` must not exist. Data and user attributes; no set-id bit. What was copied, as it was before."""
     with source.file(path) as file:
         status = os.fstat(file.fileno())
@@ -78,7 +87,15 @@ def copy_file(
     return status
 
 
-def write_file(folder: Folder, name: str, data: bytes, mode: int, *, owner: Owner | None, wait: bool = True) -> None:
+def write_file(
+    folder: Folder,
+    name: str,
+    data: bytes,
+    mode: int,
+    *,
+    owner: Owner | None,
+    wait: bool = True,
+) -> None:
     """`name` must not exist."""
     with os.fdopen(folder.create(name), "wb") as file:
         if owner is not None:
@@ -136,7 +153,9 @@ def level_attributes(source: Folder, target: Folder, path: str) -> None:
 
 
 def user_attributes(folder: Folder, path: str) -> dict[str, bytes]:
-    return {name: value for name, value in folder.xattrs(path).items() if is_users(name)}
+    return {
+        name: value for name, value in folder.xattrs(path).items() if is_users(name)
+    }
 
 
 def digest(folder: Folder, path: str) -> str:
@@ -179,16 +198,22 @@ def copy_layer(source: Folder, target: Folder, at: str = "") -> None:
             make_whiteout(target, path)
         elif stat.S_ISDIR(status.st_mode):
             if path.count("/") >= DEEPEST:
-                raise OSError(errno.ENAMETOOLONG, "directories are nested too deeply", path)
+                raise OSError(
+                    errno.ENAMETOOLONG, "directories are nested too deeply", path
+                )
             target.mkdir(path, 0o700)
             copy_layer(source, target, path)
-            for mark in [each for each in OPAQUE if source.xattrs(path).get(each) == b"y"]:
+            for mark in [
+                each for each in OPAQUE if source.xattrs(path).get(each) == b"y"
+            ]:
                 target.set_xattr(path, mark, b"y")
             target.chmod(path, stat.S_IMODE(status.st_mode) & 0o777)
         elif stat.S_ISLNK(status.st_mode):
             target.symlink(source.readlink(path), path)
         elif stat.S_ISREG(status.st_mode):
-            copy_file(source, path, target, path, stat.S_IMODE(status.st_mode), wait=False)
+            copy_file(
+                source, path, target, path, stat.S_IMODE(status.st_mode), wait=False
+            )
 
 
 def is_users(attribute: str) -> bool:
@@ -232,4 +257,6 @@ def _emptied(top: Folder, here: Folder, levels: int) -> bool:
 
 def _unlock(folder: Folder, path: str) -> None:
     with suppress(OSError):
-        folder.chmod(path, 0o700)  # the contents of a read-only directory cannot be removed
+        folder.chmod(
+            path, 0o700
+        )  # the contents of a read-only directory cannot be removed

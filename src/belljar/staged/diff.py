@@ -17,7 +17,12 @@ LARGEST = 1 << 20  # bytes of a file that is compared line by line
 MOST_LINES = 20_000
 MOST_MATCHED = 2000  # lines of both sides that are counted by matching them
 _LINE = lazy_pattern(rb"[^\n]*\n|[^\n]+")
-_ODD = {"too_deep": "a directory nested too deeply", "fifo": "a FIFO", "socket": "a socket", "device": "a device"}
+_ODD = {
+    "too_deep": "a directory nested too deeply",
+    "fifo": "a FIFO",
+    "socket": "a socket",
+    "device": "a device",
+}
 _MODES = {"file": stat.S_IFREG, "link": stat.S_IFLNK, "directory": stat.S_IFDIR}
 
 
@@ -30,7 +35,11 @@ class Sides:
 
 
 def unified(layers: Layers, changes: Iterable[Change]) -> str:
-    return "".join(text for change in changes for text in of_sides(change, text_sides(layers, change)))
+    return "".join(
+        text
+        for change in changes
+        for text in of_sides(change, text_sides(layers, change))
+    )
 
 
 def of_sides(change: Change, sides: Sides | None) -> Iterator[str]:
@@ -70,11 +79,17 @@ def text_sides(layers: Layers, change: Change) -> Sides | None:
         return None
     old = lines_of(layers.lower, change.path, change.before)
     holder = layers.holder(change.path)
-    new = lines_of(holder, change.path, change.after) if holder is not None or change.after is None else None
+    new = (
+        lines_of(holder, change.path, change.after)
+        if holder is not None or change.after is None
+        else None
+    )
     return None if old is None or new is None else Sides(old, new)
 
 
-def lines_of(folder: Folder | None, path: str, entry: Entry | None) -> list[bytes] | None:
+def lines_of(
+    folder: Folder | None, path: str, entry: Entry | None
+) -> list[bytes] | None:
     if entry is None:
         return []
     if entry.kind == "link":
@@ -100,7 +115,9 @@ def _hunks(change: Change, sides: Sides) -> Iterator[str]:
 
 def names(path: str, before: Entry | None, after: Entry | None) -> tuple[str, str]:
     """Of both sides, as a diff shows them."""
-    return _name("a", path) if before else "/dev/null", _name("b", path) if after else "/dev/null"
+    return _name("a", path) if before else "/dev/null", _name(
+        "b", path
+    ) if after else "/dev/null"
 
 
 def named_hunks(old: str, new: str, sides: Sides) -> Iterator[str]:
@@ -126,21 +143,36 @@ def hunk_text(sides: Sides, group: list[Opcode]) -> str:
 
 def _range(start: int, stop: int) -> str:
     length = stop - start
-    return f"{start + 1}" if length == 1 else f"{start if length == 0 else start + 1},{length}"
+    return (
+        f"{start + 1}"
+        if length == 1
+        else f"{start if length == 0 else start + 1},{length}"
+    )
 
 
 def _line(sign: str, line: bytes) -> str:
     text = line.decode("utf-8", "surrogateescape")
-    return f"{sign}{text}" if text.endswith("\n") else f"{sign}{text}\n\\ No newline at end of file\n"
+    return (
+        f"{sign}{text}"
+        if text.endswith("\n")
+        else f"{sign}{text}\n\\ No newline at end of file\n"
+    )
 
 
 def hunks(sides: Sides) -> list[list[Opcode]]:
-    return [list(group) for group in Matcher(sides.old, sides.new).get_grouped_opcodes(3)]
+    return [
+        list(group) for group in Matcher(sides.old, sides.new).get_grouped_opcodes(3)
+    ]
 
 
 def with_hunks(sides: Sides, chosen: list[list[Opcode]]) -> bytes:
     """The host's text with only these hunks applied."""
-    wanted = {(code[1], code[2], code[3], code[4]) for group in chosen for code in group if code[0] != "equal"}
+    wanted = {
+        (code[1], code[2], code[3], code[4])
+        for group in chosen
+        for code in group
+        if code[0] != "equal"
+    }
     result: list[bytes] = []
     for tag, i1, i2, j1, j2 in Matcher(sides.old, sides.new).get_opcodes():
         taken = tag != "equal" and (i1, i2, j1, j2) in wanted
@@ -170,11 +202,19 @@ def numbers(sides: Sides) -> tuple[int, int]:
     old, new = Counter(sides.old), Counter(sides.new)
     if len(sides.old) + len(sides.new) > MOST_MATCHED:
         return (new - old).total(), (old - new).total()
-    codes = [code for code in Matcher(sides.old, sides.new).get_opcodes() if code[0] != "equal"]
-    return sum(j2 - j1 for *_, j1, j2 in codes), sum(i2 - i1 for _, i1, i2, _, _ in codes)
+    codes = [
+        code
+        for code in Matcher(sides.old, sides.new).get_opcodes()
+        if code[0] != "equal"
+    ]
+    return sum(j2 - j1 for *_, j1, j2 in codes), sum(
+        i2 - i1 for _, i1, i2, _, _ in codes
+    )
 
 
 def lines_counted(text: str) -> tuple[int, int]:
     """How many lines a diff adds and removes."""
     hunks = "\n".join(text.split("\n@@")[1:]).splitlines()
-    return sum(line.startswith("+") for line in hunks), sum(line.startswith("-") for line in hunks)
+    return sum(line.startswith("+") for line in hunks), sum(
+        line.startswith("-") for line in hunks
+    )

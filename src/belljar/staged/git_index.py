@@ -19,9 +19,17 @@ LARGEST = 64 << 20
 MOST_KNOWN = 64
 _known: dict[tuple[tuple[int, ...], tuple[int, ...]], bool] = {}
 _HEAD = struct.Struct(">4sII")
-_ENTRY = struct.Struct(">24x4s8x24sH")  # times, device, inode; mode; owner; size and digest; flags
+_ENTRY = struct.Struct(
+    ">24x4s8x24sH"
+)  # times, device, inode; mode; owner; size and digest; flags
 _EXTENSION = struct.Struct(">4sI")
-_CACHES = (b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT")  # extensions that git can rebuild
+_CACHES = (
+    b"TREE",
+    b"UNTR",
+    b"FSMN",
+    b"EOIE",
+    b"IEOT",
+)  # extensions that git can rebuild
 _EXTENDED = 0x4000
 _CHECKSUM = 20
 
@@ -36,13 +44,21 @@ def say_the_same(one: Folder, other: Folder, path: str) -> bool:
     if sides not in _known:
         if len(_known) >= MOST_KNOWN:
             _known.clear()
-        _known[sides] = same_contents(one.read(path, LARGEST), other.read(path, LARGEST))
+        _known[sides] = same_contents(
+            one.read(path, LARGEST), other.read(path, LARGEST)
+        )
     return _known[sides]
 
 
 def _inode(folder: Folder, path: str) -> tuple[int, ...]:
     status = folder.stat(path)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
 
 
 def same_contents(one: bytes, other: bytes) -> bool:

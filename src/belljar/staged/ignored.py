@@ -24,16 +24,26 @@ if TYPE_CHECKING:
 NAME = ".gitignore"
 LONGEST = 1 << 20
 WITHOUT_GIT = (
-    "__pycache__/", "*.py[co]", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/", ".tox/", ".nox/",
-    ".coverage", ".DS_Store",
-)  # fmt: skip
+    "__pycache__/",
+    "*.py[co]",
+    ".pytest_cache/",
+    ".mypy_cache/",
+    ".ruff_cache/",
+    ".hypothesis/",
+    ".tox/",
+    ".nox/",
+    ".coverage",
+    ".DS_Store",
+)
 MOST_ABOVE = 20  # directories above the workspace that may be the top of its repository
 
 
 class Ignored:
     """`place`: the workspace's path. `read`: a file as the host has it, else as the sandbox has it."""
 
-    def __init__(self, lower: Folder, place: str, read: Callable[[str], bytes | None]) -> None:
+    def __init__(
+        self, lower: Folder, place: str, read: Callable[[str], bytes | None]
+    ) -> None:
         self._lower, self._place, self._read = lower, place, read
         self._specs: dict[str, GitIgnoreSpec | None] = {}
         self._directories: dict[str, bool] = {"": False}
@@ -43,14 +53,20 @@ class Ignored:
         if path == ".git" or "/.git/" in f"/{path}/":
             return False
         above = posixpath.dirname(path)
-        found = self._is_ignored(above) or self._says(path, is_directory=is_directory) is True
+        found = (
+            self._is_ignored(above)
+            or self._says(path, is_directory=is_directory) is True
+        )
         return found and not (exists and not is_directory and path in self._tracked)
 
     def _is_ignored(self, directory: str) -> bool:
         """Whether a directory is, with all below it."""
         if directory not in self._directories:
             above = posixpath.dirname(directory)
-            found = self._is_ignored(above) or self._says(directory, is_directory=True) is True
+            found = (
+                self._is_ignored(above)
+                or self._says(directory, is_directory=True) is True
+            )
             self._directories[directory] = found
         return self._directories[directory]
 
@@ -62,7 +78,9 @@ class Ignored:
             if (said := spec.check_file(inner + end).include) is not None:
                 return said
         for prefix, spec in self._outside:
-            if (said := spec.check_file(posixpath.join(prefix, path) + end).include) is not None:
+            if (
+                said := spec.check_file(posixpath.join(prefix, path) + end).include
+            ) is not None:
                 return said
         return None
 
@@ -103,10 +121,18 @@ class Ignored:
             return [("", _parsed("\n".join(WITHOUT_GIT).encode()))]
         place, found = Path(self._place), []
         above = [each for each in place.parents if each == top or top in each.parents]
-        for path, base in [*((each / NAME, each) for each in above), (top / ".git" / "info" / "exclude", top)]:
+        for path, base in [
+            *((each / NAME, each) for each in above),
+            (top / ".git" / "info" / "exclude", top),
+        ]:
             with suppress(OSError), Folder.at(path.parent) as folder:
                 prefix = os.path.relpath(place, base)
-                found.append(("" if prefix == "." else prefix, _parsed(folder.read(path.name, LONGEST))))
+                found.append(
+                    (
+                        "" if prefix == "." else prefix,
+                        _parsed(folder.read(path.name, LONGEST)),
+                    )
+                )
         return found
 
     @cached_property
@@ -119,7 +145,9 @@ class Ignored:
             names = git_index.names(folder.read("index", git_index.LARGEST))
             prefix = os.path.relpath(self._place, top)
             start = "" if prefix == "." else f"{prefix}/"
-            return frozenset(name[len(start) :] for name in names if name.startswith(start))
+            return frozenset(
+                name[len(start) :] for name in names if name.startswith(start)
+            )
         return frozenset()
 
 

@@ -23,10 +23,30 @@ from belljar.errors import BelljarError, UsageError
 from belljar.staged import git_index
 from belljar.staged.area import StagedArea
 from belljar.staged.change import Change
-from belljar.staged.copying import copy_attributes, copy_file, digest, flush, remove_tree, write_file
+from belljar.staged.copying import (
+    copy_attributes,
+    copy_file,
+    digest,
+    flush,
+    remove_tree,
+    write_file,
+)
 from belljar.staged.layers import Layers
-from belljar.staged.merge import forget_bases, is_as_it_was, keep_applied, take_next_bases
-from belljar.staged.saved import bring_back, every, make_writable, push, read_only_parents, restore_modes, save
+from belljar.staged.merge import (
+    forget_bases,
+    is_as_it_was,
+    keep_applied,
+    take_next_bases,
+)
+from belljar.staged.saved import (
+    bring_back,
+    every,
+    make_writable,
+    push,
+    read_only_parents,
+    restore_modes,
+    save,
+)
 from belljar.staged.settled import DELETED, LARGEST, large, settled
 from belljar.workspace.beneath import Folder, Owner
 
@@ -38,9 +58,13 @@ Step = Callable[[str], None]
 
 
 def carry_out(
-    area: StagedArea, layers: Layers, changes: Sequence[Change], steps: list[dict[str, Any]], merged: dict[str, str],
+    area: StagedArea,
+    layers: Layers,
+    changes: Sequence[Change],
+    steps: list[dict[str, Any]],
+    merged: dict[str, str],
     step: Step,
-) -> None:  # fmt: skip
+) -> None:
     with Folder.at(area.path) as own, layers.keeping(), own.keeping():
         try:
             saved = _save_all(own, layers.lower, changes, step)
@@ -50,7 +74,9 @@ def carry_out(
                 "saved": saved,
                 "merged": merged,
                 "newer_on_host": _newer(area, layers, saved),
-                "read_only": read_only_parents(layers.lower, [change.path for change in changes]),
+                "read_only": read_only_parents(
+                    layers.lower, [change.path for change in changes]
+                ),
             }
             step("journal")
             own.write(NAME, json.dumps(facts).encode())
@@ -77,15 +103,19 @@ def recover(area: StagedArea, step: Step = lambda name: None) -> list[str]:
             except OSError as error:
                 if error.errno == errno.ESTALE:
                     journal.take_back(error)
-                raise BelljarError(f"an apply that was cut off cannot be finished: {said(error)}; "
-                                   "fix that and apply again, or discard all") from error  # fmt: skip
+                raise BelljarError(
+                    f"an apply that was cut off cannot be finished: {said(error)}; "
+                    "fix that and apply again, or discard all"
+                ) from error
 
 
 def said(error: OSError) -> str:
     return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
 
 
-def _save_all(own: Folder, lower: Folder, changes: Sequence[Change], step: Step) -> list[dict[str, Any]]:
+def _save_all(
+    own: Folder, lower: Folder, changes: Sequence[Change], step: Step
+) -> list[dict[str, Any]]:
     step("save")
     remove_tree(own, "undo.new")
     own.mkdir("undo.new", 0o700)
@@ -102,7 +132,9 @@ def _newer(area: StagedArea, layers: Layers, saved: list[dict[str, Any]]) -> lis
     """What the host changed since the session began."""
     since, applied = area.since, area.applied
     there = [(one["path"], one["ctime"]) for one in every(saved)]
-    newer = [path for path, when in there if when >= since and applied.get(path) != when]
+    newer = [
+        path for path, when in there if when >= since and applied.get(path) != when
+    ]
     return [path for path in newer if not is_as_it_was(area, layers, path)]
 
 
@@ -116,7 +148,9 @@ def steps_for(
     removals, directories, files, modes = [], [], [], []
     for change in sorted(changes, key=lambda change: change.path):
         path, after = change.path, change.after
-        if after is None or (change.kind == "type" and "directory" in change.kinds):  # a rename cannot replace that
+        if after is None or (
+            change.kind == "type" and "directory" in change.kinds
+        ):  # a rename cannot replace that
             removals.append({"do": "remove", "path": path})
         if after is None:
             continue
@@ -125,7 +159,12 @@ def steps_for(
         if after.kind == "directory" or change.kind == "mode":
             modes.append({"do": "chmod", "path": path, "mode": after.mode})
             continue
-        file: dict[str, Any] = {"do": after.kind, "path": path, "mode": after.mode, "target": after.target}
+        file: dict[str, Any] = {
+            "do": after.kind,
+            "path": path,
+            "mode": after.mode,
+            "target": after.target,
+        }
         if path in contents:
             file["text"] = base64.b64encode(contents[path]).decode()
         elif path in digests:
@@ -139,8 +178,15 @@ def steps_for(
 class Journal:
     """An apply whose journal is written."""
 
-    def __init__(self, area: StagedArea, own: Folder, layers: Layers, facts: dict[str, Any]) -> None:
-        self._area, self._own, self._layers, self._lower = area, own, layers, layers.lower
+    def __init__(
+        self, area: StagedArea, own: Folder, layers: Layers, facts: dict[str, Any]
+    ) -> None:
+        self._area, self._own, self._layers, self._lower = (
+            area,
+            own,
+            layers,
+            layers.lower,
+        )
         self._facts, self._steps, self._saved = facts, facts["steps"], facts["saved"]
         self._large: dict[str, str] = {}
         """Path → the state of a large file when it was copied."""
@@ -149,7 +195,10 @@ class Journal:
         """Do the steps; each may have been done already."""
         times: dict[str, int] = {}
         make_writable(self._lower, [one["path"] for one in self._steps])
-        for is_put, group in groupby(enumerate(self._steps), lambda numbered: numbered[1]["do"] in ("file", "link")):
+        for is_put, group in groupby(
+            enumerate(self._steps),
+            lambda numbered: numbered[1]["do"] in ("file", "link"),
+        ):
             while some := [*islice(group, BATCH)]:
                 if is_put:
                     self._replace(dict(some), step)
@@ -161,14 +210,28 @@ class Journal:
                     with suppress(OSError):
                         times[one["path"]] = self._lower.stat(one["path"]).st_ctime_ns
         changed = {one["path"] for one in self._steps if one["do"] == "chmod"}
-        unchanged = {path: mode for path, mode in self._facts["read_only"].items() if path not in changed}
+        unchanged = {
+            path: mode
+            for path, mode in self._facts["read_only"].items()
+            if path not in changed
+        }
         restore_modes(self._lower, unchanged)
-        whole = [one["path"] for one in self._steps if one["do"] == "file" and "text" not in one]
+        whole = [
+            one["path"]
+            for one in self._steps
+            if one["do"] == "file" and "text" not in one
+        ]
         step("note")
         self._note_applied(times, whole)
         step("undo")
-        if self._own.exists("undo.new"):  # else we were killed after the rename in `push`
-            indexes = {path: found.hex() for path in whole if (found := git_index.meaning_of(self._lower, path))}
+        if self._own.exists(
+            "undo.new"
+        ):  # else we were killed after the rename in `push`
+            indexes = {
+                path: found.hex()
+                for path in whole
+                if (found := git_index.meaning_of(self._lower, path))
+            }
             kept = {
                 "saved": self._saved,
                 "newer_on_host": self._facts["newer_on_host"],
@@ -185,7 +248,9 @@ class Journal:
         times = {path: when for path, when in times.items() if path not in merged}
         forget_bases(self._own, times)
         take_next_bases(self._own, merged)
-        keep_applied(self._own, self._lower, [path for path in whole if path not in merged])
+        keep_applied(
+            self._own, self._lower, [path for path in whole if path not in merged]
+        )
         self._area.note_applied(times, {**self._settled(), **merged})
 
     def _settled(self) -> dict[str, str]:
@@ -223,7 +288,8 @@ class Journal:
         lower, token = self._lower, self._facts["token"]
         wait = len(steps) <= FEW
         beside = {
-            n: posixpath.join(posixpath.dirname(one["path"]), f".{token}.{n}.belljar") for n, one in steps.items()
+            n: posixpath.join(posixpath.dirname(one["path"]), f".{token}.{n}.belljar")
+            for n, one in steps.items()
         }
         try:
             for number, one in steps.items():
@@ -258,19 +324,32 @@ class Journal:
         if one["do"] == "link":
             lower.symlink(one["target"], beside, owner)
         elif "text" in one:
-            write_file(lower, beside, base64.b64decode(one["text"]), mode, owner=owner, wait=wait)
+            write_file(
+                lower,
+                beside,
+                base64.b64decode(one["text"]),
+                mode,
+                owner=owner,
+                wait=wait,
+            )
             if holder is not None:
                 copy_attributes(holder, path, lower, beside)
         elif holder is None:
             raise UsageError(f"{path} is no longer among the staged changes")
         else:
-            copied = copy_file(holder, path, lower, beside, mode, owner=owner, wait=wait)
+            copied = copy_file(
+                holder, path, lower, beside, mode, owner=owner, wait=wait
+            )
             if copied.st_size > LARGEST:
                 self._large[path] = large(copied)
             if "seal" in one and not self._layers.is_still(holder, path, one["seal"]):
-                raise OSError(errno.ESTALE, "changed in the sandbox since it was shown", path)
+                raise OSError(
+                    errno.ESTALE, "changed in the sandbox since it was shown", path
+                )
             if "digest" in one and digest(lower, beside) != one["digest"]:
-                raise OSError(errno.ESTALE, "changed in the sandbox since it was shown", path)
+                raise OSError(
+                    errno.ESTALE, "changed in the sandbox since it was shown", path
+                )
 
     def _owner_of(self, model: str) -> Owner | None:
         """A replaced file keeps its owner; a new one gets that of its directory. None: we are not root."""
@@ -282,6 +361,10 @@ class Journal:
 
 def note_restored(area: StagedArea, lower: Folder, kept: dict[str, Any]) -> None:
     """Restored files are not changes of the host; but those that the host had changed before the apply still are."""
-    back = [one["path"] for one in every(kept["saved"]) if one["path"] not in kept["newer_on_host"]]
+    back = [
+        one["path"]
+        for one in every(kept["saved"])
+        if one["path"] not in kept["newer_on_host"]
+    ]
     times = {path: lower.stat(path).st_ctime_ns for path in back if lower.exists(path)}
     area.note_applied(times, forget=[one["path"] for one in kept["saved"]])

@@ -23,7 +23,13 @@ from belljar.runs_later.values import Reader, anything
 from belljar.runs_later.view import FolderView
 from belljar.staged import git_index
 from belljar.staged.change import Change, Entry, Kind
-from belljar.staged.copying import DEEPEST, OPAQUE, extents, is_whiteout, user_attributes
+from belljar.staged.copying import (
+    DEEPEST,
+    OPAQUE,
+    extents,
+    is_whiteout,
+    user_attributes,
+)
 from belljar.staged.ignored import Ignored
 from belljar.staged.settled import DELETED, LARGE, state_of
 from belljar.workspace.beneath import Folder, parents
@@ -48,7 +54,12 @@ class Layers:
     """Upper layers, the newest first, over a workspace. Paths are relative to both."""
 
     def __init__(
-        self, uppers: Sequence[Folder], lower: Folder, settled: Mapping[str, str], *, is_copied: bool = False
+        self,
+        uppers: Sequence[Folder],
+        lower: Folder,
+        settled: Mapping[str, str],
+        *,
+        is_copied: bool = False,
     ) -> None:
         """`settled`: what was applied already (settled.py). `is_copied`: we wrote the layer, not the sandbox."""
         self.uppers, self.lower, self._is_copied = list(uppers), lower, is_copied
@@ -67,17 +78,32 @@ class Layers:
             return self._changes()
 
     def _changes(self) -> list[Change]:
-        found = groupby(self._in_directory("", self.uppers, True, DEEPEST), _git_directory)
-        changes = [change for git, group in found for change in (_as_one(git, [*group]) if git else group)]
-        return [replace(change, ignored=True) if self._is_ignored(change) else change for change in changes]
+        found = groupby(
+            self._in_directory("", self.uppers, True, DEEPEST), _git_directory
+        )
+        changes = [
+            change
+            for git, group in found
+            for change in (_as_one(git, [*group]) if git else group)
+        ]
+        return [
+            replace(change, ignored=True) if self._is_ignored(change) else change
+            for change in changes
+        ]
 
     def _is_ignored(self, change: Change) -> bool:
         exists = change.before is not None
-        return self._ignored.covers(change.path, is_directory=change.is_directory, exists=exists)
+        return self._ignored.covers(
+            change.path, is_directory=change.is_directory, exists=exists
+        )
 
     @cached_property
     def _ignored(self) -> Ignored:
-        return Ignored(self.lower, os.readlink(f"/proc/self/fd/{self.lower.descriptor}"), self._host_s_or_new)
+        return Ignored(
+            self.lower,
+            os.readlink(f"/proc/self/fd/{self.lower.descriptor}"),
+            self._host_s_or_new,
+        )
 
     def _host_s_or_new(self, path: str) -> bytes | None:
         if self.lower.exists(path):
@@ -105,7 +131,9 @@ class Layers:
                 return
             yield layer
             is_directory = stat.S_ISDIR(status.st_mode)
-            if self._hidden_by(layer, path) or (is_directory and _is_opaque(layer, path)):
+            if self._hidden_by(layer, path) or (
+                is_directory and _is_opaque(layer, path)
+            ):
                 return
 
     def _hidden_by(self, layer: Folder, path: str) -> bool:
@@ -118,24 +146,38 @@ class Layers:
 
     # One directory of the merged view, compared with the workspace's.
 
-    def _in_directory(self, at: str, layers: list[Folder], shows_lower: bool, depth: int) -> Iterator[Change]:
+    def _in_directory(
+        self, at: str, layers: list[Folder], shows_lower: bool, depth: int
+    ) -> Iterator[Change]:
         merged = self._merged(at, layers)
         for name, (status, stack, below) in sorted(merged.items()):
-            yield from self._entry(f"{at}/{name}" if at else name, status, stack, shows_lower and below, depth)
+            yield from self._entry(
+                f"{at}/{name}" if at else name,
+                status,
+                stack,
+                shows_lower and below,
+                depth,
+            )
         if not shows_lower:
             yield from self._no_longer_there(at, set(merged))
 
-    def _merged(self, at: str, layers: list[Folder]) -> dict[str, tuple[os.stat_result | None, list[Folder], bool]]:
+    def _merged(
+        self, at: str, layers: list[Folder]
+    ) -> dict[str, tuple[os.stat_result | None, list[Folder], bool]]:
         """Name → its status (None: deleted), the layers that hold it, whether the workspace shows below them."""
         merged: dict[str, tuple[os.stat_result | None, list[Folder], bool]] = {}
         for index, layer in enumerate(layers):
             with suppress(OSError):
                 for name in layer.names(at):
                     if name not in merged:
-                        merged[name] = self._stack(f"{at}/{name}" if at else name, layers[index:])
+                        merged[name] = self._stack(
+                            f"{at}/{name}" if at else name, layers[index:]
+                        )
         return merged
 
-    def _stack(self, path: str, layers: list[Folder]) -> tuple[os.stat_result | None, list[Folder], bool]:
+    def _stack(
+        self, path: str, layers: list[Folder]
+    ) -> tuple[os.stat_result | None, list[Folder], bool]:
         top = layers[0].stat(path)
         if is_whiteout(top):
             return None, [], False
@@ -155,7 +197,12 @@ class Layers:
         return top, stack, True
 
     def _entry(
-        self, path: str, status: os.stat_result | None, stack: list[Folder], shows_lower: bool, depth: int
+        self,
+        path: str,
+        status: os.stat_result | None,
+        stack: list[Folder],
+        shows_lower: bool,
+        depth: int,
     ) -> Iterator[Change]:
         before, seal = self._below(path)
         if status is None:
@@ -164,12 +211,26 @@ class Layers:
             return
         seal += self._version(status)
         holder = stack[0]
-        after = Entry.of(status, holder.readlink(path) if stat.S_ISLNK(status.st_mode) else None)
-        if after.kind == "directory" and (depth == 1 or len(os.fsencode(path)) > LONGEST):
-            yield Change(path, "type" if before else "added", before, replace(after, kind="too_deep"), seal=seal)
+        after = Entry.of(
+            status, holder.readlink(path) if stat.S_ISLNK(status.st_mode) else None
+        )
+        if after.kind == "directory" and (
+            depth == 1 or len(os.fsencode(path)) > LONGEST
+        ):
+            yield Change(
+                path,
+                "type" if before else "added",
+                before,
+                replace(after, kind="too_deep"),
+                seal=seal,
+            )
             return
         kind = self._kind(path, holder, before, after)
-        if after.kind == "directory" and kind in ("added", "mode") and self._is_settled(path, holder, after):
+        if (
+            after.kind == "directory"
+            and kind in ("added", "mode")
+            and self._is_settled(path, holder, after)
+        ):
             inside = [*self._in_directory(path, stack, shows_lower, depth - 1)]
             if not inside:
                 return  # it was applied, and the host has removed it or changed its mode since
@@ -178,20 +239,40 @@ class Layers:
             return
         if kind is not None:
             binary = kind != "mode" and _looks_binary(holder, path, after)
-            binary = binary or (kind == "modified" and _looks_binary(self.lower, path, before))
-            yield Change(path, kind, before, after, binary, self._is_run(path, after), seal=seal)
+            binary = binary or (
+                kind == "modified" and _looks_binary(self.lower, path, before)
+            )
+            yield Change(
+                path, kind, before, after, binary, self._is_run(path, after), seal=seal
+            )
         if after.kind == "directory":
             yield from self._in_directory(path, stack, shows_lower, depth - 1)
 
-    def _kind(self, path: str, holder: Folder, before: Entry | None, after: Entry) -> Kind | None:
+    def _kind(
+        self, path: str, holder: Folder, before: Entry | None, after: Entry
+    ) -> Kind | None:
         """How it was changed; None if it was not, or if that was applied already."""
-        if before is not None and before.kind == after.kind and self._same(path, holder, before, after):
+        if (
+            before is not None
+            and before.kind == after.kind
+            and self._same(path, holder, before, after)
+        ):
             if before.mode == after.mode or after.kind == "link":
                 return None
             kind: Kind = "mode"
         else:
-            kind = "added" if before is None else "type" if before.kind != after.kind else "modified"
-        return None if after.kind != "directory" and self._is_settled(path, holder, after) else kind
+            kind = (
+                "added"
+                if before is None
+                else "type"
+                if before.kind != after.kind
+                else "modified"
+            )
+        return (
+            None
+            if after.kind != "directory" and self._is_settled(path, holder, after)
+            else kind
+        )
 
     def _no_longer_there(self, at: str, names: set[str]) -> Iterator[Change]:
         """What a replaced directory has in the workspace and no longer in the new one."""
@@ -230,7 +311,9 @@ class Layers:
     @cached_property
     def _ground(self) -> Ground:
         """Where this workspace's links and settings lead, with what the sandbox changed in it."""
-        views = [FolderView(each.descriptor) for each in (self.lower, *reversed(self.uppers))]
+        views = [
+            FolderView(each.descriptor) for each in (self.lower, *reversed(self.uppers))
+        ]
         ground = Ground(views, os.readlink(f"/proc/self/fd/{self.lower.descriptor}"))
         ground.survey()
         return ground
@@ -245,19 +328,38 @@ class Layers:
         if (reader := self.reader(path, after)) is None:
             return False
         holder = self.holder(path)
-        return reader is anything or holder is None or self._says_more(path, reader, _content(holder, path))
+        return (
+            reader is anything
+            or holder is None
+            or self._says_more(path, reader, _content(holder, path))
+        )
 
     def _says_more(self, path: str, reader: Reader, content: bytes | None) -> bool:
         """Whether a file says something to run that the host's does not."""
         new = reader(content) if content is not None else None
         old = _content(self.lower, path)
-        return new is None or bool(new - ((reader(old) if old is not None else None) or frozenset()))
+        return new is None or bool(
+            new - ((reader(old) if old is not None else None) or frozenset())
+        )
 
     def harmless(self, change: Change, text: bytes | None = None) -> bytes | None:
         """Of a file whose contents decide whether the host would run it: `text`, or what is staged. None: it would."""
-        holder, reader = self.holder(change.path), self.reader(change.path, change.after)
-        content = text if text is not None else _content(holder, change.path) if holder is not None else None
-        if content is None or reader is None or self._says_more(change.path, reader, content):
+        holder, reader = (
+            self.holder(change.path),
+            self.reader(change.path, change.after),
+        )
+        content = (
+            text
+            if text is not None
+            else _content(holder, change.path)
+            if holder is not None
+            else None
+        )
+        if (
+            content is None
+            or reader is None
+            or self._says_more(change.path, reader, content)
+        ):
             return None
         return content
 
@@ -310,7 +412,9 @@ def same_contents(one: Folder, other: Folder, path: str) -> bool:
             return False
         for start, end in extents(size, *files):
             for at in range(start, end, CHUNK):
-                mine, yours = (os.pread(each, min(CHUNK, end - at), at) for each in files)
+                mine, yours = (
+                    os.pread(each, min(CHUNK, end - at), at) for each in files
+                )
                 if mine != yours:
                     return False
         return True
@@ -331,12 +435,16 @@ def _git_directory(change: Change) -> str:
 
 def _as_one(path: str, found: list[Change]) -> list[Change]:
     """All changes in a `.git` directory as one change. A file of that name is a change like others."""
-    whole = next((change for change in found if change.path == path), None) or Change(path, "modified")
+    whole = next((change for change in found if change.path == path), None) or Change(
+        path, "modified"
+    )
     if whole.after is not None and whole.after.kind not in ("directory", "too_deep"):
         return found
     kind = "modified" if whole.kind == "mode" else whole.kind
     run = any(change.runs_later for change in found)
-    return [replace(whole, kind=kind, binary=True, runs_later=run, members=tuple(found))]
+    return [
+        replace(whole, kind=kind, binary=True, runs_later=run, members=tuple(found))
+    ]
 
 
 def flattened(changes: Sequence[Change]) -> list[Change]:

@@ -35,7 +35,10 @@ def merged(base: Lines, host: Lines, sandbox: Lines) -> list[bytes] | None:
     """The text with the changes of both sides; None if these overlap."""
     result: list[bytes] = []
     at = (0, 0, 0)
-    for start, mine, other, length in [*_common(base, host, sandbox), (len(base), len(host), len(sandbox), 0)]:
+    for start, mine, other, length in [
+        *_common(base, host, sandbox),
+        (len(base), len(host), len(sandbox), 0),
+    ]:
         piece = _either(base[at[0] : start], host[at[1] : mine], sandbox[at[2] : other])
         if piece is None:
             return None
@@ -50,7 +53,9 @@ def _either(base: Lines, host: Lines, sandbox: Lines) -> Lines | None:
     return sandbox if host == base else None
 
 
-def _common(base: Lines, host: Lines, sandbox: Lines) -> Iterator[tuple[int, int, int, int]]:
+def _common(
+    base: Lines, host: Lines, sandbox: Lines
+) -> Iterator[tuple[int, int, int, int]]:
     """Blocks of lines that all three have: their positions, and the number of lines."""
     left, right = _blocks(base, host), _blocks(base, sandbox)
     while left and right:
@@ -63,7 +68,10 @@ def _common(base: Lines, host: Lines, sandbox: Lines) -> Iterator[tuple[int, int
 
 def _blocks(base: Lines, side: Lines) -> list[tuple[int, int, int]]:
     """Matching blocks, the last one first."""
-    return [(block.a, block.b, block.size) for block in reversed(Matcher(base, side).get_matching_blocks())]
+    return [
+        (block.a, block.b, block.size)
+        for block in reversed(Matcher(base, side).get_matching_blocks())
+    ]
 
 
 # Bases.
@@ -71,24 +79,40 @@ def _blocks(base: Lines, side: Lines) -> list[tuple[int, int, int]]:
 
 def keep_bases(area: Began, layers: Layers, changes: Iterable[Change]) -> None:
     """Save the bases of modified files. A full disk is no error: then there is no base."""
-    modified = [c for c in flattened(list(changes)) if c.kind == "modified" and c.before and c.before.kind == "file"]
+    modified = [
+        c
+        for c in flattened(list(changes))
+        if c.kind == "modified" and c.before and c.before.kind == "file"
+    ]
     with suppress(OSError), Folder.at(area.path) as own:
         with suppress(FileExistsError):
             own.mkdir(FOLDER, 0o700)
         known = set(own.names(FOLDER))
         applied = area.applied
         for change in modified[: MOST_FILES - len(known)]:
-            small = not change.binary and change.before and change.before.size <= LARGEST
-            if (small or git_index.is_index(change.path)) and _name(change.path) not in known:
+            small = (
+                not change.binary and change.before and change.before.size <= LARGEST
+            )
+            if (small or git_index.is_index(change.path)) and _name(
+                change.path
+            ) not in known:
                 _keep(own, layers.lower, change.path, area.since, applied)
 
 
-def _keep(own: Folder, lower: Folder, path: str, since: int, applied: Mapping[str, int]) -> None:
+def _keep(
+    own: Folder, lower: Folder, path: str, since: int, applied: Mapping[str, int]
+) -> None:
     """Of git's index only its meaning is saved."""
     if is_newer(path, lower.stat(path), since, applied):
         return
-    content = (git_index.meaning_of(lower, path) or b"") if git_index.is_index(path) else lower.read(path, LARGEST)
-    if not is_newer(path, lower.stat(path), since, applied):  # not changed while we read it either
+    content = (
+        (git_index.meaning_of(lower, path) or b"")
+        if git_index.is_index(path)
+        else lower.read(path, LARGEST)
+    )
+    if not is_newer(
+        path, lower.stat(path), since, applied
+    ):  # not changed while we read it either
         _put(own, _name(path), content)
 
 
@@ -122,10 +146,20 @@ def is_as_it_was(area: Began, layers: Layers, path: str) -> bool:
     lower, holder = layers.lower, layers.holder(path)
     with suppress(OSError), Folder.at(area.path) as own:
         base = _base(own, path)
-        if base is None or holder is None or lower.stat(path).st_mode != holder.stat(path).st_mode:
+        if (
+            base is None
+            or holder is None
+            or lower.stat(path).st_mode != holder.stat(path).st_mode
+        ):
             return False  # either side may have changed the mode
-        content = git_index.meaning_of(lower, path) if git_index.is_index(path) else lower.read(path, LARGEST)
-        return content == base and user_attributes(lower, path) == user_attributes(holder, path)
+        content = (
+            git_index.meaning_of(lower, path)
+            if git_index.is_index(path)
+            else lower.read(path, LARGEST)
+        )
+        return content == base and user_attributes(lower, path) == user_attributes(
+            holder, path
+        )
     return False
 
 
@@ -133,13 +167,19 @@ def take_next_bases(own: Folder, paths: Iterable[str]) -> None:
     """These merges were applied: what the sandbox had then is the base of the next ones."""
     for path in paths:
         with suppress(FileNotFoundError):
-            own.rename(f"{FOLDER}/{_name(path)}{NEXT}", f"{FOLDER}/{_name(path)}.merged")
+            own.rename(
+                f"{FOLDER}/{_name(path)}{NEXT}", f"{FOLDER}/{_name(path)}.merged"
+            )
 
 
-def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", ".merged")) -> None:
+def forget_bases(
+    own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", ".merged")
+) -> None:
     with suppress(FileNotFoundError):
         known = {*own.names(FOLDER)}
-        for name in known.intersection(f"{_name(path)}{end}" for path in paths for end in ends):
+        for name in known.intersection(
+            f"{_name(path)}{end}" for path in paths for end in ends
+        ):
             with suppress(OSError):
                 own.unlink(f"{FOLDER}/{name}")
 
@@ -151,7 +191,11 @@ def keep_applied(own: Folder, lower: Folder, paths: Iterable[str]) -> None:
     for path in islice(paths, MOST_FILES):
         with suppress(OSError):
             content = lower.read(path, LARGEST)
-            kept = git_index.meaning(content) or b"" if git_index.is_index(path) else content
+            kept = (
+                git_index.meaning(content) or b""
+                if git_index.is_index(path)
+                else content
+            )
             _put(own, f"{_name(path)}.merged", kept)
 
 
@@ -179,9 +223,13 @@ def merge_conflicts(
                 continue
             result = merged(split_lines(base), host, sandbox)
             if result is None:
-                overlapping[change.path] = "the host and the sandbox changed the same lines"
+                overlapping[change.path] = (
+                    "the host and the sandbox changed the same lines"
+                )
             else:
                 contents[change.path] = b"".join(result)
-                digests[change.path] = fingerprint(holder, change.path, b"".join(sandbox))
+                digests[change.path] = fingerprint(
+                    holder, change.path, b"".join(sandbox)
+                )
                 _put(own, f"{_name(change.path)}{NEXT}", b"".join(sandbox))
     return contents, digests, overlapping

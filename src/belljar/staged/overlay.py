@@ -14,7 +14,14 @@ from belljar.syscalls import MS_NODEV, MS_NOSUID
 _PLAIN = "metacopy=off,index=off,xino=off"
 
 
-def mount(lowers: Sequence[str | Path], upper: Path, work: Path, target: Path, *, user_marks: bool = False) -> None:
+def mount(
+    lowers: Sequence[str | Path],
+    upper: Path,
+    work: Path,
+    target: Path,
+    *,
+    user_marks: bool = False,
+) -> None:
     """Mount an overlay. `lowers`: from the top down. The kernel gets descriptors: names may have commas and colons.
 
     `user_marks`: keep the overlay's marks in user attributes, as a user namespace requires.
@@ -27,7 +34,11 @@ def mount(lowers: Sequence[str | Path], upper: Path, work: Path, target: Path, *
             return f"/proc/self/fd/{descriptor}"
 
         below = ":".join(handle(each) for each in lowers)
-        options = f"lowerdir={below},upperdir={handle(upper)},workdir={handle(work)},{_PLAIN}"
+        options = (
+            f"lowerdir={below},upperdir={handle(upper)},workdir={handle(work)},{_PLAIN}"
+        )
         # With user attributes there are no redirects, and the kernel accepts only this option for that.
-        options += ",redirect_dir=nofollow,userxattr" if user_marks else ",redirect_dir=off"
+        options += (
+            ",redirect_dir=nofollow,userxattr" if user_marks else ",redirect_dir=off"
+        )
         syscalls.mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)

@@ -39,7 +39,11 @@ class Shown:
 def _digests(layers: Layers, change: Change) -> dict[str, str]:
     found = {}
     for each in flattened([change]):
-        if each.after is not None and each.after.kind == "file" and (holder := layers.holder(each.path)) is not None:
+        if (
+            each.after is not None
+            and each.after.kind == "file"
+            and (holder := layers.holder(each.path)) is not None
+        ):
             with suppress(OSError):  # it is gone again, and no longer as `change` says
                 found[each.path] = digest(holder, each.path)
     return found
@@ -50,11 +54,17 @@ def left_without_workspace(area: StagedArea) -> list[Change]:
     with TemporaryDirectory(prefix="belljar-") as empty, ExitStack() as opened:
         uppers = [opened.enter_context(Folder.at(path)) for path in area.uppers]
         layers = Layers(uppers, opened.enter_context(Folder.at(empty)), area.merged)
-        return [each for each in flattened(layers.changes()) if each.after and each.after.kind in ("file", "link")]
+        return [
+            each
+            for each in flattened(layers.changes())
+            if each.after and each.after.kind in ("file", "link")
+        ]
 
 
 class Review:
-    def __init__(self, area: StagedArea, record: Callable[..., None] | None = None) -> None:
+    def __init__(
+        self, area: StagedArea, record: Callable[..., None] | None = None
+    ) -> None:
         self.area = area
         self._record = record
         """Writes the audit trail: a kind, and what was decided."""
@@ -70,17 +80,33 @@ class Review:
             found = layers.changes()
             keep_bases(self.area, layers, found)
             shown = found if ignored else without_ignored(found)
-            ours = {path: why for path, why in conflicts(self.area, layers, shown).items()
-                    if not is_as_it_was(self.area, layers, path)}  # fmt: skip
+            ours = {
+                path: why
+                for path, why in conflicts(self.area, layers, shown).items()
+                if not is_as_it_was(self.area, layers, path)
+            }
             return [
-                replace(change, conflict=ours.get(change.path, ""), added=lines[0], removed=lines[1])
+                replace(
+                    change,
+                    conflict=ours.get(change.path, ""),
+                    added=lines[0],
+                    removed=lines[1],
+                )
                 for number, change in enumerate(shown)
-                for lines in [self._lines(layers, change) if number < MOST_COUNTED else (None, None)]
+                for lines in [
+                    self._lines(layers, change)
+                    if number < MOST_COUNTED
+                    else (None, None)
+                ]
             ]
 
     @staticmethod
     def _lines(layers: Layers, change: Change) -> tuple[int | None, int | None]:
-        if change.ignored or change.is_directory or (sides := diffs.text_sides(layers, change)) is None:
+        if (
+            change.ignored
+            or change.is_directory
+            or (sides := diffs.text_sides(layers, change)) is None
+        ):
             return None, None
         return diffs.numbers(sides)
 
@@ -88,17 +114,26 @@ class Review:
         """`ignored`: also of files that git ignores; else only of those that are named."""
         with self.area.layers() as layers:
             changes = layers.changes()
-            found = changes if ignored or paths is not None else without_ignored(changes)
+            found = (
+                changes if ignored or paths is not None else without_ignored(changes)
+            )
             return diffs.unified(layers, select(found, paths, parents=False))
 
     def between(
-        self, since: Point | str | None, until: Point | str | None = None, paths: Iterable[str] | None = None
+        self,
+        since: Point | str | None,
+        until: Point | str | None = None,
+        paths: Iterable[str] | None = None,
     ) -> str:
         """The diff from one checkpoint to another, or (`until` None) to what is there now."""
         if since is None:
-            raise UsageError("name the checkpoint to begin from as well (--since, since=)")
+            raise UsageError(
+                "name the checkpoint to begin from as well (--since, since=)"
+            )
         end = None if until is None else self.area.point(until)
-        return compared(self.area, self.area, paths, since=self.area.point(since), until=end)
+        return compared(
+            self.area, self.area, paths, since=self.area.point(since), until=end
+        )
 
     def apply(
         self,
@@ -114,20 +149,31 @@ class Review:
         """`if_match`: the `etag` of the changes that somebody decided about. `contents`: of these files this text, for
         example some hunks only."""
         texts = {
-            path: text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+            path: text.encode("utf-8", "surrogateescape")
+            if isinstance(text, str)
+            else text
             for path, text in contents.items()
         }
         done = apply(
-            self.area, paths, force=force, merge=merge, runs_later=runs_later, ignored=ignored, if_match=if_match,
+            self.area,
+            paths,
+            force=force,
+            merge=merge,
+            runs_later=runs_later,
+            ignored=ignored,
+            if_match=if_match,
             contents=texts,
-        )  # fmt: skip
+        )
         return self._applied(done)
 
     def show(self, change: Change) -> Shown:
         """The change as text, with digests of files that the text does not contain."""
         with self.area.layers() as layers:
             sides = diffs.text_sides(layers, change)
-            return Shown("".join(diffs.of_sides(change, sides)), {} if sides is not None else _digests(layers, change))
+            return Shown(
+                "".join(diffs.of_sides(change, sides)),
+                {} if sides is not None else _digests(layers, change),
+            )
 
     def apply_chosen(
         self,
@@ -147,17 +193,34 @@ class Review:
             for change, shown in seen.items():
                 sides = diffs.text_sides(layers, change)
                 if "".join(diffs.of_sides(change, sides)) != shown.text:
-                    raise Conflict({change.path: "changed in the sandbox since it was shown"})
-                is_text = sides is not None and change.after is not None and change.after.kind == "file"
+                    raise Conflict(
+                        {change.path: "changed in the sandbox since it was shown"}
+                    )
+                is_text = (
+                    sides is not None
+                    and change.after is not None
+                    and change.after.kind == "file"
+                )
                 if sides is not None and is_text and change.path not in both:
                     texts[change.path] = b"".join(sides.new)
                 digests |= shown.digests
-        done, paths, contents = Applied(), [each.path for each in seen], {**texts, **contents}
+        done, paths, contents = (
+            Applied(),
+            [each.path for each in seen],
+            {**texts, **contents},
+        )
         if seen:
             done = apply(
-                self.area, paths, contents=contents, digests=digests, runs_later=True, ignored=True, seen=seen,
-                over=over, both=both,
-            )  # fmt: skip
+                self.area,
+                paths,
+                contents=contents,
+                digests=digests,
+                runs_later=True,
+                ignored=True,
+                seen=seen,
+                over=over,
+                both=both,
+            )
         done.held += held
         return self._applied(done)
 
@@ -176,14 +239,23 @@ class Review:
         """A changed text file: before the session, on the host's side, in the session. None: not known."""
         with self.area.layers() as layers:
             sides = self._sides(layers, path)
-        return {"before": base_of(self.area, path), "yours": b"".join(sides.old), "theirs": b"".join(sides.new)}
+        return {
+            "before": base_of(self.area, path),
+            "yours": b"".join(sides.old),
+            "theirs": b"".join(sides.new),
+        }
 
     def both(self, path: str) -> bytes | None:
         """A text file with both sides' changes; None if these are in the same lines, or whose is whose is not known."""
         texts = self.sides(path)
         if None in texts.values():
             return None
-        result = merged(*(diffs.split_lines(texts[side] or b"") for side in ("before", "yours", "theirs")))
+        result = merged(
+            *(
+                diffs.split_lines(texts[side] or b"")
+                for side in ("before", "yours", "theirs")
+            )
+        )
         return None if result is None else b"".join(result)
 
     def three(self, path: str) -> str:
@@ -195,7 +267,10 @@ class Review:
         found = []
         for what, new in (("you changed", yours), ("the sandbox changed", theirs)):
             both = diffs.Sides(diffs.split_lines(before), diffs.split_lines(new or b""))
-            found += [f"# what {what}\n", *diffs.named_hunks("before", what.partition(" changed")[0], both)]
+            found += [
+                f"# what {what}\n",
+                *diffs.named_hunks("before", what.partition(" changed")[0], both),
+            ]
         return "".join(found)
 
     def as_edited(self, change: Change, text: bytes) -> str:
@@ -203,7 +278,11 @@ class Review:
         with self.area.layers() as layers:
             sides = self._sides(layers, change)
         edited = diffs.Sides(sides.old, diffs.split_lines(text))
-        return "".join(diffs.named_hunks(*diffs.names(change.path, change.before, change.after), edited))
+        return "".join(
+            diffs.named_hunks(
+                *diffs.names(change.path, change.before, change.after), edited
+            )
+        )
 
     def text(self, path: str | Change) -> bytes:
         """A text file as the sandbox has it."""
@@ -222,11 +301,20 @@ class Review:
         if isinstance(path, Change):
             change: Change | None = path
         else:
-            change = next((each for each in select(layers.changes(), [path]) if each.path == path), None)
+            change = next(
+                (
+                    each
+                    for each in select(layers.changes(), [path])
+                    if each.path == path
+                ),
+                None,
+            )
         sides = diffs.text_sides(layers, change) if change is not None else None
         if sides is None:
             name = path if isinstance(path, str) else path.path
-            raise UsageError(f"{name} is not a text file that changed: it is taken as a whole")
+            raise UsageError(
+                f"{name} is not a text file that changed: it is taken as a whole"
+            )
         return sides
 
     def undo(self, *, force: bool = False) -> list[str]:
@@ -247,7 +335,9 @@ class Review:
             chosen = sorted(flattened(found), key=lambda each: each.path)
             for change in chosen:
                 remove_tree(upper, change.path)
-            with self.area.layers() as layers:  # what a checkpoint's layer still says, or a replaced directory hides
+            with (
+                self.area.layers() as layers
+            ):  # what a checkpoint's layer still says, or a replaced directory hides
                 left = {change.path for change in flattened(layers.changes())}
                 for change in chosen:
                     if change.path in left:
@@ -261,7 +351,11 @@ class Review:
                 found = [change.path for change in self.area.changes()]
             except UsageError:  # the workspace is gone
                 found = []
-            if self.area.can_undo and not self.area.is_cut_off and self.area.is_in_place:
+            if (
+                self.area.can_undo
+                and not self.area.is_cut_off
+                and self.area.is_in_place
+            ):
                 self.area.go_back()
             else:
                 self.area.remove()

@@ -29,7 +29,11 @@ MOST = 20  # applies of one session that can be undone
 
 def _older(own: Folder) -> list[int]:
     """The numbers of earlier applies, newest first."""
-    return sorted(int(name[5:]) for name in own.names("") if name.startswith("undo.") and name[5:].isdigit())[::-1]
+    return sorted(
+        int(name[5:])
+        for name in own.names("")
+        if name.startswith("undo.") and name[5:].isdigit()
+    )[::-1]
 
 
 def push(own: Folder) -> None:
@@ -56,7 +60,9 @@ def pull_up(own: Folder) -> None:
         own.rename(f"undo.{older[0]}", "undo")
 
 
-def note_in_other_areas(area: StagedArea, lower: Folder, kept: list[dict[str, Any]]) -> None:
+def note_in_other_areas(
+    area: StagedArea, lower: Folder, kept: list[dict[str, Any]]
+) -> None:
     """Note that files which other sessions had applied were restored: these are not changes of the host."""
     from belljar.staged.area import StagedArea
 
@@ -64,17 +70,31 @@ def note_in_other_areas(area: StagedArea, lower: Folder, kept: list[dict[str, An
     for other in StagedArea.all(area.path.parent):
         if other.id == area.id or other.meta["inode"] != area.meta["inode"]:
             continue
-        ours = {path: when for path, when in other.applied.items() if restored.get(path) == when and lower.exists(path)}
+        ours = {
+            path: when
+            for path, when in other.applied.items()
+            if restored.get(path) == when and lower.exists(path)
+        }
         if ours:
             other.note_again({path: lower.stat(path).st_ctime_ns for path in ours})
 
 
 def save(
-    own: Folder, lower: Folder, path: str, slot: str, step: Callable[[str], None], *, whole: bool = True
+    own: Folder,
+    lower: Folder,
+    path: str,
+    slot: str,
+    step: Callable[[str], None],
+    *,
+    whole: bool = True,
 ) -> dict[str, Any]:
     """Save what is at `path`; of a directory, all of it (`whole`) or only its mode. The caller waits for the disk."""
     if path.count("/") > DEEPEST:
-        raise OSError(errno.ENAMETOOLONG, f"more than {DEEPEST} directories in each other", path[:60])
+        raise OSError(
+            errno.ENAMETOOLONG,
+            f"more than {DEEPEST} directories in each other",
+            path[:60],
+        )
     step(f"save {path}")
     try:
         status = lower.stat(path)
@@ -84,16 +104,23 @@ def save(
         # The status of the file that was really copied, in case the name was swapped after the `stat`.
         status = copy_file(lower, path, own, f"undo.new/{slot}", wait=False)
     kept = {
-        "path": path, "slot": slot, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid,
-        "mtime": status.st_mtime_ns, "ctime": status.st_ctime_ns,
-    }  # fmt: skip
+        "path": path,
+        "slot": slot,
+        "mode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "mtime": status.st_mtime_ns,
+        "ctime": status.st_ctime_ns,
+    }
     if stat.S_ISLNK(status.st_mode):
         return {**kept, "kind": "link", "target": lower.readlink(path)}
     if is_file:
         return {**kept, "kind": "file"}
     if stat.S_ISDIR(status.st_mode):
         names = enumerate(lower.names(path) if whole else ())
-        inside = [save(own, lower, f"{path}/{name}", f"{slot}.{n}", step) for n, name in names]
+        inside = [
+            save(own, lower, f"{path}/{name}", f"{slot}.{n}", step) for n, name in names
+        ]
         return {**kept, "kind": "directory", "inside": inside}
     return {**kept, "kind": "other"}
 
@@ -106,7 +133,9 @@ def every(kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield from every(one.get("inside", []))
 
 
-def refuse_overwriting(lower: Folder, times: dict[str, int], indexes: dict[str, str]) -> None:
+def refuse_overwriting(
+    lower: Folder, times: dict[str, int], indexes: dict[str, str]
+) -> None:
     """Conflict if the host changed a file since. `indexes`: meanings of git's indexes, which `git status` rewrites."""
     changed = {}
     for path, when in times.items():
@@ -120,13 +149,17 @@ def refuse_overwriting(lower: Folder, times: dict[str, int], indexes: dict[str, 
         raise Conflict(changed, "taken back")
 
 
-def refuse_removing(lower: Folder, kept: list[dict[str, Any]], times: dict[str, int]) -> None:
+def refuse_removing(
+    lower: Folder, kept: list[dict[str, Any]], times: dict[str, int]
+) -> None:
     """Conflict if a directory that must be replaced by the earlier file holds files of the host."""
     own: dict[str, str] = {}
     for one in kept:
         if one["kind"] in ("file", "link") and lower.exists(one["path"]):
             inside = (path for path, _ in lower.walk(one["path"]) if path not in times)
-            own |= dict.fromkeys(inside, "made on the host since its directory was applied")
+            own |= dict.fromkeys(
+                inside, "made on the host since its directory was applied"
+            )
     if own:
         raise Conflict(own, "taken back")
 
@@ -140,17 +173,28 @@ def _remove_ours(lower: Folder, path: str) -> None:
         else:
             lower.unlink(path)
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENOTEMPTY):
+        if error.errno not in (
+            errno.ENOENT,
+            errno.ENOTDIR,
+            errno.ELOOP,
+            errno.ENOTEMPTY,
+        ):
             raise
 
 
 def read_only_parents(lower: Folder, paths: Iterable[str]) -> dict[str, int]:
     """The parent directories of these paths that are read-only, with their modes. Root needs no list."""
     modes: dict[str, int] = {}
-    for parent in {path.rpartition("/")[0] for path in paths} if os.geteuid() != 0 else ():
+    for parent in (
+        {path.rpartition("/")[0] for path in paths} if os.geteuid() != 0 else ()
+    ):
         with suppress(OSError):
             status = lower.stat(parent)
-            if parent and stat.S_ISDIR(status.st_mode) and status.st_mode & 0o300 != 0o300:
+            if (
+                parent
+                and stat.S_ISDIR(status.st_mode)
+                and status.st_mode & 0o300 != 0o300
+            ):
                 modes[parent] = stat.S_IMODE(status.st_mode)
     return dict(sorted(modes.items()))
 
@@ -173,7 +217,9 @@ def _is_untouched(lower: Folder, path: str, ctime: int) -> bool:
     return False
 
 
-def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "undo") -> None:
+def bring_back(
+    own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "undo"
+) -> None:
     """Restore what was saved. The caller waits for the disk before it forgets that."""
     path = one["path"]
     owner = (one["uid"], one["gid"]) if os.geteuid() == 0 and "uid" in one else None
@@ -195,7 +241,15 @@ def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "
             if one["kind"] == "link":
                 lower.symlink(one["target"], beside, owner)
             else:
-                copy_file(own, f"{kept_in}/{one['slot']}", lower, beside, one["mode"], owner=owner, wait=False)
+                copy_file(
+                    own,
+                    f"{kept_in}/{one['slot']}",
+                    lower,
+                    beside,
+                    one["mode"],
+                    owner=owner,
+                    wait=False,
+                )
             if lower.exists(path) and stat.S_ISDIR(lower.stat(path).st_mode):
                 remove_tree(lower, path)
     if one["kind"] in ("directory", "link", "file"):

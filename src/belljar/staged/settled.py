@@ -42,5 +42,9 @@ def large(status: os.stat_result) -> str:
 def settled(folder: Folder, path: str) -> str:
     """The same with its mode, to be noted."""
     status = folder.stat(path)
-    mode = "" if stat.S_ISLNK(status.st_mode) else f" {stat.S_IMODE(status.st_mode) & 0o1777:o}"
+    mode = (
+        ""
+        if stat.S_ISLNK(status.st_mode)
+        else f" {stat.S_IMODE(status.st_mode) & 0o1777:o}"
+    )
     return f"{state_of(folder, path)}{mode}"

@@ -68,7 +68,9 @@ class Guarded(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.scope is not None:  # a request has arrived, and its task has not started yet
+        if (
+            self.scope is not None
+        ):  # a request has arrived, and its task has not started yet
             self.scope["state"][ADMIT] = self.admit
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -111,7 +113,9 @@ class Guarded(H11Protocol):
         elif answered:
             self._set_timer(self.idle, self.give_up)
 
-    def _set_timer(self, seconds: float, call: Callable[..., None], *arguments: int) -> None:
+    def _set_timer(
+        self, seconds: float, call: Callable[..., None], *arguments: int
+    ) -> None:
         self._timer = self.loop.call_later(seconds, call, *arguments)
 
     def _stop_timer(self) -> None:

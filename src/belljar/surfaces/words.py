@@ -27,21 +27,29 @@ class Question:
 QUESTIONS = {
     "command": Question(
         "An agent wants to run a command that needs your approval.",
-        "Command", "Run it?", "Yes runs it once, in the sandbox.",
+        "Command",
+        "Run it?",
+        "Yes runs it once, in the sandbox.",
     ),
     "file": Question(
         "An agent wants to use a file in a way that needs your approval.",
-        "What it would do", "Allow it?", "Yes does this once.",
+        "What it would do",
+        "Allow it?",
+        "Yes does this once.",
     ),
     "host": Question(
         "A program in the sandbox wants to reach a host on the network.",
-        "Connection", "Allow it?", "Yes lets the sandbox reach this host and port until the session ends.",
+        "Connection",
+        "Allow it?",
+        "Yes lets the sandbox reach this host and port until the session ends.",
     ),
     "changes": Question(
         "An agent wants to write its changes into your real workspace, outside the sandbox.",
-        "Changes", "Write them?", "Yes writes these changes into the real workspace.",
+        "Changes",
+        "Write them?",
+        "Yes writes these changes into the real workspace.",
     ),
-}  # fmt: skip
+}
 MOST = 6
 """How many effects are listed, the most important first."""
 
@@ -61,7 +69,9 @@ _PHRASES = (
     ("kernel", "change the kernel's settings: {target}"),
     ("persist", "leave something that runs later: {target}"),
 )
-_DETAIL = lazy_pattern(r" \([a-z_.]+: .*\)$", re.DOTALL)  # the effect that a rule matched, in the policy's terms
+_DETAIL = lazy_pattern(
+    r" \([a-z_.]+: .*\)$", re.DOTALL
+)  # the effect that a rule matched, in the policy's terms
 
 
 def why(verdict: Verdict) -> str:
@@ -74,21 +84,33 @@ def why(verdict: Verdict) -> str:
 def would_do(verdict: Verdict) -> list[str]:
     """The effects of a command besides running programs, the most important first."""
     phrases = list(dict.fromkeys(_phrases(verdict)))
-    return phrases[:MOST] + ([f"and {len(phrases) - MOST} more"] if len(phrases) > MOST else [])
+    return phrases[:MOST] + (
+        [f"and {len(phrases) - MOST} more"] if len(phrases) > MOST else []
+    )
 
 
 def sentences(verdict: Verdict) -> list[str]:
     """All effects besides running programs, the most important first; of a command without any, what it runs."""
-    return list(dict.fromkeys(_phrases(verdict))) or [effect.line() for effect in verdict.effects]
+    return list(dict.fromkeys(_phrases(verdict))) or [
+        effect.line() for effect in verdict.effects
+    ]
 
 
 def words_at_risk(verdict: Verdict) -> list[str]:
     """Words of the text that the effects name: programs, targets, and flags where they delete whole trees."""
     found = [effect for effect in verdict.effects if _kind_of(effect)]
-    words = [word for effect in found for word in (effect.program, *effect.trail, show(effect.target))]
+    words = [
+        word
+        for effect in found
+        for word in (effect.program, *effect.trail, show(effect.target))
+    ]
     if any("recursive" in effect.flags for effect in found):
         words += re.findall(r"(?<=\s)-{1,2}[A-Za-z][\w-]*", verdict.canonical)
-    return [word for word in dict.fromkeys(words) if len(word) > 1 and word in verdict.canonical][:20]
+    return [
+        word
+        for word in dict.fromkeys(words)
+        if len(word) > 1 and word in verdict.canonical
+    ][:20]
 
 
 def _phrases(verdict: Verdict) -> Iterator[str]:
@@ -101,4 +123,6 @@ def _phrases(verdict: Verdict) -> Iterator[str]:
 
 
 def _kind_of(effect: Effect) -> str | None:
-    return next((kind for kind, _ in _PHRASES if f"{effect.kind}.".startswith(f"{kind}.")), None)
+    return next(
+        (kind for kind, _ in _PHRASES if f"{effect.kind}.".startswith(f"{kind}.")), None
+    )

@@ -26,10 +26,23 @@ from belljar.sync.tools import ToolRegistry
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["PersistentShell", "Pool", "Run", "Session", "Shell", "ToolRegistry", "attach", "run"]
+__all__ = [
+    "PersistentShell",
+    "Pool",
+    "Run",
+    "Session",
+    "Shell",
+    "ToolRegistry",
+    "attach",
+    "run",
+]
 
 
-def run(command: Command, workspace: str | PathLike[str] = _HERE, **options: Unpack[RunOptions]) -> Result:
+def run(
+    command: Command,
+    workspace: str | PathLike[str] = _HERE,
+    **options: Unpack[RunOptions],
+) -> Result:
     """Run one command in a throwaway sandbox.
 
     result = belljar.sync.run("pytest -q", workspace=".", timeout=60)

@@ -35,12 +35,16 @@ class Same(Generic[R]):
         return self if facade is None else getattr(facade._of, self._name)  # type: ignore[return-value]
 
 
-def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
+def blocking(
+    method: Callable[Concatenate[Any, P], Awaitable[R]],
+) -> Callable[Concatenate[Any, P], R]:
     """A coroutine method that the caller waits for."""
     return _wrapped(method, lambda facade: facade._loop.call)
 
 
-def in_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+def in_loop(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], R]:
     """A plain method that must run in the loop's thread."""
     return _wrapped(method, lambda facade: facade._loop.call)
 
@@ -50,11 +54,15 @@ def same(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
     return _wrapped(method, lambda _: operator.call)
 
 
-def _wrapped(method: Callable[..., Any], caller_of: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
+def _wrapped(
+    method: Callable[..., Any], caller_of: Callable[[Any], Callable[..., Any]]
+) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, /, *args: Any, **options: Any) -> Any:
         return caller_of(self)(getattr(self._of, method.__name__), *args, **options)
 
     # The example in the docstring, as a blocking caller writes it.
-    call.__doc__ = (call.__doc__ or "").replace("await ", "").replace("async with", "with")
+    call.__doc__ = (
+        (call.__doc__ or "").replace("await ", "").replace("async with", "with")
+    )
     return call

@@ -20,11 +20,15 @@ class Loop:
     def __init__(self, host: Host | FarHost) -> None:
         self._portal = host.portal()
 
-    def call(self, function: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:
+    def call(
+        self, function: Callable[..., Awaitable[T]], *args: Any, **options: Any
+    ) -> T:
         """Run a function in the event loop and return its result. If the caller is interrupted (Ctrl+C), so is the
         function."""
         try:
-            future: Future[T] = self._portal.start_task_soon(partial(function, *args, **options))
+            future: Future[T] = self._portal.start_task_soon(
+                partial(function, *args, **options)
+            )
         except RuntimeError as error:
             raise UsageError(FROM_WITHIN) from error
         try:
@@ -32,6 +36,8 @@ class Loop:
         finally:
             future.cancel()
 
-    def within(self, manager: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
+    def within(
+        self, manager: AbstractAsyncContextManager[T]
+    ) -> AbstractContextManager[T]:
         """An asynchronous context manager as a blocking one."""
         return self._portal.wrap_async_context_manager(manager)

@@ -21,7 +21,14 @@ from belljar.session import session as sessions
 from belljar.session.commands import Request
 from belljar.session.door import SessionDoor
 from belljar.session.kept import Kept
-from belljar.session.options import AttachOptions, ClaimOptions, Command, OpenOptions, Options, SessionOptions
+from belljar.session.options import (
+    AttachOptions,
+    ClaimOptions,
+    Command,
+    OpenOptions,
+    Options,
+    SessionOptions,
+)
 from belljar.session.result import Result
 from belljar.session.snapshot import Snapshot
 from belljar.staged.area import Point
@@ -68,7 +75,14 @@ class Staged(Facade[staged.Staged]):
     ) -> str:
         """Changes as a unified diff, or the difference to another session's files: `print(box.staged.diff())`."""
         other = against._of if against else None
-        return self._loop.call(self._of.diff, paths, against=other, since=since, until=until, ignored=ignored)
+        return self._loop.call(
+            self._of.diff,
+            paths,
+            against=other,
+            since=since,
+            until=until,
+            ignored=ignored,
+        )
 
 
 class Shells(Facade[shells.Shells]):
@@ -88,12 +102,32 @@ class Shells(Facade[shells.Shells]):
     def refresh(self) -> builtins.list[Shell]:
         return [Shell(self._loop, shell) for shell in self._loop.call(self._of.refresh)]
 
-    def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
-        return Shell(self._loop, self._loop.call(self._of.start, command, ring=ring, **options))
+    def start(
+        self,
+        command: Command | Request,
+        *,
+        ring: int | None = None,
+        **options: Unpack[Options],
+    ) -> Shell:
+        return Shell(
+            self._loop, self._loop.call(self._of.start, command, ring=ring, **options)
+        )
 
-    def yielding(self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
-        outcome = self._loop.call(self._of.yielding, command, yield_after=yield_after, **options)
-        return Shell(self._loop, outcome) if isinstance(outcome, background_shell.Shell) else outcome
+    def yielding(
+        self,
+        command: Command | Request,
+        *,
+        yield_after: float,
+        **options: Unpack[Options],
+    ) -> Result | Shell:
+        outcome = self._loop.call(
+            self._of.yielding, command, yield_after=yield_after, **options
+        )
+        return (
+            Shell(self._loop, outcome)
+            if isinstance(outcome, background_shell.Shell)
+            else outcome
+        )
 
     @property
     def persistent(self) -> PersistentShell:
@@ -107,7 +141,9 @@ class Session(Facade[sessions.Session]):
         result = box.run("make -j2", timeout=300)
     """
 
-    def __init__(self, workspace: str | PathLike[str] = HERE, **options: Unpack[OpenOptions]) -> None:
+    def __init__(
+        self, workspace: str | PathLike[str] = HERE, **options: Unpack[OpenOptions]
+    ) -> None:
         self._wrap(sessions.Session(workspace, **options))
 
     def _wrap(self, session: sessions.Session) -> Self:
@@ -119,22 +155,36 @@ class Session(Facade[sessions.Session]):
         """Enter a session that another process keeps (`keep=True`): `belljar.sync.Session.attach("bj-…")`."""
         known(options, AttachOptions.__annotations__.keys(), "Session.attach")
         host = hosts.either(options.get("host"), options.get("engine"))
-        return cls.__new__(cls)._wrap(Loop(host).call(sessions.Session.attach, id, **options))
+        return cls.__new__(cls)._wrap(
+            Loop(host).call(sessions.Session.attach, id, **options)
+        )
 
     @staticmethod
-    def snapshots(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Snapshot, ...]:
+    def snapshots(
+        *, host: Host | None = None, engine: EngineName | None = None
+    ) -> tuple[Snapshot, ...]:
         """The snapshots of this host, oldest first: `belljar.sync.Session.snapshots()`."""
-        return Loop(hosts.chosen(host, engine)).call(sessions.Session.snapshots, host=host, engine=engine)
+        return Loop(hosts.chosen(host, engine)).call(
+            sessions.Session.snapshots, host=host, engine=engine
+        )
 
     @staticmethod
-    def remove_snapshot(name: str, *, host: Host | None = None, engine: EngineName | None = None) -> None:
+    def remove_snapshot(
+        name: str, *, host: Host | None = None, engine: EngineName | None = None
+    ) -> None:
         """Sessions that began with it go on: `belljar.sync.Session.remove_snapshot("ready")`."""
-        Loop(hosts.chosen(host, engine)).call(sessions.Session.remove_snapshot, name, host=host, engine=engine)
+        Loop(hosts.chosen(host, engine)).call(
+            sessions.Session.remove_snapshot, name, host=host, engine=engine
+        )
 
     @staticmethod
-    def list(*, host: Host | FarHost | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
+    def list(
+        *, host: Host | FarHost | None = None, engine: EngineName | None = None
+    ) -> tuple[Kept, ...]:
         """The kept sessions of this host, oldest first: `belljar.sync.Session.list()`."""
-        return Loop(hosts.either(host, engine)).call(sessions.Session.list, host=host, engine=engine)
+        return Loop(hosts.either(host, engine)).call(
+            sessions.Session.list, host=host, engine=engine
+        )
 
     def __enter__(self) -> Self:
         return self.open()
@@ -174,7 +224,9 @@ class Session(Facade[sessions.Session]):
     cleanup = blocking(sessions.Session.cleanup)
 
     @contextmanager
-    def stream(self, command: Command | Request, **options: Unpack[Options]) -> Iterator[Run]:
+    def stream(
+        self, command: Command | Request, **options: Unpack[Options]
+    ) -> Iterator[Run]:
         """Run a command and watch it. Leaving early kills it.
 
         with box.stream("npm test") as events:
@@ -188,11 +240,23 @@ class Session(Facade[sessions.Session]):
         """The shells of this session: `[shell.status for shell in box.shells()]`."""
         return Shells(self._loop, self._of.shells)
 
-    def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
+    def start(
+        self,
+        command: Command | Request,
+        *,
+        ring: int | None = None,
+        **options: Unpack[Options],
+    ) -> Shell:
         """Start a background shell: `shell = box.start("npm run dev")`."""
         return self.shells.start(command, ring=ring, **options)
 
-    def yielding(self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
+    def yielding(
+        self,
+        command: Command | Request,
+        *,
+        yield_after: float,
+        **options: Unpack[Options],
+    ) -> Result | Shell:
         """Run a command; after `yield_after` seconds it goes on as a background shell.
 
         outcome = box.yielding("make", yield_after=10)
@@ -201,7 +265,11 @@ class Session(Facade[sessions.Session]):
 
     def shell(self, name: str) -> Any:
         """A background shell by its id, or a persistent shell of its own: `box.shell("build").run("make")`."""
-        return self.shells.get(name) if shells.SHELL_ID.fullmatch(name) else self.shells.named(name)
+        return (
+            self.shells.get(name)
+            if shells.SHELL_ID.fullmatch(name)
+            else self.shells.named(name)
+        )
 
     def refresh(self) -> builtins.list[Shell]:
         """Ask the sandbox for its shells, also those that other processes started: `box.refresh()`."""
@@ -237,7 +305,14 @@ class Session(Facade[sessions.Session]):
     ) -> str:
         """Changes as a unified diff, or the difference to another session's files: `print(box.diff())`."""
         other = against._of if against else None
-        return self._loop.call(self._of.diff, paths, against=other, since=since, until=until, ignored=ignored)
+        return self._loop.call(
+            self._of.diff,
+            paths,
+            against=other,
+            since=since,
+            until=until,
+            ignored=ignored,
+        )
 
     def fork(self, **options: Unpack[ClaimOptions]) -> Session:
         """A separate session that starts with the same files: `twin = box.fork()`."""

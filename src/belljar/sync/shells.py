@@ -24,7 +24,9 @@ class Shell(Facade[background_shell.Shell]):
     started = Same[float]("Unix time.")
     status = Same[Status]("The last known status; `poll` asks for the current one.")
     exit_code = Same[int | None]()
-    so_far = Same[Chunk | None]("What a command had printed when `yielding` turned it into a shell.")
+    so_far = Same[Chunk | None](
+        "What a command had printed when `yielding` turned it into a shell."
+    )
     read = blocking(background_shell.Shell.read)
 
     def observe(self, offset: int | Position = 0) -> Observer:
@@ -67,9 +69,13 @@ class PersistentShell(Facade[persistent_shell.PersistentShell]):
     """
 
     cwd = Same[str]()
-    environment = Same[dict[str, str] | None]("The exported variables; None before the first report.")
+    environment = Same[dict[str, str] | None](
+        "The exported variables; None before the first report."
+    )
     ended = Same[bool]("Whether no shell runs; the next call starts one.")
-    state = Same[dict[str, str]]("Its directory and exported variables after the last call.")
+    state = Same[dict[str, str]](
+        "Its directory and exported variables after the last call."
+    )
     run = blocking(persistent_shell.PersistentShell.run)
     interrupt = in_loop(persistent_shell.PersistentShell.interrupt)
     kill = in_loop(persistent_shell.PersistentShell.kill)

@@ -32,8 +32,15 @@ class ToolRegistry(Facade[registry.ToolRegistry]):
         if box is not None and not isinstance(box, Session):
             raise UsageError("belljar.sync.ToolRegistry takes a belljar.sync.Session")
         self.box = box
-        loop, session = (box._loop, box._of) if box is not None else (Loop(hosts.default()), None)
-        super().__init__(loop, registry.ToolRegistry(session, dry_run=dry_run, config=config, families=families))
+        loop, session = (
+            (box._loop, box._of) if box is not None else (Loop(hosts.default()), None)
+        )
+        super().__init__(
+            loop,
+            registry.ToolRegistry(
+                session, dry_run=dry_run, config=config, families=families
+            ),
+        )
 
     register = same(registry.ToolRegistry.register)
     get = same(registry.ToolRegistry.get)

@@ -85,15 +85,29 @@ class ToolResult:
     @property
     def message_and_output(self) -> str:
         """The family's message, and what the command printed."""
-        return "\n".join(part for part in (self.error, self.message, self.output) if part)
+        return "\n".join(
+            part for part in (self.error, self.message, self.output) if part
+        )
 
     @property
     def text(self) -> str:
         """What a model reads."""
-        return "\n".join(part for part in (self.message_and_output, *(f"Hint: {hint}" for hint in self.hints)) if part)
+        return "\n".join(
+            part
+            for part in (
+                self.message_and_output,
+                *(f"Hint: {hint}" for hint in self.hints),
+            )
+            if part
+        )
 
     def as_dict(self) -> dict[str, Any]:
-        return {"success": self.success, "output": self.output, "error": self.error, "metadata": dict(self.metadata)}
+        return {
+            "success": self.success,
+            "output": self.output,
+            "error": self.error,
+            "metadata": dict(self.metadata),
+        }
 
     def as_json(self) -> str:
         return json.dumps(self.as_dict(), ensure_ascii=False)
@@ -130,7 +144,10 @@ class Call:
         raise AssertionError("unreachable")
 
     async def carry_out(
-        self, box: Session, request: Request, on_event: Callable[[Event], None] | None = None
+        self,
+        box: Session,
+        request: Request,
+        on_event: Callable[[Event], None] | None = None,
     ) -> Result:
         """Run an admitted command to its end, or until the caller aborts it."""
         if self.abort is None and on_event is None:
@@ -181,7 +198,11 @@ class Tool(ABC):
     Answer: ClassVar[type[ToolResult]] = ToolResult
 
     def __init__(
-        self, box: Session | None = None, config: Mapping[str, Any] | None = None, *, dry_run: bool = False
+        self,
+        box: Session | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        dry_run: bool = False,
     ) -> None:
         self._box = box
         self.config: Any = configured(self.name, self.Config, config or {})
@@ -202,7 +223,11 @@ class Tool(ABC):
 
     async def loaded_policy(self) -> Policy:
         """The policy. The first call loads it in a thread, since loading checks the policy's examples."""
-        return self.policy if "policy" in vars(self) else await to_thread.run_sync(lambda: self.policy)
+        return (
+            self.policy
+            if "policy" in vars(self)
+            else await to_thread.run_sync(lambda: self.policy)
+        )
 
     def described(self) -> str:
         """The description that a model gets: of the tool, and of the sandbox it runs in."""
@@ -222,7 +247,11 @@ class Tool(ABC):
             return self.fail(NO_SESSION, code="no_session")
         try:
             command = self.command(params) if self.dry_run else None
-            result = await (self.rehearse(params, command) if command else self.execute(params, call or Call()))
+            result = await (
+                self.rehearse(params, command)
+                if command
+                else self.execute(params, call or Call())
+            )
         except PolicyDenied as denial:
             refusal = await self.refused(params, denial.verdict)
             return _declined(refusal) if denial.declined else refusal
@@ -252,7 +281,9 @@ class Tool(ABC):
         if verdict.decision == "deny":
             return await self.refused(params, verdict)
         shown = command if isinstance(command, str) else shlex.join(command)
-        return self.done(f"[Dry Run] Would execute: {shown}", command=shown, dry_run=True)
+        return self.done(
+            f"[Dry Run] Would execute: {shown}", command=shown, dry_run=True
+        )
 
     def summary(self, given: Mapping[str, Any]) -> str:
         values = {name: shorten(str(value or "")) for name, value in given.items()}
@@ -262,13 +293,19 @@ class Tool(ABC):
         """The policy's risk of a call. Blocking: in an event loop call it from a thread."""
         params = self.check(given)
         command = None if isinstance(params, list) else self.command(params)
-        return self.default_risk if command is None else self.risk_of(self.policy.judge(command))
+        return (
+            self.default_risk
+            if command is None
+            else self.risk_of(self.policy.judge(command))
+        )
 
     def risk_of(self, verdict: Verdict) -> str:
         """What this family calls the risk of a verdict."""
         return str(verdict.risk)
 
-    def done(self, output: str | None = None, message: str | None = None, **metadata: Any) -> ToolResult:
+    def done(
+        self, output: str | None = None, message: str | None = None, **metadata: Any
+    ) -> ToolResult:
         return self.Answer(True, output, message=message, metadata=Fields(metadata))
 
     # Results of calls that did not run; families override these for their own wording.
@@ -280,13 +317,22 @@ class Tool(ABC):
         messages = "; ".join(problem.message for problem in problems)
         errors = [problem.as_dict() for problem in problems]
         return self.fail(
-            f"Invalid parameters: {messages}", code="invalid", problems=problems, metadata=Fields(errors=errors)
+            f"Invalid parameters: {messages}",
+            code="invalid",
+            problems=problems,
+            metadata=Fields(errors=errors),
         )
 
     async def refused(self, params: Any, verdict: Judged) -> ToolResult:
-        why = "Command blocked for security reasons" if verdict.decision == "deny" else NOT_APPROVED
+        why = (
+            "Command blocked for security reasons"
+            if verdict.decision == "deny"
+            else NOT_APPROVED
+        )
         message = f"{why}: {verdict.canonical}\n{verdict.reason}"
-        return self.fail(message, code="policy_denied", metadata=Fields(verdict=verdict.as_dict()))
+        return self.fail(
+            message, code="policy_denied", metadata=Fields(verdict=verdict.as_dict())
+        )
 
     def failed(self, params: Any, error: BelljarError) -> ToolResult:
         return self.fail(str(error), code=error.code)
@@ -308,11 +354,17 @@ def surroundings(box: Session | None) -> str:
         "and the home directory are scratch, and there is no root, sudo or docker."
     )
     staged = box is not None and box.is_staged
-    text = text.format("is kept aside until the user applies it" if staged else "is real")
+    text = text.format(
+        "is kept aside until the user applies it" if staged else "is real"
+    )
     if box is None:
         return f"{text} By default there is no network."
     limits = box.limits
-    network = "There is no network." if box.network == "none" else "The network can be reached."
+    network = (
+        "There is no network."
+        if box.network == "none"
+        else "The network can be reached."
+    )
     return (
         f"{text} Image: {box.image}. {network} Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPUs, "
         f"{limits.pids} processes. The policy {box.policy.name!r} judges each command before it runs."
@@ -331,7 +383,11 @@ def why_failed(result: Result, timeout: str, call: Call) -> str:
 
 
 def shorten(command: str) -> str:
-    return command if len(command) <= SUMMARY_LENGTH else command[: SUMMARY_LENGTH - 3] + "..."
+    return (
+        command
+        if len(command) <= SUMMARY_LENGTH
+        else command[: SUMMARY_LENGTH - 3] + "..."
+    )
 
 
 def truncate(text: str, limit: int, missing: int = 0) -> tuple[str, bool]:

@@ -12,7 +12,16 @@ from belljar.layout import WORKSPACE
 from belljar.session.background_shell import Shell
 from belljar.session.persistent_shell import ShellResult
 from belljar.session.result import Result, decode
-from belljar.tools.base import OUT_OF_MEMORY, Call, Fields, Tool, ToolResult, milliseconds, truncate, why_failed
+from belljar.tools.base import (
+    OUT_OF_MEMORY,
+    Call,
+    Fields,
+    Tool,
+    ToolResult,
+    milliseconds,
+    truncate,
+    why_failed,
+)
 from belljar.tools.parameters import Integer, Params, Text
 
 DEFAULT_TIMEOUT = 120_000
@@ -29,13 +38,18 @@ ENTERED = " || exit\n"  # ends the line that we put before a command to enter a 
 class BashParams(Params):
     command: Text = Field(description="The command to execute")
     description: str | None = Field(
-        default=None, description="Clear, concise description of what this command does (5-10 words)"
+        default=None,
+        description="Clear, concise description of what this command does (5-10 words)",
     )
     timeout: Integer = Field(
-        default=DEFAULT_TIMEOUT, ge=MIN_TIMEOUT, le=MAX_TIMEOUT, description="Timeout in milliseconds (max 600000)"
+        default=DEFAULT_TIMEOUT,
+        ge=MIN_TIMEOUT,
+        le=MAX_TIMEOUT,
+        description="Timeout in milliseconds (max 600000)",
     )
     run_in_background: bool = Field(
-        default=False, description="Run command in background, use BashOutput to read output"
+        default=False,
+        description="Run command in background, use BashOutput to read output",
     )
     yield_after: Annotated[Integer, Field(ge=0, le=MAX_TIMEOUT)] | None = Field(
         default=None,
@@ -63,16 +77,22 @@ Usage notes:
 
     async def execute(self, params: BashParams, call: Call) -> ToolResult:
         if params.run_in_background:
-            return self._background(params, await self.box.start(**await self._own_bash(params)))
+            return self._background(
+                params, await self.box.start(**await self._own_bash(params))
+            )
         if params.yield_after is not None:
             options = await self._own_bash(params)
             seconds = params.yield_after / 1000
-            outcome = await self.box.yielding(**options, timeout=params.timeout / 1000, yield_after=seconds)
+            outcome = await self.box.yielding(
+                **options, timeout=params.timeout / 1000, yield_after=seconds
+            )
             if isinstance(outcome, Shell):
                 return self._background(params, outcome)
             return _shaped(params, outcome, self.box.persistent.cwd, call)
         shell = self.box.persistent
-        work = shell.run(params.command, timeout=params.timeout / 1000, on_output=call.on_output)
+        work = shell.run(
+            params.command, timeout=params.timeout / 1000, on_output=call.on_output
+        )
         result = await call.watch(shell.interrupt, work)
         return _shaped(params, result, result.cwd, call, result)
 
@@ -85,28 +105,64 @@ Usage notes:
         options = {"env": shell.environment, "clean_env": True}
         if f"{shell.cwd}/".startswith(f"{WORKSPACE}/"):
             return {"command": params.command, "cwd": shell.cwd, **options}
-        return {"command": f"cd -- {shlex.quote(shell.cwd)}{ENTERED}{params.command}", **options}
+        return {
+            "command": f"cd -- {shlex.quote(shell.cwd)}{ENTERED}{params.command}",
+            **options,
+        }
 
     def _background(self, params: BashParams, shell: Shell) -> ToolResult:
         so_far = shell.so_far.text if shell.so_far else ""
         output, truncated = truncate(so_far, MAX_OUTPUT_SIZE)
-        text = "\n".join(filter(None, (output, f"Command running in background with ID: {shell.id}")))
+        text = "\n".join(
+            filter(None, (output, f"Command running in background with ID: {shell.id}"))
+        )
         ids = {"shell_id": shell.id, "bash_id": shell.id}
-        return self.done(text, **ids, command=params.command, status=shell.status, truncated=truncated)
+        return self.done(
+            text,
+            **ids,
+            command=params.command,
+            status=shell.status,
+            truncated=truncated,
+        )
 
 
-def _shaped(params: BashParams, result: Result, cwd: str, call: Call, turn: ShellResult | None = None) -> ToolResult:
+def _shaped(
+    params: BashParams,
+    result: Result,
+    cwd: str,
+    call: Call,
+    turn: ShellResult | None = None,
+) -> ToolResult:
     output, truncated = truncate(result.output, MAX_OUTPUT_SIZE, result.bytes_omitted)
     restarted = turn is not None and turn.restarted
     metadata = Fields(
-        command=params.command, exit_code=result.exit_code, cause=result.cause, working_directory=cwd,
-        duration_ms=milliseconds(result.duration), truncated=truncated, restarted=restarted,
-    )  # fmt: skip
+        command=params.command,
+        exit_code=result.exit_code,
+        cause=result.cause,
+        working_directory=cwd,
+        duration_ms=milliseconds(result.duration),
+        truncated=truncated,
+        restarted=restarted,
+    )
     if turn is not None and restarted:
-        metadata["note"] = EXITED if turn.shell_ended and turn.cause == "exited" else RESTARTED
-    failure = OUT_OF_MEMORY if result.cause == "out_of_memory" else why_failed(result, f"{params.timeout}ms", call)
+        metadata["note"] = (
+            EXITED if turn.shell_ended and turn.cause == "exited" else RESTARTED
+        )
+    failure = (
+        OUT_OF_MEMORY
+        if result.cause == "out_of_memory"
+        else why_failed(result, f"{params.timeout}ms", call)
+    )
     error = None if result.ok else failure
-    return ToolResult(result.ok, output, error, metadata, metadata.get("note"), code=result.cause, result=result)
+    return ToolResult(
+        result.ok,
+        output,
+        error,
+        metadata,
+        metadata.get("note"),
+        code=result.cause,
+        result=result,
+    )
 
 
 class _ShellTool(Tool):
@@ -124,8 +180,12 @@ class _ShellTool(Tool):
 
 
 class BashOutputParams(Params):
-    bash_id: Text = Field(description="The ID of the background shell to retrieve output from")
-    filter: str | None = Field(default=None, description="Optional regex to filter output lines")
+    bash_id: Text = Field(
+        description="The ID of the background shell to retrieve output from"
+    )
+    filter: str | None = Field(
+        default=None, description="Optional regex to filter output lines"
+    )
 
 
 class BashOutputResult(ToolResult):
@@ -133,12 +193,18 @@ class BashOutputResult(ToolResult):
 
     def as_dict(self) -> dict[str, Any]:
         shape = super().as_dict()
-        return {name: value for name, value in shape.items() if name != "output" or "stdout" not in self.metadata}
+        return {
+            name: value
+            for name, value in shape.items()
+            if name != "output" or "stdout" not in self.metadata
+        }
 
 
 def _within_limit(stdout: str, stderr: str) -> tuple[str, str, bool]:
     """Both together within MAX_OUTPUT_SIZE. stderr is kept first: it is usually shorter and says what went wrong."""
-    stderr, cut = truncate(stderr, MAX_OUTPUT_SIZE if not stdout else MAX_OUTPUT_SIZE // 2)
+    stderr, cut = truncate(
+        stderr, MAX_OUTPUT_SIZE if not stdout else MAX_OUTPUT_SIZE // 2
+    )
     stdout, cut_too = truncate(stdout, MAX_OUTPUT_SIZE - len(stderr))
     return stdout, stderr, cut or cut_too
 
@@ -169,11 +235,21 @@ Usage:
             decode(b"".join(chunk.stderr_bytes for chunk in chunks)),
         )
         dropped = sum(sum(chunk.dropped) for chunk in chunks)
-        gap = f"[... {dropped} bytes of earlier output were dropped ...]\n" if dropped else ""
+        gap = (
+            f"[... {dropped} bytes of earlier output were dropped ...]\n"
+            if dropped
+            else ""
+        )
         return self.done(
-            gap + stdout + stderr, bash_id=params.bash_id, status=chunks[-1].status, exit_code=chunks[-1].exit_code,
-            stdout=stdout, stderr=stderr, dropped_bytes=dropped, truncated=truncated,
-        )  # fmt: skip
+            gap + stdout + stderr,
+            bash_id=params.bash_id,
+            status=chunks[-1].status,
+            exit_code=chunks[-1].exit_code,
+            stdout=stdout,
+            stderr=stderr,
+            dropped_bytes=dropped,
+            truncated=truncated,
+        )
 
 
 class KillShellParams(Params):
@@ -198,12 +274,21 @@ Usage:
         shell = await self.find(params.shell_id)
         ended = await shell.poll() != "running"
         await shell.kill()
-        message = f"Shell {shell.id} had already ended" if ended else f"Shell {shell.id} terminated"
-        return self.done(message, shell_id=shell.id, status=shell.status, exit_code=shell.exit_code)
+        message = (
+            f"Shell {shell.id} had already ended"
+            if ended
+            else f"Shell {shell.id} terminated"
+        )
+        return self.done(
+            message, shell_id=shell.id, status=shell.status, exit_code=shell.exit_code
+        )
 
 
 class ListShellsParams(Params):
-    cleanup: bool = Field(default=False, description="Also remove the shells that have ended; the count is returned")
+    cleanup: bool = Field(
+        default=False,
+        description="Also remove the shells that have ended; the count is returned",
+    )
 
 
 class ListShells(_ShellTool):
@@ -216,19 +301,31 @@ class ListShells(_ShellTool):
 
     async def execute(self, params: ListShellsParams, call: Call) -> ToolResult:
         shells = [_listed(shell) for shell in await self.box.refresh()]
-        lines = [f"{shell['id']}  {shell['status']}  {shell['command']}" for shell in shells]
+        lines = [
+            f"{shell['id']}  {shell['status']}  {shell['command']}" for shell in shells
+        ]
         removed = await self.box.cleanup() if params.cleanup else 0
-        return self.done("\n".join(lines) or "No background shells", shells=shells, removed=removed)
+        return self.done(
+            "\n".join(lines) or "No background shells", shells=shells, removed=removed
+        )
 
 
 def _own_command(shell: Shell) -> str:
     """The command without the first line that `_own_bash` may have added."""
     first, entered, rest = shell.command.partition(ENTERED)
-    return rest if entered and first.startswith("cd -- ") and "\n" not in first else shell.command
+    return (
+        rest
+        if entered and first.startswith("cd -- ") and "\n" not in first
+        else shell.command
+    )
 
 
 def _listed(shell: Shell) -> dict[str, Any]:
     return {
-        "id": shell.id, "command": _own_command(shell), "status": shell.status, "exit_code": shell.exit_code,
-        "pid": shell.pid, "started": shell.started,
-    }  # fmt: skip
+        "id": shell.id,
+        "command": _own_command(shell),
+        "status": shell.status,
+        "exit_code": shell.exit_code,
+        "pid": shell.pid,
+        "started": shell.started,
+    }

@@ -36,12 +36,18 @@ class ExecuteCommandConfig(Config):
 
 
 class ExecuteCommandParams(Params):
-    command: Text = Field(description="Program name; it is executed directly, never through a shell")
-    args: list[str] = Field(default=[], description="Arguments, each passed on exactly as it is")
+    command: Text = Field(
+        description="Program name; it is executed directly, never through a shell"
+    )
+    args: list[str] = Field(
+        default=[], description="Arguments, each passed on exactly as it is"
+    )
     timeout: Annotated[Integer, Field(ge=1)] | None = Field(
         default=None, description="Timeout in milliseconds (default 300000)"
     )
-    cwd: str | None = Field(default=None, description="Working directory (default: the workspace)")
+    cwd: str | None = Field(
+        default=None, description="Working directory (default: the workspace)"
+    )
 
 
 @dataclass
@@ -59,8 +65,17 @@ class CommandExecutionResult(ToolResult):
         return self.as_json()
 
     def as_dict(self) -> dict[str, Any]:
-        shape = {"status": self.status, "output": self.output, "error": self.error, "exit_code": self.exit_code}
-        return {**shape, "metadata": dict(self.metadata), **({"code": self.code} if self.code else {})}
+        shape = {
+            "status": self.status,
+            "output": self.output,
+            "error": self.error,
+            "exit_code": self.exit_code,
+        }
+        return {
+            **shape,
+            "metadata": dict(self.metadata),
+            **({"code": self.code} if self.code else {}),
+        }
 
 
 class ExecuteCommand(Tool):
@@ -82,15 +97,24 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     def policy(self) -> Policy:
         if self._box is None:
             return Policy.load(self.config.policy or "default")
-        return self._box.policy.tighten(self.config.policy) if self.config.policy else self._box.policy
+        return (
+            self._box.policy.tighten(self.config.policy)
+            if self.config.policy
+            else self._box.policy
+        )
 
     async def checked(self, given: object) -> ExecuteCommandParams | list[Problem]:
         """The document's allowlist ignores case: `LS` runs `ls`."""
         params: ExecuteCommandParams | list[Problem] = self.check(given)
-        if isinstance(params, list) or (lower := params.command.lower()) == params.command:
+        if (
+            isinstance(params, list)
+            or (lower := params.command.lower()) == params.command
+        ):
             return params
         listed = (await self.loaded_policy()).allow_programs or ()
-        return params.model_copy(update={"command": lower}) if lower in listed else params
+        return (
+            params.model_copy(update={"command": lower}) if lower in listed else params
+        )
 
     def command(self, params: ExecuteCommandParams) -> list[str]:
         return [params.command, *params.args]
@@ -98,11 +122,14 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     async def execute(self, params: ExecuteCommandParams, call: Call) -> ToolResult:
         log.debug("Validating command: %s", params.command)
         request = await self.box.admit(
-            self.command(params), policy=await self.loaded_policy(), cwd=self.box.resolve_cwd(params.cwd),
+            self.command(params),
+            policy=await self.loaded_policy(),
+            cwd=self.box.resolve_cwd(params.cwd),
             on_output=call.on_output,
-            timeout=(params.timeout or self.config.timeout) / 1000, grace=self.config.kill_timeout / 1000,
+            timeout=(params.timeout or self.config.timeout) / 1000,
+            grace=self.config.kill_timeout / 1000,
             output_limit=self.config.max_output_bytes,
-        )  # fmt: skip
+        )
         try:
             self._slots.acquire_nowait()
         except anyio.WouldBlock:
@@ -118,31 +145,56 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         _log_end(params.command, result)
         return _shaped(params, result, call)
 
-    def fail(self, error: str, *, code: str = "EXECUTION_FAILED", **more: Any) -> ToolResult:
+    def fail(
+        self, error: str, *, code: str = "EXECUTION_FAILED", **more: Any
+    ) -> ToolResult:
         """The document has a fixed set of codes, in capitals. A command that never ran has no exit code."""
         sizes = {"duration_ms": 0, "output_size_bytes": 0, "error_size_bytes": 0}
         more["metadata"] = Fields(sizes, **more.get("metadata", {}))
-        return super().fail(error, code=code if code.isupper() else "EXECUTION_FAILED", **more)
+        return super().fail(
+            error, code=code if code.isupper() else "EXECUTION_FAILED", **more
+        )
 
     def invalid(self, problems: list[Problem]) -> ToolResult:
-        log.error("Command validation failed: %s", "; ".join(problem.message for problem in problems))
+        log.error(
+            "Command validation failed: %s",
+            "; ".join(problem.message for problem in problems),
+        )
         return super().invalid(problems)
 
-    async def refused(self, params: ExecuteCommandParams, verdict: Judged) -> ToolResult:
+    async def refused(
+        self, params: ExecuteCommandParams, verdict: Judged
+    ) -> ToolResult:
         log.error("Command validation failed: %s", params.command)
         # The document's denylist has "bash -c" as if it were a program's name, so judge the words separately too.
         words = params.command.split()
-        split = await judged(await self.loaded_policy(), [*words, *params.args]) if len(words) > 1 else verdict
-        denied_by = {finding.id for finding in (*verdict.rules, *split.rules) if finding.decision == "deny"}
+        split = (
+            await judged(await self.loaded_policy(), [*words, *params.args])
+            if len(words) > 1
+            else verdict
+        )
+        denied_by = {
+            finding.id
+            for finding in (*verdict.rules, *split.rules)
+            if finding.decision == "deny"
+        }
         unlisted = denied_by == {NOT_LISTED}
         code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"
         message = "Command not in whitelist" if unlisted else "Command is blacklisted"
         metadata = Fields(verdict=verdict.as_dict())
-        return self.fail(f"{message}: {verdict.canonical}. {verdict.reason}", code=code, metadata=metadata)
+        return self.fail(
+            f"{message}: {verdict.canonical}. {verdict.reason}",
+            code=code,
+            metadata=metadata,
+        )
 
     def failed(self, params: ExecuteCommandParams, error: BelljarError) -> ToolResult:
         log.error("Command execution error: %s", params.command)
-        code = "COMMAND_NOT_FOUND" if isinstance(error, CommandNotFound) else "EXECUTION_FAILED"
+        code = (
+            "COMMAND_NOT_FOUND"
+            if isinstance(error, CommandNotFound)
+            else "EXECUTION_FAILED"
+        )
         return self.fail(str(error), code=code)
 
 
@@ -150,12 +202,19 @@ NOT_LISTED = "allowlist"
 """The finding of a program that is not on the allowlist."""
 
 
-def _shaped(params: ExecuteCommandParams, result: Result, call: Call) -> CommandExecutionResult:
+def _shaped(
+    params: ExecuteCommandParams, result: Result, call: Call
+) -> CommandExecutionResult:
     code, message = _failure(params.command, result, call)
-    sizes = {"output_size_bytes": len(result.stdout_bytes), "error_size_bytes": len(result.stderr_bytes)}
+    sizes = {
+        "output_size_bytes": len(result.stdout_bytes),
+        "error_size_bytes": len(result.stderr_bytes),
+    }
     return CommandExecutionResult(
         result.ok,
-        decode(result.stdout_bytes),  # complete: the command is killed at `max_output_bytes`
+        decode(
+            result.stdout_bytes
+        ),  # complete: the command is killed at `max_output_bytes`
         "\n".join(part for part in (decode(result.stderr_bytes), message) if part),
         Fields(duration_ms=milliseconds(result.duration), **sizes),
         code=code,
@@ -194,6 +253,11 @@ def _log_end(command: str, result: Result) -> None:
     elif result.cause == "output_limit":
         log.error("Output size exceeded: %s", command)
     elif result.ok:
-        log.info("Command executed: %s (exit: %s, duration: %s)", command, 0, milliseconds(result.duration))
+        log.info(
+            "Command executed: %s (exit: %s, duration: %s)",
+            command,
+            0,
+            milliseconds(result.duration),
+        )
     else:
         log.info("Command failed: %s (exit code: %s)", command, result.exit_code)

@@ -26,8 +26,12 @@ class FileParams(Params):
 
 
 class ReadParams(FileParams):
-    offset: Integer = Field(default=1, ge=1, description="First line to show, counted from 1")
-    limit: Integer = Field(default=READ_LINES, ge=1, description="How many lines to show (default 2000)")
+    offset: Integer = Field(
+        default=1, ge=1, description="First line to show, counted from 1"
+    )
+    limit: Integer = Field(
+        default=READ_LINES, ge=1, description="How many lines to show (default 2000)"
+    )
 
 
 class WriteParams(FileParams):
@@ -35,20 +39,31 @@ class WriteParams(FileParams):
 
 
 class EditParams(FileParams):
-    old: str = Field(min_length=1, description="Text to replace; must occur exactly once unless replace_all is set")
+    old: str = Field(
+        min_length=1,
+        description="Text to replace; must occur exactly once unless replace_all is set",
+    )
     new: str = Field(description="Text to put in its place")
     replace_all: bool = Field(default=False, description="Replace every occurrence")
 
 
 class ListParams(Params):
     path: Text = Field(default=".", description="Directory (default: the workspace)")
-    depth: Integer = Field(default=1, ge=1, le=20, description="How many levels to list (default 1)")
+    depth: Integer = Field(
+        default=1, ge=1, le=20, description="How many levels to list (default 1)"
+    )
 
 
 class SearchParams(Params):
-    pattern: Text = Field(description="POSIX extended regular expression, matched line by line")
-    path: Text = Field(default=".", description="File or directory to search (default: the workspace)")
-    limit: Integer = Field(default=200, ge=1, le=5000, description="At most so many matches (default 200)")
+    pattern: Text = Field(
+        description="POSIX extended regular expression, matched line by line"
+    )
+    path: Text = Field(
+        default=".", description="File or directory to search (default: the workspace)"
+    )
+    limit: Integer = Field(
+        default=200, ge=1, le=5000, description="At most so many matches (default 200)"
+    )
 
 
 class FileTool(Tool):
@@ -75,7 +90,9 @@ class FileTool(Tool):
         """A file's content and its mode."""
         info = await self.box.files.stat(path)
         if info.size > FILE_MAX:
-            raise BelljarError(f"{path} has {info.size} bytes: too large for this tool; use grep, head, tail or sed")
+            raise BelljarError(
+                f"{path} has {info.size} bytes: too large for this tool; use grep, head, tail or sed"
+            )
         return await self.box.files.read(path), info.mode & 0o777
 
     def summary(self, given: Any) -> str:
@@ -97,11 +114,17 @@ class ReadFile(FileTool):
             raise BelljarError(f"{what}; use a command (file, xxd, strings)")
         lines = data.decode("utf-8", "replace").splitlines()
         shown = lines[params.offset - 1 : params.offset - 1 + params.limit]
-        numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(shown, params.offset))
+        numbered = "\n".join(
+            f"{number:6}\t{line}" for number, line in enumerate(shown, params.offset)
+        )
         text, cut = truncate(numbered, SHOWN)
         last = params.offset - 1 + len(shown)
         more = last < len(lines)
-        message = f"Lines {params.offset} to {last} of {len(lines)}; offset={last + 1} continues." if more else None
+        message = (
+            f"Lines {params.offset} to {last} of {len(lines)}; offset={last + 1} continues."
+            if more
+            else None
+        )
         facts = {"lines": len(lines), "shown": len(shown), "truncated": cut or more}
         return self.done(text, message, path=params.path, **facts)
 
@@ -121,10 +144,16 @@ class WriteFile(FileTool):
         files, parent = self.box.files, params.path.rpartition("/")[0]
         if parent:
             await files.mkdir(parent)
-        mode = (await files.stat(params.path)).mode & 0o777 if await files.exists(params.path) else 0o644
+        mode = (
+            (await files.stat(params.path)).mode & 0o777
+            if await files.exists(params.path)
+            else 0o644
+        )
         await files.write(params.path, params.content, mode=mode)
         size = len(params.content.encode())
-        return self.done(message=f"Wrote {size} bytes to {params.path}", path=params.path, size=size)
+        return self.done(
+            message=f"Wrote {size} bytes to {params.path}", path=params.path, size=size
+        )
 
 
 class EditFile(FileTool):
@@ -150,7 +179,11 @@ class EditFile(FileTool):
             why = f"The text occurs {count} times in {params.path}; include more of the lines around it"
             return self.fail(why, code="ambiguous")
         await self.box.files.write(params.path, data.replace(old, new), mode=mode)
-        return self.done(message=f"Replaced {count} in {params.path}", path=params.path, replaced=count)
+        return self.done(
+            message=f"Replaced {count} in {params.path}",
+            path=params.path,
+            replaced=count,
+        )
 
 
 class ListFiles(FileTool):
@@ -176,12 +209,23 @@ class SearchFiles(FileTool):
     Params = SearchParams
 
     async def work(self, params: SearchParams) -> ToolResult:
-        matches = await self.box.files.search(params.pattern, params.path, most=params.limit)
-        text, cut = truncate("\n".join(f"{match.path}:{match.line}:{match.text}" for match in matches), SHOWN)
-        return self.done(text, matches=len(matches), truncated=cut or len(matches) == params.limit)
+        matches = await self.box.files.search(
+            params.pattern, params.path, most=params.limit
+        )
+        text, cut = truncate(
+            "\n".join(f"{match.path}:{match.line}:{match.text}" for match in matches),
+            SHOWN,
+        )
+        return self.done(
+            text, matches=len(matches), truncated=cut or len(matches) == params.limit
+        )
 
 
 def _shown(entry: Any) -> str:
     if entry.kind == "directory":
         return f"{entry.path}/"
-    return f"{entry.path} -> {entry.target}" if entry.kind == "link" else f"{entry.path} ({entry.size})"
+    return (
+        f"{entry.path} -> {entry.target}"
+        if entry.kind == "link"
+        else f"{entry.path} ({entry.size})"
+    )

@@ -25,29 +25,45 @@ class FilterConfig(Config):
     allowed_environment: tuple[str, ...] = ("*",)
     """Variables that a call may set."""
     blocked_environment: tuple[str, ...] = Field(
-        default=("LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "ENV", "PROMPT_COMMAND", "BASH_FUNC_*")
+        default=(
+            "LD_PRELOAD",
+            "LD_AUDIT",
+            "BASH_ENV",
+            "ENV",
+            "PROMPT_COMMAND",
+            "BASH_FUNC_*",
+        )
     )
     """Variables that a call may not set. By default those that make a program run other code."""
 
     def check(self, verdict: Verdict) -> None:
         """Check every program that the command would run, also inside pipes and substitutions."""
         for program in programs(verdict):
-            unlisted = self.allowed_commands is not None and not _matches(program, self.allowed_commands)
+            unlisted = self.allowed_commands is not None and not _matches(
+                program, self.allowed_commands
+            )
             if unlisted or _matches(program, self.blocked_commands):
-                raise CommandFiltered(f"Command not allowed by configuration: {program}")
+                raise CommandFiltered(
+                    f"Command not allowed by configuration: {program}"
+                )
 
     def sift(self, environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         """The variables that may be set, and the names of the others."""
         kept = {
             name: value
             for name, value in environment.items()
-            if _matches(name, self.allowed_environment) and not _matches(name, self.blocked_environment)
+            if _matches(name, self.allowed_environment)
+            and not _matches(name, self.blocked_environment)
         }
         return kept, sorted(set(environment) - set(kept))
 
 
 def programs(verdict: Verdict) -> list[str]:
-    named = {effect.program or effect.target for effect in verdict.effects if effect.kind.startswith("exec")}
+    named = {
+        effect.program or effect.target
+        for effect in verdict.effects
+        if effect.kind.startswith("exec")
+    }
     return sorted(name.rpartition("/")[2] for name in named)
 
 

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from belljar.errors import UsageError
@@ -65,7 +72,11 @@ def check(model: type[P], given: object) -> P | list[Problem]:
     """The parameters, or a list of all problems. A parameter that is null counts as left out."""
     if not isinstance(given, Mapping):
         return [Problem("", "The parameters must be an object", "INVALID_TYPE")]
-    values = {name: value for name, value in given.items() if value is not None or name not in model.model_fields}
+    values = {
+        name: value
+        for name, value in given.items()
+        if value is not None or name not in model.model_fields
+    }
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -76,7 +87,10 @@ def configured(name: str, model: type[Config], given: Mapping[str, Any]) -> Conf
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        details = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
+        details = "; ".join(
+            f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
+            for detail in error.errors()
+        )
         raise UsageError(f"the configuration of {name} is wrong: {details}") from error
 
 
@@ -93,12 +107,22 @@ def _problem(model: type[Params], detail: ErrorDetails) -> Problem:
 def schema(model: type[Params]) -> dict[str, Any]:
     """JSON Schema 2020-12 of the parameters, without the keys that only pydantic uses."""
     generated = model.model_json_schema()
-    properties = {name: _property(value) for name, value in generated.get("properties", {}).items()}
-    shape = {"type": "object", "properties": properties, "required": generated.get("required", [])}
+    properties = {
+        name: _property(value)
+        for name, value in generated.get("properties", {}).items()
+    }
+    shape = {
+        "type": "object",
+        "properties": properties,
+        "required": generated.get("required", []),
+    }
     return {**shape, "additionalProperties": False}
 
 
-_NAMES = {"ge": "minimum", "le": "maximum"}  # pydantic does not translate these for a type with a validator
+_NAMES = {
+    "ge": "minimum",
+    "le": "maximum",
+}  # pydantic does not translate these for a type with a validator
 
 
 def _property(generated: dict[str, Any]) -> dict[str, Any]:
@@ -106,4 +130,8 @@ def _property(generated: dict[str, Any]) -> dict[str, Any]:
     kinds = [kind for kind in generated.pop("anyOf", []) if kind != {"type": "null"}]
     generated |= kinds[0] if kinds else {}
     named = {_NAMES.get(key, key): value for key, value in generated.items()}
-    return {key: value for key, value in named.items() if key != "title" and (key, value) != ("default", None)}
+    return {
+        key: value
+        for key, value in named.items()
+        if key != "title" and (key, value) != ("default", None)
+    }

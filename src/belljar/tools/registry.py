@@ -42,9 +42,13 @@ def chosen_families(option: str | None, *, staged: bool = False) -> tuple[str, .
     known = [*FAMILIES, *ON_REQUEST]
     names = [name.strip() for name in (option or "bash").split(",")]
     if unknown := [name for name in names if name not in (*known, "all")]:
-        raise UsageError(f"--tools: unknown: {', '.join(unknown)}; choose from {', '.join(known)}, all")
+        raise UsageError(
+            f"--tools: unknown: {', '.join(unknown)}; choose from {', '.join(known)}, all"
+        )
     if "staged" in names and not staged:
-        raise UsageError("--tools staged: these are the tools of a staged session; add --staged")
+        raise UsageError(
+            "--tools staged: these are the tools of a staged session; add --staged"
+        )
     if "all" in names:
         names = [name for name in known if name != "staged"]
     return tuple(dict.fromkeys((*names, "staged") if staged else names))
@@ -67,12 +71,20 @@ class ToolRegistry:
         families: tuple[str, ...] = tuple(FAMILIES),
     ) -> None:
         if box is not None and not hasattr(box, "persistent"):
-            raise UsageError(f"box: {box!r} is not a session; write belljar.ToolRegistry(box)")
+            raise UsageError(
+                f"box: {box!r} is not a session; write belljar.ToolRegistry(box)"
+            )
         if not isinstance(dry_run, bool) or isinstance(families, str):
-            raise UsageError("dry_run must be True or False, and families a tuple of names")
+            raise UsageError(
+                "dry_run must be True or False, and families a tuple of names"
+            )
         self.box = box
         self._tools: dict[str, Tool] = {}
-        classes = [tool for family in families for tool in _lookup(family, FAMILIES | ON_REQUEST)]
+        classes = [
+            tool
+            for family in families
+            for tool in _lookup(family, FAMILIES | ON_REQUEST)
+        ]
         for name in config or {}:
             _lookup(name, {tool.name: tool for tool in classes})
         for tool in classes:
@@ -120,7 +132,9 @@ class ToolRegistry:
 
         print((await tools.call("Bash", {"command": "ls"})).text)
         """
-        return await self.get(name).call({} if params is None else params, Call(on_output, abort))
+        return await self.get(name).call(
+            {} if params is None else params, Call(on_output, abort)
+        )
 
     def summary(self, name: str, params: Mapping[str, Any]) -> str:
         """A short description of a call: `tools.summary("Bash", {"command": "ls"})` is "Run: ls"."""
@@ -147,6 +161,13 @@ def _named(tool: Tool) -> dict[str, Any]:
 
 _SHAPES: dict[str, Callable[[Tool], dict[str, Any]]] = {
     "anthropic": lambda tool: {**_named(tool), "input_schema": tool.schema()},
-    "openai": lambda tool: {"type": "function", "function": {**_named(tool), "parameters": tool.schema()}},
-    "mcp": lambda tool: {**_named(tool), "title": tool.title, "inputSchema": tool.schema()},
+    "openai": lambda tool: {
+        "type": "function",
+        "function": {**_named(tool), "parameters": tool.schema()},
+    },
+    "mcp": lambda tool: {
+        **_named(tool),
+        "title": tool.title,
+        "inputSchema": tool.schema(),
+    },
 }

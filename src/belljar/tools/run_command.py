@@ -10,7 +10,16 @@ from pydantic import Field
 from belljar.errors import BelljarError, Judged
 from belljar.patterns import lazy_pattern
 from belljar.session.result import Result
-from belljar.tools.base import NOT_APPROVED, OUT_OF_MEMORY, Call, Command, Fields, Tool, ToolResult, why_failed
+from belljar.tools.base import (
+    NOT_APPROVED,
+    OUT_OF_MEMORY,
+    Call,
+    Command,
+    Fields,
+    Tool,
+    ToolResult,
+    why_failed,
+)
 from belljar.tools.filters import FilterConfig
 from belljar.tools.parameters import Integer, Params, Text
 
@@ -24,9 +33,17 @@ class RunCommandConfig(FilterConfig):
 
 
 class RunCommandParams(Params):
-    command: Text = Field(description="Command to execute: a program if args are given, else a line for the shell")
-    args: list[str] | None = Field(default=None, description="Command arguments, each passed on exactly as it is")
-    timeout: Integer = Field(default=DEFAULT_TIMEOUT, ge=1, description="Timeout in milliseconds (default 60000)")
+    command: Text = Field(
+        description="Command to execute: a program if args are given, else a line for the shell"
+    )
+    args: list[str] | None = Field(
+        default=None, description="Command arguments, each passed on exactly as it is"
+    )
+    timeout: Integer = Field(
+        default=DEFAULT_TIMEOUT,
+        ge=1,
+        description="Timeout in milliseconds (default 60000)",
+    )
 
 
 @dataclass
@@ -53,7 +70,11 @@ class RunCommandResult(ToolResult):
         return self.as_json()
 
     def as_dict(self) -> dict[str, Any]:
-        shape: dict[str, Any] = {"exit_code": self.exit_code, "stdout": self.stdout, "stderr": self.stderr}
+        shape: dict[str, Any] = {
+            "exit_code": self.exit_code,
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+        }
         more = {"error": self.error, "hints": list(self.hints)}
         return {**shape, **{name: value for name, value in more.items() if value}}
 
@@ -76,24 +97,39 @@ Returns JSON: {"exit_code", "stdout", "stderr"}."""
     async def execute(self, params: RunCommandParams, call: Call) -> ToolResult:
         command, environment = self.command(params), self.config.environment
         request = await self.box.admit(
-            command, env=environment, clean_env=True, timeout=params.timeout / 1000, on_output=call.on_output
+            command,
+            env=environment,
+            clean_env=True,
+            timeout=params.timeout / 1000,
+            on_output=call.on_output,
         )
         self.config.check(request.verdict)
         result = await call.carry_out(self.box, request)
         return RunCommandResult(
-            result.ok, result.stdout, _error(params, result, call), code=result.cause, result=result,
-            exit_code=result.exit_code, stderr=result.stderr,
-        )  # fmt: skip
+            result.ok,
+            result.stdout,
+            _error(params, result, call),
+            code=result.cause,
+            result=result,
+            exit_code=result.exit_code,
+            stderr=result.stderr,
+        )
 
     async def refused(self, params: RunCommandParams, verdict: Judged) -> ToolResult:
         why = "Command blocked" if verdict.decision == "deny" else NOT_APPROVED
         message = f"{why}: {verdict.canonical}. {verdict.reason}"
         return RunCommandResult(
-            False, error=message, code="policy_denied", exit_code=126, metadata=Fields(verdict=verdict.as_dict())
+            False,
+            error=message,
+            code="policy_denied",
+            exit_code=126,
+            metadata=Fields(verdict=verdict.as_dict()),
         )
 
     def failed(self, params: RunCommandParams, error: BelljarError) -> ToolResult:
-        return RunCommandResult(False, error=str(error), code=error.code, exit_code=error.exit_status)
+        return RunCommandResult(
+            False, error=str(error), code=error.code, exit_code=error.exit_status
+        )
 
 
 def _error(params: RunCommandParams, result: Result, call: Call) -> str | None:

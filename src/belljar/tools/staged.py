@@ -26,7 +26,9 @@ NOTHING = "Nothing has changed"
 
 
 class PathsParams(Params):
-    paths: list[Text] | None = Field(default=None, description="Only these, relative to the workspace (default: all)")
+    paths: list[Text] | None = Field(
+        default=None, description="Only these, relative to the workspace (default: all)"
+    )
 
 
 class NoParams(Params):
@@ -41,7 +43,9 @@ class StagedTool(Tool):
 
     async def call(self, given: object, call: Call | None = None) -> ToolResult:
         if self.is_available and not self.box.is_staged:
-            return self.fail("This session is not staged (--staged): what it changes is in the workspace already")
+            return self.fail(
+                "This session is not staged (--staged): what it changes is in the workspace already"
+            )
         return await super().call(given, call)
 
 
@@ -66,7 +70,9 @@ class DiffChanges(StagedTool):
     description = "Shows what this session changed in the workspace, as a unified diff."
 
     async def execute(self, params: PathsParams, call: Call) -> ToolResult:
-        return self.done(truncate(await self.box.diff(params.paths), SHOWN)[0] or NOTHING)
+        return self.done(
+            truncate(await self.box.diff(params.paths), SHOWN)[0] or NOTHING
+        )
 
 
 class DiscardChanges(StagedTool):
@@ -91,22 +97,40 @@ class ApplyChanges(StagedTool):
         if not shown:
             return self.done(NOTHING)
         held = [change.path for change in shown if change.runs_later]
-        texts = {change: shown[change].text for change in shown if not change.runs_later}
+        texts = {
+            change: shown[change].text for change in shown if not change.runs_later
+        }
         if not texts:
-            return self.fail(f"The host would run these by itself: {', '.join(held)}. {self._by_hand()}")
+            return self.fail(
+                f"The host would run these by itself: {', '.join(held)}. {self._by_hand()}"
+            )
         question = _question(texts, self.box.policy.name)
         if len(question.canonical) > LONGEST_QUESTION:
-            return self.fail(f"There is too much to show a person here. {self._by_hand()}")
+            return self.fail(
+                f"There is too much to show a person here. {self._by_hand()}"
+            )
         try:
             await self.box.ask(question)
         except PolicyDenied as denied:
-            return self.fail("The user declined." if denied.declined else f"Nobody can be asked. {self._by_hand()}")
+            return self.fail(
+                "The user declined."
+                if denied.declined
+                else f"Nobody can be asked. {self._by_hand()}"
+            )
         try:
             applied = await self.box.apply_shown(shown)
         except Conflict as error:
             return self.fail(f"Nothing was applied: {error}. Ask again.")
-        rest = f"; not applied, because the host would run them: {', '.join(held)}" if held else ""
-        return self.done(f"{len(applied.paths)} applied{rest}", paths=applied.paths, held=applied.held)
+        rest = (
+            f"; not applied, because the host would run them: {', '.join(held)}"
+            if held
+            else ""
+        )
+        return self.done(
+            f"{len(applied.paths)} applied{rest}",
+            paths=applied.paths,
+            held=applied.held,
+        )
 
     def _by_hand(self) -> str:
         return f"The user can run: belljar diff --session {self.box.id}, then belljar apply --session {self.box.id}"
@@ -119,7 +143,9 @@ def _question(changes: Mapping[Change, str], policy: str) -> Verdict:
     text = f"{listed}\n{''.join(changes.values())}"
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
     finding = Finding("staged.apply", "ask", "critical", reason)
-    return Verdict("ask", "critical", reason, (finding,), text, digest, policy, about="changes")
+    return Verdict(
+        "ask", "critical", reason, (finding,), text, digest, policy, about="changes"
+    )
 
 
 def _line(change: Change, text: str) -> str:

@@ -36,21 +36,32 @@ class AccountFiles(NamedTuple):
     @property
     def targets(self) -> dict[str, str]:
         """Path inside → path on the host."""
-        return {"/etc/passwd": self.passwd, "/etc/group": self.group, "/etc/gitconfig": self.gitconfig}
+        return {
+            "/etc/passwd": self.passwd,
+            "/etc/group": self.group,
+            "/etc/gitconfig": self.gitconfig,
+        }
 
 
-def write(run_dir: Path, uid: int, gid: int, name: str = "sandbox", author: str = "") -> AccountFiles:
+def write(
+    run_dir: Path, uid: int, gid: int, name: str = "sandbox", author: str = ""
+) -> AccountFiles:
     """Write the files of one sandbox into its directory. Its own entry comes first, so it wins over others. `author`:
     `NAME <EMAIL>`, who commits are by."""
-    by, _, email = (author or f"{name} <{name}@localhost>").removesuffix(">").rpartition(" <")
+    by, _, email = (
+        (author or f"{name} <{name}@localhost>").removesuffix(">").rpartition(" <")
+    )
     texts = {
-        "passwd": f"{name}:x:{uid}:{gid}:{name}:/home/{name}:/bin/bash\n" + _shipped("passwd"),
+        "passwd": f"{name}:x:{uid}:{gid}:{name}:/home/{name}:/bin/bash\n"
+        + _shipped("passwd"),
         "group": f"{name}:x:{gid}:\n" + _shipped("group"),
         "gitconfig": _GIT.format(author=_escaped(by), email=_escaped(email)),
     }
     for file_name, text in texts.items():
         descriptor = os.open(
-            run_dir / file_name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            run_dir / file_name,
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o600,
         )
         with os.fdopen(descriptor, "w") as file:
             file.write(text)

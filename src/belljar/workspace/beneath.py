@@ -28,7 +28,9 @@ _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_RACES = 100  # RESOLVE_BENEATH fails with EAGAIN while directories of the path are renamed
+_RACES = (
+    100  # RESOLVE_BENEATH fails with EAGAIN while directories of the path are renamed
+)
 DEEPEST = 4096  # levels that `walk` goes down
 HELD = 64  # levels that keep their descriptor open
 KEPT = 16  # directories that `keeping` keeps open
@@ -39,7 +41,11 @@ Owner = tuple[int, int]
 
 
 class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
 
 
 class Folder:
@@ -99,7 +105,11 @@ class Folder:
 
     def _gone(self, path: str) -> None:
         """What is at this path is another thing from now on."""
-        for each in [each for each in self._kept or () if each == path or each.startswith(f"{path}/")]:
+        for each in [
+            each
+            for each in self._kept or ()
+            if each == path or each.startswith(f"{path}/")
+        ]:
             os.close((self._kept or {}).pop(each))
 
     # Opening.
@@ -108,7 +118,9 @@ class Folder:
         """A descriptor; O_NOFOLLOW and O_CLOEXEC are always added."""
         if self._kept is not None and path:
             with self._parent(path) as (parent, name):
-                return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=parent)
+                return os.open(
+                    name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=parent
+                )
         return open_beneath(self.descriptor, path, flags, mode)
 
     def folder(self, path: str) -> Folder:
@@ -126,7 +138,9 @@ class Folder:
         """The contents of a regular file; OSError (EFBIG) if it has more than `most` bytes."""
         with self.file(path) as file:
             size = min(most, os.fstat(file.fileno()).st_size)
-            data = file.read(size + 1)  # Python allocates as much memory as it is asked to read
+            data = file.read(
+                size + 1
+            )  # Python allocates as much memory as it is asked to read
             if len(data) > size:  # the file grew
                 data += file.read(most - size)
         if len(data) > most:
@@ -197,7 +211,10 @@ class Folder:
 
     def rename(self, source: str, target: str, into: Folder | None = None) -> None:
         """`target` is below `into`, which may be another folder of the same file system."""
-        with self._parent(source) as (here, old), (into or self)._parent(target) as (there, new):
+        with (
+            self._parent(source) as (here, old),
+            (into or self)._parent(target) as (there, new),
+        ):
             os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
         self._gone(source)
         (into or self)._gone(target)
@@ -218,7 +235,9 @@ class Folder:
             return os.open(name, _NEW, mode, dir_fd=parent)
 
     @contextmanager
-    def replacing(self, path: str, mode: int = 0o600, owner: Owner | None = None) -> Iterator[BinaryIO]:
+    def replacing(
+        self, path: str, mode: int = 0o600, owner: Owner | None = None
+    ) -> Iterator[BinaryIO]:
         """A new file that replaces `path` at the end of the block, atomically, unless there was an exception.
 
         A link of that name is replaced, not followed. The data is on disk before the name changes.
@@ -239,7 +258,9 @@ class Folder:
                     os.unlink(temporary, dir_fd=parent)
                 raise
 
-    def write(self, path: str, data: bytes, mode: int = 0o600, owner: Owner | None = None) -> None:
+    def write(
+        self, path: str, data: bytes, mode: int = 0o600, owner: Owner | None = None
+    ) -> None:
         with self.replacing(path, mode, owner) as file:
             file.write(data)
 
@@ -247,7 +268,11 @@ class Folder:
         """Of a file or directory; a link has no mode. Never gives a set-id bit. Root in somebody else's folder leaves
         what is root's as it is: the folder's owner may have put it in the place of what was meant."""
         with self._itself(path) as name:
-            if os.geteuid() == 0 and os.fstat(self.descriptor).st_uid != 0 and os.stat(name).st_uid == 0:
+            if (
+                os.geteuid() == 0
+                and os.fstat(self.descriptor).st_uid != 0
+                and os.stat(name).st_uid == 0
+            ):
                 return
             os.chmod(name, mode & 0o1777)
 
@@ -258,7 +283,11 @@ class Folder:
         try:
             name, mode = f"/proc/self/fd/{descriptor}", os.fstat(descriptor).st_mode
             if not stat.S_ISLNK(mode) and (not stat.S_ISDIR(mode) or os.listdir(name)):
-                raise OSError(errno.EBUSY, "something else was put in the place of what was just made", path)
+                raise OSError(
+                    errno.EBUSY,
+                    "something else was put in the place of what was just made",
+                    path,
+                )
             os.chown(name, *owner)
         finally:
             os.close(descriptor)
@@ -302,7 +331,9 @@ class Folder:
         """A descriptor of the parent directory, and the last component."""
         above, _, name = path.rpartition("/")
         if name in ("", ".", ".."):
-            raise OSError(errno.EINVAL, "not the name of a file below a directory", path)
+            raise OSError(
+                errno.EINVAL, "not the name of a file below a directory", path
+            )
         if self._kept is not None:
             yield self._directory(above, self._kept), name
             return
@@ -324,10 +355,14 @@ def named_below(folder: int, path: str) -> str | None:
     if path.startswith("/"):
         path = posixpath.relpath(path, os.readlink(f"/proc/self/fd/{folder}"))
     path = posixpath.normpath(path)
-    return None if path in (".", "..") or path.startswith("../") or "\0" in path else path
+    return (
+        None if path in (".", "..") or path.startswith("../") or "\0" in path else path
+    )
 
 
-def open_beneath(folder: int, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
+def open_beneath(
+    folder: int, path: str, flags: int = os.O_RDONLY, mode: int = 0
+) -> int:
     """Open `path` below the directory `folder`, without following any link. All opening goes through here."""
     if "\0" in path:
         raise OSError(errno.EINVAL, "the name holds a NUL byte", path)
@@ -343,7 +378,14 @@ def _openat2(folder: int, path: str, flags: int, mode: int) -> int:
     size, raced = ctypes.c_size_t(ctypes.sizeof(how)), OSError()
     for _ in range(_RACES):
         try:
-            return syscall(OPENAT2, ctypes.c_int(folder), os.fsencode(path), ctypes.byref(how), size, what=path)
+            return syscall(
+                OPENAT2,
+                ctypes.c_int(folder),
+                os.fsencode(path),
+                ctypes.byref(how),
+                size,
+                what=path,
+            )
         except (BlockingIOError, InterruptedError) as error:
             raced = error
     raise raced
@@ -397,7 +439,9 @@ def _walk(top: int, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
                 except FileNotFoundError:
                     continue
                 yield here.prefix + name, found
-                if stat.S_ISDIR(found.st_mode) and (below := _below(here, name, len(levels))):
+                if stat.S_ISDIR(found.st_mode) and (
+                    below := _below(here, name, len(levels))
+                ):
                     levels.append(below)
                     if len(levels) > HELD:
                         _close(levels[-HELD], top)
@@ -414,13 +458,22 @@ def _walk(top: int, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
 
 def _level(directory: int, prefix: str) -> _Level:
     status = os.fstat(directory)
-    return _Level(directory, (status.st_dev, status.st_ino), prefix, iter(sorted(os.listdir(directory))))
+    return _Level(
+        directory,
+        (status.st_dev, status.st_ino),
+        prefix,
+        iter(sorted(os.listdir(directory))),
+    )
 
 
 def _below(above: _Level, name: str, depth: int) -> _Level | None:
     path = above.prefix + name
     if depth > DEEPEST:
-        raise OSError(errno.ENAMETOOLONG, f"nested deeper than {DEEPEST} directories, below {path[:40]}…", path)
+        raise OSError(
+            errno.ENAMETOOLONG,
+            f"nested deeper than {DEEPEST} directories, below {path[:40]}…",
+            path,
+        )
     try:
         directory = os.open(name, _DIRECTORY, dir_fd=above.descriptor)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -433,7 +486,9 @@ def _reopen(level: _Level, below: int) -> None:
     level.descriptor = os.open("..", _DIRECTORY, dir_fd=below)
     status = os.fstat(level.descriptor)
     if (status.st_dev, status.st_ino) != level.inode:
-        raise OSError(errno.EBUSY, "a directory was moved while it was walked", level.prefix)
+        raise OSError(
+            errno.EBUSY, "a directory was moved while it was walked", level.prefix
+        )
 
 
 def _close(level: _Level, top: int) -> None:

@@ -55,10 +55,16 @@ def _walk(path: PurePosixPath, cwd: str, root: int | None) -> list[str]:
             continue
         if done[:1] != ["workspace"] and part != "workspace":
             raise _outside(cwd)
-        if root is not None and done and (link := _link(root, "/".join([*done[1:], part]))) is not None:
+        if (
+            root is not None
+            and done
+            and (link := _link(root, "/".join([*done[1:], part]))) is not None
+        ):
             links += 1
             if links > _LINKS:
-                raise WorkingDirectoryError(f"Invalid working directory: {cwd}: too many symbolic links")
+                raise WorkingDirectoryError(
+                    f"Invalid working directory: {cwd}: too many symbolic links"
+                )
             target = PurePosixPath(link)
             if target.is_absolute():
                 done, target = [], target.relative_to("/")
@@ -77,4 +83,6 @@ def _link(root: int, path: str) -> str | None:
 
 
 def _outside(cwd: str) -> WorkingDirectoryError:
-    return WorkingDirectoryError(f"Invalid working directory: {cwd} is outside the workspace")
+    return WorkingDirectoryError(
+        f"Invalid working directory: {cwd} is outside the workspace"
+    )

@@ -35,7 +35,9 @@ class _MountAttributes(ctypes.Structure):
     )
 
 
-def mount_exchanged(directory: int, target: Path, uids: tuple[int, int], gids: tuple[int, int]) -> None:
+def mount_exchanged(
+    directory: int, target: Path, uids: tuple[int, int], gids: tuple[int, int]
+) -> None:
     """Mount the directory behind a descriptor at `target`, with the two uids and the two gids exchanged.
 
     Mounts below the directory are left out. OSError if the kernel, the file system or our rights do not allow it.
@@ -65,7 +67,9 @@ def _exchange(one: int, other: int) -> str:
         (high, low, 1),
         (high + 1, high + 1, _LAST_ID - high),
     ]
-    return "\n".join(f"{inside} {outside} {count}" for inside, outside, count in spans if count > 0)
+    return "\n".join(
+        f"{inside} {outside} {count}" for inside, outside, count in spans if count > 0
+    )
 
 
 def _mapped(child: int, uid_map: str, gid_map: str) -> int:
@@ -106,14 +110,42 @@ def _set_effective(uid: int, gid: int) -> None:
         syscall(number, ctypes.c_int(-1), ctypes.c_uint(id), ctypes.c_int(-1))
 
 
-def mount_mapped(directory: int, target: Path, namespace: int, *, read_only: bool = True) -> None:
+def mount_mapped(
+    directory: int, target: Path, namespace: int, *, read_only: bool = True
+) -> None:
     """Mount the directory behind a descriptor at `target`, its ids mapped as in a user namespace."""
-    tree = syscall(syscalls.OPEN_TREE, directory, b"", syscalls.AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
+    tree = syscall(
+        syscalls.OPEN_TREE,
+        directory,
+        b"",
+        syscalls.AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC,
+    )
     try:
-        flags = _MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | (_MOUNT_ATTR_RDONLY if read_only else 0)
-        attributes = _MountAttributes(attr_set=flags, propagation=syscalls.MS_PRIVATE, userns_fd=namespace)
+        flags = (
+            _MOUNT_ATTR_IDMAP
+            | _MOUNT_ATTR_NOSUID
+            | _MOUNT_ATTR_NODEV
+            | (_MOUNT_ATTR_RDONLY if read_only else 0)
+        )
+        attributes = _MountAttributes(
+            attr_set=flags, propagation=syscalls.MS_PRIVATE, userns_fd=namespace
+        )
         size = ctypes.c_size_t(ctypes.sizeof(attributes))
-        syscall(syscalls.MOUNT_SETATTR, tree, b"", syscalls.AT_EMPTY_PATH, ctypes.byref(attributes), size)
-        syscall(syscalls.MOVE_MOUNT, tree, b"", syscalls.AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
+        syscall(
+            syscalls.MOUNT_SETATTR,
+            tree,
+            b"",
+            syscalls.AT_EMPTY_PATH,
+            ctypes.byref(attributes),
+            size,
+        )
+        syscall(
+            syscalls.MOVE_MOUNT,
+            tree,
+            b"",
+            syscalls.AT_FDCWD,
+            os.fsencode(target),
+            _MOVE_MOUNT_F_EMPTY_PATH,
+        )
     finally:
         os.close(tree)

@@ -46,19 +46,45 @@ NOBODY = 65534
 FORBIDDEN_TREES = tuple(
     Path(name)
     for name in (
-        "/proc", "/sys", "/dev", "/boot", "/etc", "/run/docker", "/run/containerd", "/run/podman",
-        "/.belljar", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers",
+        "/proc",
+        "/sys",
+        "/dev",
+        "/boot",
+        "/etc",
+        "/run/docker",
+        "/run/containerd",
+        "/run/podman",
+        "/.belljar",
+        "/var/lib/docker",
+        "/var/lib/containerd",
+        "/var/lib/containers",
     )
-)  # fmt: skip
+)
 # These may not be a workspace, but directories below them may. /tmp and /run hold sockets of other programs (tmux, an
 # agent, a database), which can be used through a bind mount.
 FORBIDDEN = tuple(
     Path(name)
     for name in (
-        "/", "/bin", "/home", "/lib", "/lib32", "/lib64", "/run", "/sbin", "/tmp", "/usr", "/usr/bin",
-        "/usr/lib", "/usr/local", "/usr/sbin", "/var", "/var/lib", "/var/run", "/var/tmp",
+        "/",
+        "/bin",
+        "/home",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/run",
+        "/sbin",
+        "/tmp",
+        "/usr",
+        "/usr/bin",
+        "/usr/lib",
+        "/usr/local",
+        "/usr/sbin",
+        "/var",
+        "/var/lib",
+        "/var/run",
+        "/var/tmp",
     )
-)  # fmt: skip
+)
 
 
 class WorkspaceUnmappable(WorkspaceError):
@@ -88,14 +114,24 @@ class Workspace:
         self._survey: Survey | None = None
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, reserved: Sequence[Path] = (), allow_home: bool = False) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        reserved: Sequence[Path] = (),
+        allow_home: bool = False,
+    ) -> Self:
         """Resolve and pin. `reserved`: our own directories, which commands must not reach. A home directory, or one
         that contains homes, needs `allow_home`."""
         descriptor = _pin(path)
         try:
             real = _real_path(descriptor)
             refuse_unsuitable(Path(real), reserved, allow_home)
-            return cls(real, descriptor, choose_identity(os.fstat(descriptor), os.geteuid(), os.getegid()))
+            return cls(
+                real,
+                descriptor,
+                choose_identity(os.fstat(descriptor), os.geteuid(), os.getegid()),
+            )
         except BaseException:
             os.close(descriptor)
             raise
@@ -129,7 +165,9 @@ class Workspace:
         with shown_as(self.descriptor, directory / MOUNT_NAME, uid, gid) as target:
             yield str(target)
 
-    def check_mounted(self, init_pid: int | None, expected: tuple[int, int] | None = None) -> None:
+    def check_mounted(
+        self, init_pid: int | None, expected: tuple[int, int] | None = None
+    ) -> None:
         """ProtectionMissing unless the container with this PID 1 has mounted the pinned directory, or if that contains
         set-id files or mounts. `expected`: the inode of an overlay that is mounted instead."""
         self._survey = self._survey or survey(self.descriptor)
@@ -153,9 +191,15 @@ class Workspace:
         """The mount table of a process is readable for everybody."""
         points: list[str] = []
         with suppress(OSError):
-            points = mount_points(Path(f"/proc/{init_pid}/mountinfo").read_text(errors="surrogateescape"))
-        if below := sorted(point for point in points if point.startswith(WORKSPACE + "/")):
-            raise ProtectionMissing(f"workspace: the image has something else mounted inside it, at {below[0]}")
+            points = mount_points(
+                Path(f"/proc/{init_pid}/mountinfo").read_text(errors="surrogateescape")
+            )
+        if below := sorted(
+            point for point in points if point.startswith(WORKSPACE + "/")
+        ):
+            raise ProtectionMissing(
+                f"workspace: the image has something else mounted inside it, at {below[0]}"
+            )
 
     def git_directories(self) -> list[str]:
         """The git directories, relative to the workspace, when the sandbox started."""
@@ -177,7 +221,9 @@ class Workspace:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         number, owner = uids.reserve(directory), self._status
         try:
-            idmap.mount_exchanged(self.descriptor, target, (owner.st_uid, number), (owner.st_gid, number))
+            idmap.mount_exchanged(
+                self.descriptor, target, (owner.st_uid, number), (owner.st_gid, number)
+            )
         except OSError as error:
             release_mount(target)
             if owner.st_uid != 0:
@@ -194,12 +240,18 @@ class Workspace:
         try:
             status = os.stat(self.path, follow_symlinks=False)
         except OSError as error:
-            raise WorkspaceError(f"workspace {self.path!r} is gone: {error.strerror}") from error
+            raise WorkspaceError(
+                f"workspace {self.path!r} is gone: {error.strerror}"
+            ) from error
         if (status.st_dev, status.st_ino) != self.inode:
-            raise WorkspaceError(f"workspace {self.path!r} was replaced by something else since it was opened")
+            raise WorkspaceError(
+                f"workspace {self.path!r} was replaced by something else since it was opened"
+            )
 
 
-def choose_identity(status: os.stat_result, caller_uid: int, caller_gid: int) -> Identity:
+def choose_identity(
+    status: os.stat_result, caller_uid: int, caller_gid: int
+) -> Identity:
     """The user of a sandbox without a mapped mount; never root."""
     if caller_uid != 0:
         return Identity(caller_uid, caller_gid or caller_uid)
@@ -210,8 +262,13 @@ def choose_identity(status: os.stat_result, caller_uid: int, caller_gid: int) ->
 
 def mount_points(mountinfo: str) -> list[str]:
     """The mount points in a mount table; the kernel writes blanks and the like in octal."""
-    points = [line.split(" ")[4] for line in mountinfo.splitlines() if line.count(" ") > 4]
-    return [re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point) for point in points]
+    points = [
+        line.split(" ")[4] for line in mountinfo.splitlines() if line.count(" ") > 4
+    ]
+    return [
+        re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
+        for point in points
+    ]
 
 
 @contextmanager
@@ -220,7 +277,9 @@ def shown_as(directory: int, target: Path, uid: int, gid: int) -> Iterator[Path]
     owner = os.fstat(directory)
     target.mkdir(mode=0o700, exist_ok=True)
     try:
-        idmap.mount_exchanged(directory, target, (owner.st_uid, uid), (owner.st_gid, gid))
+        idmap.mount_exchanged(
+            directory, target, (owner.st_uid, uid), (owner.st_gid, gid)
+        )
         yield target
     finally:
         release_mount(target)
@@ -242,15 +301,21 @@ def _pin(path: str | os.PathLike[str]) -> int:
     if not text or "\0" in text:
         raise WorkspaceError("workspace: the path is empty or holds a NUL byte")
     try:
-        if os.path.isdir(text) and not os.access(text, os.R_OK | os.X_OK, effective_ids=True):
-            raise WorkspaceError(f"workspace {text!r}: you may not read it; choose a directory of your own")
+        if os.path.isdir(text) and not os.access(
+            text, os.R_OK | os.X_OK, effective_ids=True
+        ):
+            raise WorkspaceError(
+                f"workspace {text!r}: you may not read it; choose a directory of your own"
+            )
         return os.open(text, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise WorkspaceError(f"workspace {text!r} does not exist") from error
     except NotADirectoryError as error:
         raise WorkspaceError(f"workspace {text!r} is not a directory") from error
     except OSError as error:
-        raise WorkspaceError(f"workspace {text!r} cannot be opened: {error.strerror}") from error
+        raise WorkspaceError(
+            f"workspace {text!r} cannot be opened: {error.strerror}"
+        ) from error
 
 
 def _real_path(descriptor: int) -> str:
@@ -260,17 +325,25 @@ def _real_path(descriptor: int) -> str:
         status = os.stat(real, follow_symlinks=False)
         real.encode()
     except UnicodeEncodeError as error:
-        raise WorkspaceError(f"workspace {real!r}: the name is not valid UTF-8, which engines cannot mount") from error
+        raise WorkspaceError(
+            f"workspace {real!r}: the name is not valid UTF-8, which engines cannot mount"
+        ) from error
     except OSError as error:
-        raise WorkspaceError(f"workspace {real!r} was removed or cannot be reached: {error.strerror}") from error
+        raise WorkspaceError(
+            f"workspace {real!r} was removed or cannot be reached: {error.strerror}"
+        ) from error
     if (status.st_dev, status.st_ino) != (pinned.st_dev, pinned.st_ino):
         raise WorkspaceError(f"workspace {real!r} was replaced while it was opened")
     return real
 
 
-def refuse_unsuitable(real: Path, reserved: Sequence[Path], allow_home: bool = False) -> None:
+def refuse_unsuitable(
+    real: Path, reserved: Sequence[Path], allow_home: bool = False
+) -> None:
     if real in FORBIDDEN or any(real.is_relative_to(tree) for tree in FORBIDDEN_TREES):
-        raise WorkspaceError(f"workspace {str(real)!r} is a system directory; choose the directory of one project")
+        raise WorkspaceError(
+            f"workspace {str(real)!r} is a system directory; choose the directory of one project"
+        )
     for home in homes() if not allow_home else ():
         if home.is_relative_to(real):
             raise WorkspaceError(

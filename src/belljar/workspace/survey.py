@@ -41,7 +41,9 @@ def survey(workspace: int) -> Survey:
     """A new walk, or a recent one of the same directory."""
     status, now = os.fstat(workspace), time.monotonic()
     with _lock:
-        for inode in [inode for inode, (began, _) in _recent.items() if now - began > _FRESH]:
+        for inode in [
+            inode for inode, (began, _) in _recent.items() if now - began > _FRESH
+        ]:
             del _recent[inode]
         inode = status.st_dev, status.st_ino
         if inode not in _recent:
@@ -57,7 +59,9 @@ class Survey:
         self._marks: dict[str, set[str]] = {}
         self._failure: OSError | None = None
         self._folder = Folder.of(workspace)
-        self._thread = threading.Thread(target=self._look, name="belljar-survey", daemon=True)
+        self._thread = threading.Thread(
+            target=self._look, name="belljar-survey", daemon=True
+        )
         self._thread.start()
 
     def _look(self) -> None:
@@ -73,7 +77,11 @@ class Survey:
         if name in MARKS:
             self._marks.setdefault(name, set()).add(above)
         runs = mode & 0o111 and stat.S_ISREG(mode)
-        if runs and len(self._privileged) < _MOST_NAMED and self._is_privileged(path, mode):
+        if (
+            runs
+            and len(self._privileged) < _MOST_NAMED
+            and self._is_privileged(path, mode)
+        ):
             self._privileged.append(path)
 
     def _is_privileged(self, path: str, mode: int) -> bool:
@@ -86,7 +94,9 @@ class Survey:
     def git_directories(self) -> list[str]:
         """Paths relative to the workspace, the shallowest first."""
         self._thread.join()
-        directories = set.intersection(*(self._marks.get(mark, set()) for mark in MARKS))
+        directories = set.intersection(
+            *(self._marks.get(mark, set()) for mark in MARKS)
+        )
         return sorted(directories, key=lambda path: (path.count("/"), path))[:_MOST]
 
     def refuse_privileged(self, workspace: str) -> None:
@@ -94,7 +104,9 @@ class Survey:
         if self._privileged or self._failure:
             self._forget()
         if self._privileged:
-            names = ", ".join(os.path.join(workspace, name) for name in self._privileged)
+            names = ", ".join(
+                os.path.join(workspace, name) for name in self._privileged
+            )
             raise ProtectionMissing(
                 f"workspace: these files run with more rights than their caller's, and a command could replace them: "
                 f"{names}; take the rights away (chmod ug-s, setcap -r) or move them elsewhere"
@@ -109,5 +121,7 @@ class Survey:
     def _forget(self) -> None:
         """Do not reuse this walk: the caller may fix the problem at once."""
         with _lock:
-            for inode in [inode for inode, (_, recent) in _recent.items() if recent is self]:
+            for inode in [
+                inode for inode, (_, recent) in _recent.items() if recent is self
+            ]:
                 del _recent[inode]

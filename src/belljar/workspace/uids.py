@@ -38,7 +38,11 @@ def reserve(run_dir: Path) -> int:
         taken = _living(registry)
         for n in range(count):
             uid = first + (start + n) % count
-            if uid not in taken and not any(low <= uid <= high for low, high in lent) and not has_account(uid):
+            if (
+                uid not in taken
+                and not any(low <= uid <= high for low, high in lent)
+                and not has_account(uid)
+            ):
                 os.symlink(os.path.abspath(run_dir), registry / str(uid))
                 return uid
     raise ProtectionMissing(
@@ -51,7 +55,9 @@ def allowed() -> tuple[int, int]:
     match = _RANGE.fullmatch(text.strip())
     first, last = (int(match[1]), int(match[2])) if match else (0, -1)
     if not _LEAST <= first <= last <= _MOST:
-        raise UsageError(f"{SETTING}={text!r} is not a range of user ids such as {DEFAULT} ({_LEAST} to {_MOST})")
+        raise UsageError(
+            f"{SETTING}={text!r} is not a range of user ids such as {DEFAULT} ({_LEAST} to {_MOST})"
+        )
     return first, last
 
 
@@ -92,7 +98,9 @@ def _registry(run_dir: Path) -> Path:
             continue
         if os.access(path, os.W_OK):
             return path
-    raise ProtectionMissing(f"user ids cannot be reserved: neither {_REGISTRY} nor {run_dir.parent} can be written")
+    raise ProtectionMissing(
+        f"user ids cannot be reserved: neither {_REGISTRY} nor {run_dir.parent} can be written"
+    )
 
 
 def _living(registry: Path) -> set[int]:

@@ -26,7 +26,9 @@ def said(status: int, body: object) -> bytes:
 
 
 @pytest.fixture
-def odd_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[bytes]]]:
+def odd_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, list[bytes]]]:
     """A socket that answers each request with the first of a list, and hangs up."""
     monkeypatch.setenv("BELLJAR_PATIENCE", "0.05")
     answers: list[bytes] = []

@@ -14,7 +14,12 @@ def wrapped(stream: int, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 3, 8, 4096])
 def test_only_stdout_passes_and_in_order(size: int) -> None:
-    sent = wrapped(STDOUT, b"first ") + wrapped(2, b"a warning") + wrapped(STDOUT, b"") + wrapped(STDOUT, b"second")
+    sent = (
+        wrapped(STDOUT, b"first ")
+        + wrapped(2, b"a warning")
+        + wrapped(STDOUT, b"")
+        + wrapped(STDOUT, b"second")
+    )
     near, far = socket.socketpair()
     with near, far:
         transport = Demultiplexed(near, first=sent[:5])

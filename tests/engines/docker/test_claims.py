@@ -17,13 +17,17 @@ def inspected(spec: SandboxSpec, dialect: Dialect) -> dict[str, Any]:
     return {"HostConfig": body["HostConfig"], "Config": {"User": body["User"]}}
 
 
-def test_a_container_made_as_asked_claims_the_specs_protections(spec: SandboxSpec) -> None:
+def test_a_container_made_as_asked_claims_the_specs_protections(
+    spec: SandboxSpec,
+) -> None:
     assert claims(inspected(spec, Dialect()), Dialect(), "x86_64") == spec.protections
 
 
 def test_an_empty_document_claims_nothing() -> None:
     found = claims({}, Dialect(), "x86_64")
-    assert found == Protections(user="", no_new_privileges=False, own_namespaces=frozenset())
+    assert found == Protections(
+        user="", no_new_privileges=False, own_namespaces=frozenset()
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,9 @@ def test_an_empty_document_claims_nothing() -> None:
         ("AutoRemove", False, "removes_itself"),
     ],
 )
-def test_each_deviation_shows_in_its_claim(spec: SandboxSpec, item: str, value: Any, field: str) -> None:
+def test_each_deviation_shows_in_its_claim(
+    spec: SandboxSpec, item: str, value: Any, field: str
+) -> None:
     document = inspected(spec, Dialect())
     document["HostConfig"] = {**document["HostConfig"], item: value}
     found = claims(document, Dialect(), "x86_64")

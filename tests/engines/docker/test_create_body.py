@@ -32,7 +32,9 @@ from belljar.engines.spec import Image, Mount, SandboxSpec
         ("RestartPolicy", {"Name": "no"}),
     ],
 )
-def test_the_protections_are_asked_for_in_docker_s_words(config: dict[str, Any], item: str, value: Any) -> None:
+def test_the_protections_are_asked_for_in_docker_s_words(
+    config: dict[str, Any], item: str, value: Any
+) -> None:
     assert config[item] == value
 
 
@@ -45,25 +47,40 @@ def test_hard_limits_equal_soft_limits(config: dict[str, Any]) -> None:
 def test_every_bind_is_private_and_not_recursive(config: dict[str, Any]) -> None:
     binds = [mount for mount in config["Mounts"] if mount["Type"] == "bind"]
     assert binds
-    assert all(each["BindOptions"] == {"Propagation": "rprivate", "NonRecursive": True} for each in binds)
+    assert all(
+        each["BindOptions"] == {"Propagation": "rprivate", "NonRecursive": True}
+        for each in binds
+    )
     assert "Binds" not in config
 
 
-def test_variables_of_the_image_that_were_dropped_are_named_bare(spec: SandboxSpec) -> None:
-    body = create_body(dataclasses.replace(spec, image=Image("i", ("LD_PRELOAD=x", "HOME=/root"))))
+def test_variables_of_the_image_that_were_dropped_are_named_bare(
+    spec: SandboxSpec,
+) -> None:
+    body = create_body(
+        dataclasses.replace(spec, image=Image("i", ("LD_PRELOAD=x", "HOME=/root")))
+    )
     assert "LD_PRELOAD" in body["Env"]
     assert "HOME=/home/sandbox" in body["Env"]
     assert "HOME" not in body["Env"]
 
 
-def test_the_engine_sets_up_no_network_where_we_bring_the_hosts_file(spec: SandboxSpec) -> None:
+def test_the_engine_sets_up_no_network_where_we_bring_the_hosts_file(
+    spec: SandboxSpec,
+) -> None:
     assert create_body(spec)["NetworkDisabled"]
-    assert not create_body(dataclasses.replace(spec, brings_hosts=False))["NetworkDisabled"]
+    assert not create_body(dataclasses.replace(spec, brings_hosts=False))[
+        "NetworkDisabled"
+    ]
 
 
 def test_an_overlay_is_an_unnamed_volume_of_the_local_driver(spec: SandboxSpec) -> None:
-    overlay = Mount("overlay", "/workspace", "/w", read_only=False, upper="/u", work="/k")
-    [found] = create_body(dataclasses.replace(spec, mounts=(overlay,)))["HostConfig"]["Mounts"]
+    overlay = Mount(
+        "overlay", "/workspace", "/w", read_only=False, upper="/u", work="/k"
+    )
+    [found] = create_body(dataclasses.replace(spec, mounts=(overlay,)))["HostConfig"][
+        "Mounts"
+    ]
     options = found["VolumeOptions"]["DriverConfig"]["Options"]
     assert options["o"] == "lowerdir=/w,upperdir=/u,workdir=/k,userxattr"
     assert "Source" not in found

@@ -28,7 +28,9 @@ from belljar.errors import EngineError, EngineUnavailable
         said(200, {"ApiVersion": "1.41", "Os": "windows", "Arch": "amd64"}),
     ],
 )
-def test_an_unusable_answer_of_an_engine_is_one_clear_error(odd_engine: tuple[str, list[bytes]], answer: bytes) -> None:
+def test_an_unusable_answer_of_an_engine_is_one_clear_error(
+    odd_engine: tuple[str, list[bytes]], answer: bytes
+) -> None:
     host, answers = odd_engine
     answers.append(answer)
     with pytest.raises(EngineError) as failed:
@@ -36,7 +38,9 @@ def test_an_unusable_answer_of_an_engine_is_one_clear_error(odd_engine: tuple[st
     assert "\n" not in str(failed.value)
 
 
-def test_a_forbidden_socket_says_which_group_to_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_socket_says_which_group_to_join(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -59,5 +63,7 @@ def test_the_engine_of_this_machine_is_found_without_docker_py(base_image: str) 
         "import sys; from belljar import engines; e = engines.connect('docker'); e.list(); print(e.capabilities.link, "
         "'docker' in sys.modules, 'ssl' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert found.stdout.split() == ["socket", "False", "False"]

@@ -18,7 +18,12 @@ USUAL = ("unix:///var/run/docker.sock",)
 
 @pytest.fixture(autouse=True)
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
+    for name in (
+        "DOCKER_HOST",
+        "DOCKER_CONTEXT",
+        "DOCKER_TLS_VERIFY",
+        "DOCKER_CERT_PATH",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     return tmp_path
@@ -28,17 +33,23 @@ def context(config: Path, name: str, host: str) -> Path:
     id = hashlib.sha256(name.encode()).hexdigest()
     meta = config / "contexts/meta" / id
     meta.mkdir(parents=True)
-    (meta / "meta.json").write_text(json.dumps({"Name": name, "Endpoints": {"docker": {"Host": host}}}))
+    (meta / "meta.json").write_text(
+        json.dumps({"Name": name, "Endpoints": {"docker": {"Host": host}}})
+    )
     return config / "contexts/tls" / id / "docker"
 
 
-def test_where_docker_host_is_set_no_other_place_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_docker_host_is_set_no_other_place_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
     assert candidates(USUAL) == [Endpoint("tcp://127.0.0.1:2375", "", "DOCKER_HOST")]
     assert candidates(USUAL)[0].path is None
 
 
-def test_certificates_are_found_by_docker_s_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_are_found_by_docker_s_own_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2376")
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
     monkeypatch.setenv("DOCKER_CERT_PATH", "/certs")
@@ -46,7 +57,9 @@ def test_certificates_are_found_by_docker_s_own_variables(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("settings", ["{}", '{"currentContext": "default"}', "{", "[]"])
-def test_without_a_context_the_usual_places_are_tried(config: Path, settings: str) -> None:
+def test_without_a_context_the_usual_places_are_tried(
+    config: Path, settings: str
+) -> None:
     (config / "config.json").write_text(settings)
     assert candidates(USUAL) == [Endpoint(USUAL[0])]
     assert candidates(USUAL)[0].path == "/var/run/docker.sock"
@@ -60,7 +73,9 @@ def test_docker_s_own_context_is_respected(config: Path) -> None:
     assert found.certificates.endswith("/docker")
 
 
-def test_a_context_that_is_missing_is_an_error_and_no_other_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_that_is_missing_is_an_error_and_no_other_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DOCKER_CONTEXT", "gone")
     with pytest.raises(EngineError, match="context 'gone'"):
         candidates(USUAL)
@@ -79,10 +94,14 @@ def test_another_user_s_context_leads_root_to_no_engine(config: Path) -> None:
 @pytest.mark.root
 def test_root_tries_no_socket_in_another_user_s_directory(tmp_path: Path) -> None:
     os.chown(tmp_path, 4711, 4711)
-    assert candidates((*USUAL, f"unix://{tmp_path}/docker.sock")) == [Endpoint(USUAL[0])]
+    assert candidates((*USUAL, f"unix://{tmp_path}/docker.sock")) == [
+        Endpoint(USUAL[0])
+    ]
 
 
-def test_the_command_that_starts_podman_fits_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_that_starts_podman_fits_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for systemd, uid, command in (
         (True, 0, "systemctl start podman.socket"),
         (True, 1000, "systemctl --user start podman.socket"),

@@ -30,7 +30,9 @@ WHOLE = os.environ.get("BELLJAR_ABUSE") == "full"
 
 pytestmark = [
     pytest.mark.dockerd,
-    pytest.mark.skipif(None in PROGRAMS.values(), reason=f"needs crun and runsc: {runtimes.FETCH}"),
+    pytest.mark.skipif(
+        None in PROGRAMS.values(), reason=f"needs crun and runsc: {runtimes.FETCH}"
+    ),
 ]
 
 
@@ -73,9 +75,13 @@ def _load_base(engine: PrivateEngine) -> None:
     image = store.find(reference)
     assert image is not None
     [layer] = store.layer_directories(image)
-    with subprocess.Popen(["tar", "-C", str(layer), "-c", "."], stdout=subprocess.PIPE) as tar:
+    with subprocess.Popen(
+        ["tar", "-C", str(layer), "-c", "."], stdout=subprocess.PIPE
+    ) as tar:
         imported = ["docker", "-H", engine.host, "import", "-", reference]
-        subprocess.run(imported, stdin=tar.stdout, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            imported, stdin=tar.stdout, check=True, stdout=subprocess.DEVNULL
+        )
 
 
 @pytest.mark.parametrize(("runtime", "link"), [("crun", "socket"), ("runsc", "bridge")])
@@ -83,7 +89,11 @@ def test_crun_and_runsc_pass_the_engine_contract(
     daemon: PrivateEngine, tmp_path: Path, runtime: str, link: str
 ) -> None:
     chosen = link if WHOLE else f"{link} and ({PART})"
-    given = {"BELLJAR_TEST_ENGINES": "docker", "BELLJAR_RUNTIME": runtime, "DOCKER_HOST": daemon.host}
+    given = {
+        "BELLJAR_TEST_ENGINES": "docker",
+        "BELLJAR_RUNTIME": runtime,
+        "DOCKER_HOST": daemon.host,
+    }
     contract_run.passes(tmp_path, "-k", chosen, **given)
 
 
@@ -109,7 +119,9 @@ async def test_a_session_can_be_attached_without_naming_its_runtime(
     await again.stop()
 
 
-async def test_staged_changes_and_shells_work_on_a_kernel_of_its_own(gvisor: Host, workspace: Path) -> None:
+async def test_staged_changes_and_shells_work_on_a_kernel_of_its_own(
+    gvisor: Host, workspace: Path
+) -> None:
     async with belljar.Session(workspace, host=gvisor, changes="staged") as box:
         shell = await box.start("echo made > file; cat file")
         assert (await shell.wait()).stdout == "made\n"
@@ -124,5 +136,8 @@ def test_what_gvisor_cannot_do_is_reported_or_refused(
     with pytest.raises(EngineError, match="has no network to give"):
         belljar.sync.run("true", workspace, host=gvisor, network="full")
     monkeypatch.setenv("BELLJAR_RUNTIME", "silent/runsc")
-    with pytest.raises(EngineError, match="does not tell silent/runsc to put our seccomp profile in force"):
+    with pytest.raises(
+        EngineError,
+        match="does not tell silent/runsc to put our seccomp profile in force",
+    ):
         belljar.sync.run("true", workspace, host=Host(engine="docker"))

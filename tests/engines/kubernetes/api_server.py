@@ -30,7 +30,9 @@ class Peer:
     def __init__(self, connection: socket.socket, protocol: str) -> None:
         self.connection, self.protocol = connection, protocol
 
-    def say(self, channel: int, data: bytes, *, opcode: int = 2, final: bool = True) -> None:
+    def say(
+        self, channel: int, data: bytes, *, opcode: int = 2, final: bool = True
+    ) -> None:
         self.raw(bytes([channel]) + data, opcode=opcode, final=final)
 
     def raw(self, payload: bytes, *, opcode: int = 2, final: bool = True) -> None:
@@ -134,7 +136,9 @@ class FakeServer:
         name = pod["metadata"]["name"]
         with self._lock:
             if name in self.pods:
-                return 409, status(409, f'pods "{name}" already exists', "AlreadyExists")
+                return 409, status(
+                    409, f'pods "{name}" already exists', "AlreadyExists"
+                )
             pod["metadata"].update(uid=f"u-{name}", namespace="team")
             pod["status"] = {"phase": "Pending"}
             self.pods[name] = pod
@@ -156,12 +160,19 @@ class FakeServer:
             if pod is None:
                 return 404, status(404, "not found", "NotFound")
             for each in operations:
-                *way, last = [part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:]]
+                *way, last = [
+                    part.replace("~1", "/").replace("~0", "~")
+                    for part in each["path"].split("/")[1:]
+                ]
                 at = pod
                 for part in way:
                     at = at[part]
                 if each["op"] == "test" and at.get(last) != each["value"]:
-                    return 422, status(422, "the server rejected our request due to an error in our request", "Invalid")
+                    return 422, status(
+                        422,
+                        "the server rejected our request due to an error in our request",
+                        "Invalid",
+                    )
                 if each["op"] != "test":
                     at[last] = each["value"]
             self.pods[name] = pod
@@ -171,7 +182,11 @@ class FakeServer:
     def listed(self, selector: str) -> dict[str, Any]:
         wanted = dict(each.split("=", 1) for each in selector.split(",") if each)
         with self._lock:
-            items = [pod for pod in self.pods.values() if wanted.items() <= pod["metadata"].get("labels", {}).items()]
+            items = [
+                pod
+                for pod in self.pods.values()
+                if wanted.items() <= pod["metadata"].get("labels", {}).items()
+            ]
             return {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": str(self.version)},
                     "items": copy.deepcopy(items)}  # fmt: skip
 
@@ -227,18 +242,29 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
         do_GET = do_POST = do_DELETE = do_PATCH = do_PUT = _serve
 
         def _result(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null")
+            body = json.loads(
+                self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null"
+            )
             name = path.rpartition("/")[2]
             if path.endswith("/selfsubjectaccessreviews"):
                 asked = body["spec"]["resourceAttributes"]
                 name = "/".join(filter(None, (asked["resource"], asked["subresource"])))
-                return 201, {"status": {"allowed": server.allowed is None or asked["verb"] in server.allowed[name]}}
+                return 201, {
+                    "status": {
+                        "allowed": server.allowed is None
+                        or asked["verb"] in server.allowed[name]
+                    }
+                }
             if path == "/version":
                 return 200, {"gitVersion": "v1.30.0"}
             if "/leases" in path:
                 if self.command == "GET":
                     found = server.leases.get(name)
-                    return (200, found) if found else (404, status(404, "no lease", "NotFound"))
+                    return (
+                        (200, found)
+                        if found
+                        else (404, status(404, "no lease", "NotFound"))
+                    )
                 body["metadata"]["resourceVersion"] = str(server.version)
                 server.leases[body["metadata"]["name"]] = body
                 return 200, body
@@ -251,7 +277,11 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
             if name == "pods":
                 return 200, server.listed(query.get("labelSelector", [""])[0])
             pod = server.pods.get(name)
-            return (200, pod) if pod else (404, status(404, f'pods "{name}" not found', "NotFound"))
+            return (
+                (200, pod)
+                if pod
+                else (404, status(404, f'pods "{name}" not found', "NotFound"))
+            )
 
         def _answer(self, code: int, body: Any) -> None:
             content = json.dumps(body).encode()
@@ -277,7 +307,11 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
 
         def _exec(self) -> None:
             self.close_connection = True
-            accept = base64.b64encode(hashlib.sha1(self.headers["Sec-WebSocket-Key"].encode() + MAGIC).digest())
+            accept = base64.b64encode(
+                hashlib.sha1(
+                    self.headers["Sec-WebSocket-Key"].encode() + MAGIC
+                ).digest()
+            )
             self.send_response(101)
             self.send_header("Upgrade", "websocket")
             self.send_header("Connection", "Upgrade")

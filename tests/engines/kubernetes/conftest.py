@@ -19,8 +19,15 @@ from belljar.limits import Limits
 from belljar.sandbox.spec import LinkPlan, build_spec
 from belljar.workspace.pinned import Workspace
 
-SETTINGS = Settings(namespace="team", images="registry.example.com/", runtime_class="nonet", requests=0.5)
-LIMITS = Limits(memory="64m", cpus=0.5, pids=32, tmp="4m", home="4m", shm="4m", nofile=100)
+SETTINGS = Settings(
+    namespace="team",
+    images="registry.example.com/",
+    runtime_class="nonet",
+    requests=0.5,
+)
+LIMITS = Limits(
+    memory="64m", cpus=0.5, pids=32, tmp="4m", home="4m", shm="4m", nofile=100
+)
 
 
 @pytest.fixture

@@ -28,12 +28,17 @@ def test_a_patch_whose_test_fails_changes_nothing_and_is_not_repeated(
 def test_credentials_go_with_every_request_and_a_wrong_one_is_a_refusal(
     server: FakeServer, engine: KubernetesEngine
 ) -> None:
-    assert engine.api.headers() == {"authorization": "Bearer t0k"} or "Bearer t0k" in engine.api.headers().values()
+    assert (
+        engine.api.headers() == {"authorization": "Bearer t0k"}
+        or "Bearer t0k" in engine.api.headers().values()
+    )
     server.failures.append(("GET", "/pods", 401, "Unauthorized"))
     with pytest.raises(EngineRefused, match="Unauthorized"):
         engine.list()
 
 
-def test_the_namespace_is_the_settings_else_the_context_s(engine: KubernetesEngine) -> None:
+def test_the_namespace_is_the_settings_else_the_context_s(
+    engine: KubernetesEngine,
+) -> None:
     assert engine.api.namespace == "team"
     assert engine.api.config.namespace == "ours"

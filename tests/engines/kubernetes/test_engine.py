@@ -13,14 +13,27 @@ from tests.engines.kubernetes.conftest import SETTINGS
 from belljar.engines.kubernetes import find, pod
 from belljar.engines.kubernetes.engine import KubernetesEngine
 from belljar.engines.spec import SandboxSpec
-from belljar.errors import EngineError, EngineRefused, EngineUnavailable, ImageMissing, UsageError
+from belljar.errors import (
+    EngineError,
+    EngineRefused,
+    EngineUnavailable,
+    ImageMissing,
+    UsageError,
+)
 
 NAME = "belljar-bj-0123456789ab"
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
     state = {"waiting": {"reason": reason, "message": message}}
-    return {"name": "sandbox", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+    return {
+        "name": "sandbox",
+        "image": "i",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": state,
+    }
 
 
 def test_a_pod_that_runs_is_launched_and_its_claims_are_read_back(
@@ -28,7 +41,9 @@ def test_a_pod_that_runs_is_launched_and_its_claims_are_read_back(
 ) -> None:
     server.when_created = server.run
     id = engine.create(spec, NAME)
-    assert engine.create(spec, NAME) == id == NAME, "a create whose answer was lost may be repeated"
+    assert engine.create(spec, NAME) == id == NAME, (
+        "a create whose answer was lost may be repeated"
+    )
     launched = engine.start(id)
     assert launched.claims.memory == spec.memory
     assert launched.claims.extras == frozenset()
@@ -49,7 +64,9 @@ def test_waiting_for_a_pod_asks_the_server_once(
     assert len(asked) <= 3, asked  # a look, a list, a watch
 
 
-def test_a_watch_that_ends_is_begun_again(server: FakeServer, engine: KubernetesEngine, spec: SandboxSpec) -> None:
+def test_a_watch_that_ends_is_begun_again(
+    server: FakeServer, engine: KubernetesEngine, spec: SandboxSpec
+) -> None:
     id = engine.create(spec, NAME)
     threading.Timer(0.3, server.drop_watches).start()
     threading.Timer(0.8, lambda: server.run(server.pods[NAME])).start()
@@ -66,7 +83,12 @@ def test_a_watch_that_ends_is_begun_again(server: FakeServer, engine: Kubernetes
     ],
 )  # fmt: skip
 def test_a_pod_that_cannot_start_says_why_at_once_and_is_removed(
-    server: FakeServer, engine: KubernetesEngine, spec: SandboxSpec, status: Any, error: type[Exception], told: str
+    server: FakeServer,
+    engine: KubernetesEngine,
+    spec: SandboxSpec,
+    status: Any,
+    error: type[Exception],
+    told: str,
 ) -> None:
     server.when_created = lambda made: server.change(NAME, **status)
     with pytest.raises(error, match=told):
@@ -75,10 +97,17 @@ def test_a_pod_that_cannot_start_says_why_at_once_and_is_removed(
 
 
 def test_a_pod_that_no_node_takes_is_an_error_in_the_cluster_s_words(
-    server: FakeServer, engine: KubernetesEngine, spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer,
+    engine: KubernetesEngine,
+    spec: SandboxSpec,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("BELLJAR_PATIENCE", "0.01")
-    full = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 3 Insufficient memory."}
+    full = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": "0/3 nodes are available: 3 Insufficient memory.",
+    }
     server.when_created = lambda made: server.change(NAME, conditions=[full])
     with pytest.raises(EngineError, match="Insufficient memory"):
         engine.start(engine.create(spec, NAME))
@@ -88,15 +117,21 @@ def test_a_pod_that_no_node_takes_is_an_error_in_the_cluster_s_words(
 def test_an_exhausted_quota_is_told_and_not_tried_again(
     server: FakeServer, engine: KubernetesEngine, spec: SandboxSpec
 ) -> None:
-    server.failures.append(("POST", "/pods", 403, 'pods "x" is forbidden: exceeded quota: sandboxes'))
+    server.failures.append(
+        ("POST", "/pods", 403, 'pods "x" is forbidden: exceeded quota: sandboxes')
+    )
     with pytest.raises(EngineError, match=r"exceeded quota.*larger quota") as failed:
         engine.create(spec, NAME)
     assert getattr(failed.value, "code", "") == "quota_exceeded"
     assert server.count("POST", "/pods") == 1
 
 
-def test_a_missing_right_is_a_refusal(server: FakeServer, engine: KubernetesEngine, spec: SandboxSpec) -> None:
-    server.failures.append(("POST", "/pods", 403, "pods is forbidden: User cannot create resource"))
+def test_a_missing_right_is_a_refusal(
+    server: FakeServer, engine: KubernetesEngine, spec: SandboxSpec
+) -> None:
+    server.failures.append(
+        ("POST", "/pods", 403, "pods is forbidden: User cannot create resource")
+    )
     with pytest.raises(EngineRefused, match="belljar doctor"):
         engine.create(spec, NAME)
 
@@ -151,7 +186,9 @@ def test_an_instance_lists_its_own_pods_only(
     other = KubernetesEngine(SETTINGS, tmp_path / "other")
     again = KubernetesEngine(SETTINGS, tmp_path / "state")
     engine.create(spec, NAME)
-    assert [each.id for each in again.list()] == [NAME], "the same state directory is the same instance"
+    assert [each.id for each in again.list()] == [NAME], (
+        "the same state directory is the same instance"
+    )
     assert other.list() == []
     assert engine.identity == again.identity != other.identity
     other.close()
@@ -175,15 +212,21 @@ def test_every_sandbox_has_a_user_of_its_own(engine: KubernetesEngine) -> None:
         engine.user(1000, 1000, root=True)
 
 
-def test_our_own_images_come_from_the_settings_registry(engine: KubernetesEngine) -> None:
+def test_our_own_images_come_from_the_settings_registry(
+    engine: KubernetesEngine,
+) -> None:
     ours, theirs = engine.image("belljar/base:1"), engine.image("python:3")
     assert ours is not None
     assert theirs is not None
     assert (ours.ref, theirs.ref) == ("registry.example.com/belljar/base:1", "python:3")
-    assert engine.install_init(Path("/x"), "y").startswith("registry.example.com/belljar/init:")
+    assert engine.install_init(Path("/x"), "y").startswith(
+        "registry.example.com/belljar/init:"
+    )
 
 
-def test_without_a_cluster_the_engine_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cluster_the_engine_says_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(EngineUnavailable, match="KUBECONFIG"):
         find(state=tmp_path)
@@ -199,4 +242,7 @@ def test_a_context_that_is_not_there_is_named(
 
 def test_the_masks_it_promises_are_those_of_every_kubelet() -> None:
     assert "/proc/kcore" in pod.MASKED
-    assert set(__import__("belljar.sandbox.spec", fromlist=["x"]).MASKED_PATHS) >= pod.MASKED
+    assert (
+        set(__import__("belljar.sandbox.spec", fromlist=["x"]).MASKED_PATHS)
+        >= pod.MASKED
+    )

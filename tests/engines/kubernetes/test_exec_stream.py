@@ -57,7 +57,9 @@ def send_all(stream: ExecStream, data: bytes) -> None:
             select.select([], [stream], [], 5)
 
 
-def test_it_runs_the_program_in_the_sandbox_s_container(server: FakeServer, stream: Stream) -> None:
+def test_it_runs_the_program_in_the_sandbox_s_container(
+    server: FakeServer, stream: Stream
+) -> None:
     stream(lambda peer: None).close()
     path = next(path for _, path in server.requests if "/exec" in path)
     assert path.startswith(
@@ -68,7 +70,9 @@ def test_it_runs_the_program_in_the_sandbox_s_container(server: FakeServer, stre
 
 
 @pytest.mark.parametrize("protocol", ["v5.channel.k8s.io", "v4.channel.k8s.io"])
-def test_bytes_go_both_ways_with_new_and_old_servers(server: FakeServer, stream: Stream, protocol: str) -> None:
+def test_bytes_go_both_ways_with_new_and_old_servers(
+    server: FakeServer, stream: Stream, protocol: str
+) -> None:
     server.protocol = protocol
     sent = os.urandom(3 << 20)
 
@@ -172,7 +176,9 @@ def test_something_on_a_channel_that_does_not_exist_is_an_error(stream: Stream) 
     ],
     ids=["garbage", "masked", "fragment of nothing"],
 )
-def test_a_server_that_breaks_the_protocol_ends_the_stream(stream: Stream, script: Callable[[Peer], None]) -> None:
+def test_a_server_that_breaks_the_protocol_ends_the_stream(
+    stream: Stream, script: Callable[[Peer], None]
+) -> None:
     assert received(stream(script), 1) == b""
 
 
@@ -192,19 +198,25 @@ def test_what_a_program_says_of_its_end_is_bounded(stream: Stream) -> None:
     assert len(opened.last_words) <= 4096
 
 
-def test_a_server_that_speaks_neither_protocol_is_refused(server: FakeServer, stream: Stream) -> None:
+def test_a_server_that_speaks_neither_protocol_is_refused(
+    server: FakeServer, stream: Stream
+) -> None:
     server.protocol = None
     with pytest.raises(EngineError, match="speaks none of v5"):
         stream(lambda peer: None)
 
 
-def test_a_refusal_is_told_in_the_server_s_words(server: FakeServer, stream: Stream) -> None:
+def test_a_refusal_is_told_in_the_server_s_words(
+    server: FakeServer, stream: Stream
+) -> None:
     server.failures.append(("GET", "/exec", 403, 'pods "pod-1" is forbidden: no exec'))
     with pytest.raises(EngineError, match="is forbidden: no exec"):
         stream(lambda peer: None)
 
 
-def test_a_server_that_is_gone_is_unavailable(server: FakeServer, engine: KubernetesEngine) -> None:
+def test_a_server_that_is_gone_is_unavailable(
+    server: FakeServer, engine: KubernetesEngine
+) -> None:
     server.__exit__()
     with pytest.raises(EngineUnavailable, match="connecting to the sandbox"):
         engine.bridge("pod-1", ["x"])

@@ -13,11 +13,16 @@ from belljar.errors import EngineError
 
 
 def test_its_id_is_written_down_once(engine: KubernetesEngine, tmp_path: Path) -> None:
-    one, two = Instance(engine.api, tmp_path / "a"), Instance(engine.api, tmp_path / "b")
+    one, two = (
+        Instance(engine.api, tmp_path / "a"),
+        Instance(engine.api, tmp_path / "b"),
+    )
     assert Instance(engine.api, tmp_path / "a").id == one.id != two.id
 
 
-def test_its_lease_is_made_then_renewed(server: FakeServer, engine: KubernetesEngine) -> None:
+def test_its_lease_is_made_then_renewed(
+    server: FakeServer, engine: KubernetesEngine
+) -> None:
     engine.instance.renew()
     first = server.leases[engine.instance.lease]["spec"]["renewTime"]
     engine.instance.renew()
@@ -25,7 +30,9 @@ def test_its_lease_is_made_then_renewed(server: FakeServer, engine: KubernetesEn
     assert (server.count("POST", "leases"), server.count("PUT", "leases")) == (1, 1)
 
 
-def test_a_lease_that_may_not_be_renewed_is_an_error(server: FakeServer, engine: KubernetesEngine) -> None:
+def test_a_lease_that_may_not_be_renewed_is_an_error(
+    server: FakeServer, engine: KubernetesEngine
+) -> None:
     server.failures.append(("GET", "leases", 422, "no"))
     with pytest.raises(EngineError, match="renewing the instance's lease"):
         engine.instance.renew()

@@ -14,7 +14,10 @@ WANTED = Wanted(namespace="agents", images="r.example.com/", runtime_class="none
 
 def test_all_but_the_namespace_is_in_the_namespace() -> None:
     first, *others = manifests(WANTED)
-    assert first["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert (
+        first["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        == "restricted"
+    )
     assert {each["metadata"]["namespace"] for each in others} == {"agents"}
     assert not any(each["kind"].startswith("Cluster") for each in others)
 
@@ -22,9 +25,18 @@ def test_all_but_the_namespace_is_in_the_namespace() -> None:
 def test_no_right_reaches_secrets_nodes_or_everything() -> None:
     [role] = [each for each in manifests(WANTED) if each["kind"] == "Role"]
     asked = json.dumps(role["rules"])
-    for word in ('"*"', "secrets", "nodes", "serviceaccounts", "impersonate", "escalate"):
+    for word in (
+        '"*"',
+        "secrets",
+        "nodes",
+        "serviceaccounts",
+        "impersonate",
+        "escalate",
+    ):
         assert word not in asked
-    assert {(rule["apiGroups"][0], rule["resources"][0]) for rule in role["rules"]} == {row[:2] for row in RIGHTS}
+    assert {(rule["apiGroups"][0], rule["resources"][0]) for rule in role["rules"]} == {
+        row[:2] for row in RIGHTS
+    }
 
 
 def test_the_text_is_yaml_that_holds_the_same_objects() -> None:
@@ -36,13 +48,27 @@ def test_the_service_has_two_replicas_one_of_which_always_stays() -> None:
     kinds = {each["kind"]: each for each in manifests(WANTED)}
     assert kinds["Deployment"]["spec"]["replicas"] == 2
     assert kinds["PodDisruptionBudget"]["spec"]["minAvailable"] == 1
-    assert "PodDisruptionBudget" not in {each["kind"] for each in manifests(WANTED, service=False)}
+    assert "PodDisruptionBudget" not in {
+        each["kind"] for each in manifests(WANTED, service=False)
+    }
     password = json.dumps(kinds["Deployment"])
     assert "secretKeyRef" in password
     assert "postgresql://" not in password
 
 
 def test_the_command_line_prints_them(capsys: object) -> None:
-    assert main(["kubernetes", "manifests", "--namespace", "agents", "--no-service", "--json"]) == 0
+    assert (
+        main(
+            [
+                "kubernetes",
+                "manifests",
+                "--namespace",
+                "agents",
+                "--no-service",
+                "--json",
+            ]
+        )
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)  # type: ignore[attr-defined]
     assert printed == manifests(Wanted(namespace="agents"), service=False)

@@ -39,7 +39,9 @@ def test_each_setting_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     [("NAMESPACE", "No Good"), ("NODE_SELECTOR", "[]"), ("NODE_SELECTOR", "{"), ("TOLERATIONS", "{}"),
      ("REQUESTS", "2"), ("REQUESTS", "x"), ("MACHINE", "mips"), ("PULL_SECRET", "a b")],
 )  # fmt: skip
-def test_a_setting_that_makes_no_sense_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_a_setting_that_makes_no_sense_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.setenv(PREFIX + name, value)
     with pytest.raises(UsageError, match=PREFIX + name):
         from_environment()

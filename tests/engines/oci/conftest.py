@@ -14,7 +14,8 @@ from belljar.host import Host
 from belljar.images import catalog
 
 needs_runc = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("runc") is None, reason="the engine oci needs root and runc"
+    os.geteuid() != 0 or shutil.which("runc") is None,
+    reason="the engine oci needs root and runc",
 )
 
 

@@ -22,15 +22,21 @@ from belljar.sandbox.launch import launch
 pytestmark = needs_runc
 
 
-def test_what_an_earlier_boot_left_is_cleared(host: Host, engine: OciEngine, workspace: Path) -> None:
-    made = launch(SandboxOptions(str(workspace), keep=True), rundir.new_session_id(), host)
+def test_what_an_earlier_boot_left_is_cleared(
+    host: Host, engine: OciEngine, workspace: Path
+) -> None:
+    made = launch(
+        SandboxOptions(str(workspace), keep=True), rundir.new_session_id(), host
+    )
     made.transport.close()
     name = made.launched.id
     path = engine._boxes.path(name) / "box.json"
     # As after a restart: the state is from an earlier boot, and the process is gone.
     os.kill(made.launched.pid, signal.SIGKILL)
     path.write_text(json.dumps({**json.loads(path.read_text()), "boot": "another"}))
-    (engine._boxes.path(name) / "process.json").write_text(json.dumps({"pid": os.getpid(), "started": 1}))
+    (engine._boxes.path(name) / "process.json").write_text(
+        json.dumps({"pid": os.getpid(), "started": 1})
+    )
 
     assert name not in {each.id for each in engine.list()}
 
@@ -39,14 +45,22 @@ def test_what_an_earlier_boot_left_is_cleared(host: Host, engine: OciEngine, wor
     made.discard()
 
 
-def test_what_an_uninstalled_runtime_left_is_cleared(host: Host, engine: OciEngine, workspace: Path) -> None:
-    made = launch(SandboxOptions(str(workspace), keep=True), rundir.new_session_id(), host)
+def test_what_an_uninstalled_runtime_left_is_cleared(
+    host: Host, engine: OciEngine, workspace: Path
+) -> None:
+    made = launch(
+        SandboxOptions(str(workspace), keep=True), rundir.new_session_id(), host
+    )
     made.transport.close()
     name = made.launched.id
     path = engine._boxes.path(name) / "box.json"
     os.kill(made.launched.pid, signal.SIGKILL)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "runtime": "/opt/another/crun"}))
-    (engine._runtime_states / "crun" / ".cache").mkdir(parents=True, exist_ok=True)  # crun's own directory
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "runtime": "/opt/another/crun"})
+    )
+    (engine._runtime_states / "crun" / ".cache").mkdir(
+        parents=True, exist_ok=True
+    )  # crun's own directory
     (engine._runtime_states / "crun" / name).mkdir()
     (engine._runtime_states / "crun" / "belljar-of-nobody").mkdir()
 
@@ -60,7 +74,9 @@ def test_what_an_uninstalled_runtime_left_is_cleared(host: Host, engine: OciEngi
     made.discard()
 
 
-def test_a_running_sandbox_whose_state_file_is_lost_runs_on(host: Host, engine: OciEngine, workspace: Path) -> None:
+def test_a_running_sandbox_whose_state_file_is_lost_runs_on(
+    host: Host, engine: OciEngine, workspace: Path
+) -> None:
     """It is removed after it has ended."""
     made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     (engine._boxes.path(made.launched.id) / "box.json").unlink()
@@ -85,6 +101,8 @@ def test_a_process_is_known_by_its_start_not_by_its_number_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", ".", "x" * 200])
-def test_a_container_name_that_is_a_path_is_refused(engine: OciEngine, name: str) -> None:
+def test_a_container_name_that_is_a_path_is_refused(
+    engine: OciEngine, name: str
+) -> None:
     with pytest.raises(EngineError):
         engine.state(name)

@@ -13,16 +13,22 @@ LAST = callers.LAST_ID
 
 
 def outside(maps: tuple[IdMap, ...]) -> dict[int, int]:
-    return {each.inside + n: each.outside + n for each in maps for n in range(each.count)}
+    return {
+        each.inside + n: each.outside + n for each in maps for n in range(each.count)
+    }
 
 
 @pytest.mark.parametrize("own", [1, 1000, LAST - 1, LAST, LAST + 1, 1_234_567])
 @pytest.mark.parametrize("root", [False, True])
-def test_inside_ids_map_to_the_caller_or_to_subordinate_ids_only(own: int, root: bool) -> None:
+def test_inside_ids_map_to_the_caller_or_to_subordinate_ids_only(
+    own: int, root: bool
+) -> None:
     who = 0 if root else own
     known = outside(callers._shifted(who, own, FIRST))
     assert known[who] == own
-    assert set(range(LAST + 1)) <= known.keys(), "every id that an image may know is somebody inside"
+    assert set(range(LAST + 1)) <= known.keys(), (
+        "every id that an image may know is somebody inside"
+    )
     others = [id for inside, id in known.items() if inside != who]
     assert len(set(others)) == len(others)
     assert all(FIRST <= id < FIRST + user_namespace.COUNT for id in others)
@@ -32,6 +38,12 @@ def test_inside_ids_map_to_the_caller_or_to_subordinate_ids_only(own: int, root:
 def test_files_keep_the_owners_that_the_image_names(own: int) -> None:
     """On disk the files belong to ids of the caller's namespace, in which root is the caller."""
     known = outside(callers._shifted(0, own, FIRST))
-    assert all(user_namespace.id_inside(known[id], own, FIRST) == id for id in (0, 1, 33, 1000, LAST))
+    assert all(
+        user_namespace.id_inside(known[id], own, FIRST) == id
+        for id in (0, 1, 33, 1000, LAST)
+    )
     unprivileged = outside(callers._shifted(own, own, FIRST))
-    assert all(user_namespace.id_inside(unprivileged[id], own, FIRST) == id for id in (1, 33, 999, LAST))
+    assert all(
+        user_namespace.id_inside(unprivileged[id], own, FIRST) == id
+        for id in (1, 33, 999, LAST)
+    )

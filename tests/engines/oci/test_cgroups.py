@@ -45,16 +45,22 @@ def test_a_user_s_own_systemd_makes_the_groups(unified: Path) -> None:
         "user.slice:belljar-0123abcd-belljar-bj:000000000001"
     )
     assert place.controllers() == {"cpu", "memory", "pids"}
-    made = unified / SERVICE / "user.slice/belljar-0123abcd-belljar-bj-000000000001.scope"
+    made = (
+        unified / SERVICE / "user.slice/belljar-0123abcd-belljar-bj-000000000001.scope"
+    )
     made.mkdir(parents=True)
     (made / "below").mkdir()
     assert place.clear(made.name)
     assert not made.exists()
 
 
-def test_controllers_that_systemd_keeps_are_named_with_the_setting(unified: Path) -> None:
+def test_controllers_that_systemd_keeps_are_named_with_the_setting(
+    unified: Path,
+) -> None:
     user_manager(unified, "memory pids\n")
-    with pytest.raises(EngineUnavailable, match=r"does not give you cpu: .*Delegate=cpu"):
+    with pytest.raises(
+        EngineUnavailable, match=r"does not give you cpu: .*Delegate=cpu"
+    ):
         cgroups.delegated(UID)
 
 
@@ -63,7 +69,9 @@ def test_without_a_user_systemd_the_error_says_how_to_get_one(unified: Path) -> 
         cgroups.delegated(UID)
 
 
-def test_the_group_named_by_the_variable_is_used(unified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_group_named_by_the_variable_is_used(
+    unified: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (unified / "mine").mkdir()
     monkeypatch.setenv(cgroups.VARIABLE, "mine")
     assert cgroups.delegated(UID) == cgroups.Place("/mine")
@@ -77,7 +85,9 @@ def test_swap_is_counted_where_a_group_says_so(unified: Path) -> None:
     assert cgroups.Place().counts_swap() is True
 
 
-def test_limits_of_version_2_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_version_2_are_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group = tmp_path / "belljar-x"
     group.mkdir()
     for name, text in {
@@ -87,10 +97,18 @@ def test_limits_of_version_2_are_read_back(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(kernel_facts, "_cgroup_mounts", lambda: {"": str(tmp_path)})
     values, unified = kernel_facts.gather_cgroup("0::/belljar-x\n")
     assert unified
-    assert values == {"memory": "67108864", "swap": "0", "pids": "32", "quota": "50000", "period": "100000"}
+    assert values == {
+        "memory": "67108864",
+        "swap": "0",
+        "pids": "32",
+        "quota": "50000",
+        "period": "100000",
+    }
 
 
-def test_an_unlimited_group_of_version_2_is_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unlimited_group_of_version_2_is_no_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cpu.max").write_text("max 100000\n")
     monkeypatch.setattr(kernel_facts, "_cgroup_mounts", lambda: {"": str(tmp_path)})
     values, _ = kernel_facts.gather_cgroup("0::/\n")
@@ -128,7 +146,9 @@ def test_easing_a_join_leaves_the_process_in_its_groups() -> None:
 
 
 def test_easing_a_join_writes_to_the_one_group_of_version_2(unified: Path) -> None:
-    group = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip().lstrip("/")
+    group = (
+        Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip().lstrip("/")
+    )
     (unified / group).mkdir(parents=True, exist_ok=True)
     cgroups.ease_joining(os.getpid())
     assert (unified / group / "cgroup.procs").read_text() == str(os.getpid())
@@ -143,12 +163,20 @@ def test_a_group_is_cleared_with_what_runs_in_it_and_no_other_is_touched() -> No
     try:
         for path in made:
             path.mkdir()
-            with suppress(OSError):  # a cpuset group accepts no process before it has processors
-                (path / "cgroup.procs").write_text(str(sleepers[names.index(path.name)].pid))
+            with suppress(
+                OSError
+            ):  # a cpuset group accepts no process before it has processors
+                (path / "cgroup.procs").write_text(
+                    str(sleepers[names.index(path.name)].pid)
+                )
         assert place.processes(names[0]) == {sleepers[0].pid}
-        threading.Thread(target=sleepers[0].wait).start()  # a group stays busy until its processes are reaped
+        threading.Thread(
+            target=sleepers[0].wait
+        ).start()  # a group stays busy until its processes are reaped
         assert place.clear(names[0])
-        assert [path for path in made if path.exists()] == [path for path in made if path.name == names[1]]
+        assert [path for path in made if path.exists()] == [
+            path for path in made if path.name == names[1]
+        ]
         assert sleepers[1].poll() is None
     finally:
         for each in sleepers:

@@ -30,29 +30,46 @@ pytestmark = [needs_runc, pytest.mark.oci]
 
 def mounts() -> list[str]:
     """Mounts in this run directory, and where root file systems are assembled."""
-    points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return [point for point in points if point.startswith((str(resources.run_root()), *rootfs.PLACES))]
+    points = [
+        line.split(" ")[4]
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+    ]
+    return [
+        point
+        for point in points
+        if point.startswith((str(resources.run_root()), *rootfs.PLACES))
+    ]
 
 
 @pytest.mark.parametrize("options", ["noexec,nosuid,nodev", "noatime,nodiratime"])
-async def test_a_run_directory_on_a_noexec_or_noatime_mount_works(options: str, workspace: Path) -> None:
+async def test_a_run_directory_on_a_noexec_or_noatime_mount_works(
+    options: str, workspace: Path
+) -> None:
     """/run is noexec on Debian 13. A user namespace may not remove such a flag."""
     run = resources.run_root() / "mounted"
     run.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "tmpfs", run], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "tmpfs", run], check=True
+    )
     try:
         async with belljar.Session(workspace, host=Host(engine="oci", run=run)) as box:
             assert (await box.run("echo made >file && cat file")).stdout == "made\n"
     finally:
-        subprocess.run(["umount", "--lazy", run], check=True)  # lazy: the host keeps its engine
+        subprocess.run(
+            ["umount", "--lazy", run], check=True
+        )  # lazy: the host keeps its engine
         run.rmdir()
 
 
-def test_a_sandbox_leaves_no_mount_group_or_directory(host: Host, engine: OciEngine, workspace: Path) -> None:
+def test_a_sandbox_leaves_no_mount_group_or_directory(
+    host: Host, engine: OciEngine, workspace: Path
+) -> None:
     before = mounts()
     made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     assert len(groups(engine)) == 1
-    assert mounts() == before, "the root file system is mounted where only the sandbox sees it"
+    assert mounts() == before, (
+        "the root file system is mounted where only the sandbox sees it"
+    )
     made.discard()
 
     assert groups(engine) == set()
@@ -64,7 +81,12 @@ def test_a_sandbox_leaves_no_mount_group_or_directory(host: Host, engine: OciEng
 def test_no_inside_user_is_a_real_user_outside(host: Host, workspace: Path) -> None:
     made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     try:
-        maps = [line.split() for line in Path(f"/proc/{made.launched.pid}/uid_map").read_text().splitlines()]
+        maps = [
+            line.split()
+            for line in Path(f"/proc/{made.launched.pid}/uid_map")
+            .read_text()
+            .splitlines()
+        ]
         own = made.workspace.identity.uid
         for inside, outside, count in ((int(a), int(b), int(c)) for a, b, c in maps):
             assert (inside, outside, count) == (own, own, 1) or outside >= 0x70000000
@@ -75,12 +97,16 @@ def test_no_inside_user_is_a_real_user_outside(host: Host, workspace: Path) -> N
 NS_GET_OWNER_UID = 0xB704
 
 
-def test_the_user_namespace_is_the_sandbox_s_own_user_s_not_root_s(host: Host, workspace: Path) -> None:
+def test_the_user_namespace_is_the_sandbox_s_own_user_s_not_root_s(
+    host: Host, workspace: Path
+) -> None:
     """The kernel also charges per-user quotas to the namespace's owner. If root owned all, they would share one."""
     made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
     try:
         with open(f"/proc/{made.launched.pid}/ns/user") as namespace:
-            owner = struct.unpack("I", fcntl.ioctl(namespace, NS_GET_OWNER_UID, bytes(4)))[0]
+            owner = struct.unpack(
+                "I", fcntl.ioctl(namespace, NS_GET_OWNER_UID, bytes(4))
+            )[0]
         assert owner == made.workspace.identity.uid != 0
     finally:
         made.discard()
@@ -115,12 +141,18 @@ def test_a_kill_in_the_middle_of_a_start_leaves_nothing(
     id = rundir.new_session_id()
     environment = {**os.environ, "BELLJAR_ENGINE": "oci"}
     subprocess.run(
-        [sys.executable, "-c", KILLED, str(workspace), id, str(delay), victim], env=environment, capture_output=True
+        [sys.executable, "-c", KILLED, str(workspace), id, str(delay), victim],
+        env=environment,
+        capture_output=True,
     )
 
     reaper.reap(engine)
-    deadline = time.monotonic() + 120  # a runtime that outlived its caller may still finish its work
-    while (groups(engine) or containers(engine._runtime_states)) and time.monotonic() < deadline:
+    deadline = (
+        time.monotonic() + 120
+    )  # a runtime that outlived its caller may still finish its work
+    while (
+        groups(engine) or containers(engine._runtime_states)
+    ) and time.monotonic() < deadline:
         time.sleep(0.1)
         reaper.reap(engine)
 
@@ -151,7 +183,11 @@ def test_a_kept_sandbox_whose_state_is_lost_ends_at_the_next_prune(
     host: Host, engine: OciEngine, workspace: Path
 ) -> None:
     """No one could attach to it any more, and its lease may last for hours."""
-    kept = launch(SandboxOptions(str(workspace), keep=True, lease=3600), rundir.new_session_id(), host)
+    kept = launch(
+        SandboxOptions(str(workspace), keep=True, lease=3600),
+        rundir.new_session_id(),
+        host,
+    )
     kept.transport.close()
     assert kept.held is not None
     kept.held.release()
@@ -166,7 +202,9 @@ def test_a_kept_sandbox_whose_state_is_lost_ends_at_the_next_prune(
     assert groups(engine) == set()
 
 
-def test_an_image_held_for_a_lost_state_directory_is_released(host: Host, engine: OciEngine, workspace: Path) -> None:
+def test_an_image_held_for_a_lost_state_directory_is_released(
+    host: Host, engine: OciEngine, workspace: Path
+) -> None:
     """The image store outlives the state directory. Images of running sandboxes and of the last hour stay."""
     uses = engine._store.root / "uses"
     living = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
@@ -193,7 +231,10 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
     """The disk is full at a different write in each case."""
     state = tmp_path / "small"
     state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={pages * 4}k", "tmpfs", str(state)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={pages * 4}k", "tmpfs", str(state)],
+        check=True,
+    )
     try:
         small = OciEngine(state, store=engine._store)
         full = Host(engine="oci")
@@ -204,17 +245,25 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
         small.list()
         assert groups(small) == set()
         assert small._boxes.names() == []
-        assert not [name for name in small._store.held() if name.startswith(small._prefix)]
+        assert not [
+            name for name in small._store.held() if name.startswith(small._prefix)
+        ]
     finally:
         subprocess.run(["umount", str(state)], check=True)
 
 
 def test_full_network_access_is_refused(host: Host, workspace: Path) -> None:
     with pytest.raises(EngineError, match="no network"):
-        launch(SandboxOptions(str(workspace), network="full"), rundir.new_session_id(), host)
+        launch(
+            SandboxOptions(str(workspace), network="full"),
+            rundir.new_session_id(),
+            host,
+        )
 
 
-def test_oci_is_chosen_where_neither_docker_nor_podman_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oci_is_chosen_where_neither_docker_nor_podman_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from belljar import engines
     from belljar.engines import docker, podman
 

@@ -27,13 +27,19 @@ def remains(engine: OciEngine) -> dict[str, object]:
         "sandboxes": engine._boxes.names(),
         "control groups": engine._caller.groups.names(engine._prefix),
         "the runtime's notes": containers(engine._runtime_states),
-        "held images": [name for name in engine._store.held() if name.startswith(engine._prefix)],
-        "directories": [name for name in os.listdir(os.environ["BELLJAR_RUN"]) if "bj-" in name],
+        "held images": [
+            name for name in engine._store.held() if name.startswith(engine._prefix)
+        ],
+        "directories": [
+            name for name in os.listdir(os.environ["BELLJAR_RUN"]) if "bj-" in name
+        ],
     }
     return {kind: names for kind, names in found.items() if names}
 
 
-def test_a_host_killed_at_random_steps_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_killed_at_random_steps_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`make test` tries 20 random points, new ones in each run; 400 at full length."""
     run = Path(f"/run/belljar-dying-oci-{os.getpid()}")
     monkeypatch.setenv("BELLJAR_RUN", str(run))
@@ -47,11 +53,15 @@ def test_a_host_killed_at_random_steps_leaves_nothing(tmp_path: Path, monkeypatc
     seed = random.randrange(1 << 32)
     count = number(20, 400)
     print(f"{count} of {steps} steps, seed {seed}")
-    dying_hosts(workspace, *random.Random(seed).sample(range(1, steps), min(count, steps - 1)))
+    dying_hosts(
+        workspace, *random.Random(seed).sample(range(1, steps), min(count, steps - 1))
+    )
 
     reap(engine)
     deadline = time.monotonic() + PROMPT
-    while (left := remains(engine)) and time.monotonic() < deadline:  # a runtime may still finish its work
+    while (
+        left := remains(engine)
+    ) and time.monotonic() < deadline:  # a runtime may still finish its work
         time.sleep(0.2)
         reap(engine)
 

@@ -21,7 +21,9 @@ def images(tmp_path: Path) -> OciImages:
     return OciImages(Store(tmp_path / "images"))
 
 
-def test_an_imported_root_is_found_listed_by_its_label_and_tagged(images: OciImages, tmp_path: Path) -> None:
+def test_an_imported_root_is_found_listed_by_its_label_and_tagged(
+    images: OciImages, tmp_path: Path
+) -> None:
     with tarfile.open(tmp_path / "root.tar", "w") as tar:
         tar.addfile(tarfile.TarInfo("etc"), None)
     images.image_import(tmp_path / "root.tar", "mine:1", cwd="/", labels={"of": "test"})

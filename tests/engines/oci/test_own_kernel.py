@@ -47,12 +47,16 @@ def gvisor(monkeypatch: pytest.MonkeyPatch) -> Host:
 @pytest.mark.root
 def test_runsc_passes_the_engine_contract(tmp_path: Path) -> None:
     """Two items differ: a command that exceeds the memory or process limit ends its whole sandbox."""
-    contract_run.passes(tmp_path, "-k", "bridge", BELLJAR_TEST_ENGINES="oci", BELLJAR_RUNTIME=str(RUNSC))
+    contract_run.passes(
+        tmp_path, "-k", "bridge", BELLJAR_TEST_ENGINES="oci", BELLJAR_RUNTIME=str(RUNSC)
+    )
 
 
 @needs_runsc
 @pytest.mark.root
-async def test_a_command_finds_no_token_and_cannot_replace_the_init(gvisor: Host, workspace: Path) -> None:
+async def test_a_command_finds_no_token_and_cannot_replace_the_init(
+    gvisor: Host, workspace: Path
+) -> None:
     (workspace / "prying.py").write_text(PRYING)
     async with belljar.Session(workspace, host=gvisor) as box:
         result = await box.run("python3 prying.py; uname -r; ls -A")
@@ -64,7 +68,9 @@ async def test_a_command_finds_no_token_and_cannot_replace_the_init(gvisor: Host
 
 @needs_runsc
 @pytest.mark.root
-def test_what_gvisor_cannot_do_is_reported_or_refused(gvisor: Host, workspace: Path) -> None:
+def test_what_gvisor_cannot_do_is_reported_or_refused(
+    gvisor: Host, workspace: Path
+) -> None:
     engine = gvisor.connect()
     assert any("Landlock" in each for each in engine.describe().does_without)
     with pytest.raises(EngineError, match="--root needs a user namespace"):
@@ -74,15 +80,27 @@ def test_what_gvisor_cannot_do_is_reported_or_refused(gvisor: Host, workspace: P
 def test_the_init_is_copied_into_the_state_directory_once(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"an init")
-    first, second = (own_kernel.install_init(binary, tmp_path / "state") for _ in range(2))
+    first, second = (
+        own_kernel.install_init(binary, tmp_path / "state") for _ in range(2)
+    )
     assert first == second
     assert [path.name for path in (tmp_path / "state").iterdir()] == [Path(first).name]
     assert os.stat(f"{first}/init").st_mode & 0o777 == 0o555
 
 
-def test_a_bridge_process_has_neither_token_nor_user_id_of_the_sandbox(tmp_path: Path) -> None:
-    config = {"process": {"env": ["BELLJAR_TOKEN=secret"], "user": {"uid": 1000, "gid": 1000}, "args": ["init"]}}
-    written = own_kernel.write_process(tmp_path, config, ["/init", "--bridge"]).read_text()
+def test_a_bridge_process_has_neither_token_nor_user_id_of_the_sandbox(
+    tmp_path: Path,
+) -> None:
+    config = {
+        "process": {
+            "env": ["BELLJAR_TOKEN=secret"],
+            "user": {"uid": 1000, "gid": 1000},
+            "args": ["init"],
+        }
+    }
+    written = own_kernel.write_process(
+        tmp_path, config, ["/init", "--bridge"]
+    ).read_text()
     assert "secret" not in written
     assert "1000" not in written
 
@@ -111,4 +129,6 @@ async def test_a_session_can_be_attached_without_naming_its_runtime(
     assert isinstance(engine, OciEngine)
     await to_thread.run_sync(engine.destroy, name)
     assert name not in containers(engine._runtime_states) | set(engine._boxes.names())
-    assert not [path for path in engine._runtime_states.glob("*/*") if name in path.name]
+    assert not [
+        path for path in engine._runtime_states.glob("*/*") if name in path.name
+    ]

@@ -43,7 +43,9 @@ def test_an_image_s_links_lead_no_mount_astray(
     (tmp_path / "trap.tar").write_bytes(tar(trap))  # type: ignore[arg-type]
     store, name = Store(), f"belljar-test-trap-{os.getpid()}"
     image = import_root(store, tmp_path / "trap.tar", [name], {"test": repr(trap)})
-    combined = replace(image, id=secrets.token_hex(32), layers=(*base.layers, *image.layers))
+    combined = replace(
+        image, id=secrets.token_hex(32), layers=(*base.layers, *image.layers)
+    )
     with store.adding() as work:
         store.add_image(work, combined, [name])
     try:
@@ -51,7 +53,11 @@ def test_an_image_s_links_lead_no_mount_astray(
 
         async def story() -> str:
             async with belljar.Session(workspace, image=name, host=host) as box:
-                return (await box.run("cat there; touch /tmp/x ~/x && ls -d /proc/self >/dev/null && echo fine")).output
+                return (
+                    await box.run(
+                        "cat there; touch /tmp/x ~/x && ls -d /proc/self >/dev/null && echo fine"
+                    )
+                ).output
 
         assert anyio.run(story) == "yesfine\n"
         assert not (Path("/etc") / "there").exists()
@@ -68,7 +74,9 @@ def test_the_mount_place_hides_no_path_that_is_needed() -> None:
         rootfs.place(list(rootfs.PLACES))
 
 
-def test_a_caller_s_umask_does_not_close_the_sandbox_s_own_directories(host: Host, workspace: Path) -> None:
+def test_a_caller_s_umask_does_not_close_the_sandbox_s_own_directories(
+    host: Host, workspace: Path
+) -> None:
     async def story() -> belljar.Result:
         async with belljar.Session(workspace, host=host) as box:
             return await box.run("ls / ~ /tmp && touch made")

@@ -17,7 +17,10 @@ from belljar.engines.oci import find
 from belljar.images import catalog
 from belljar.images.store import Store
 
-pytestmark = pytest.mark.skipif(ordinary_user.reason_to_skip() is not None, reason=str(ordinary_user.reason_to_skip()))
+pytestmark = pytest.mark.skipif(
+    ordinary_user.reason_to_skip() is not None,
+    reason=str(ordinary_user.reason_to_skip()),
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,14 @@ def user() -> Iterator[OrdinaryUser]:
 def test_an_ordinary_user_passes_the_engine_contract(user: OrdinaryUser) -> None:
     tests = f"{CHECKOUT}/tests/engines/test_contract.py"
     done = user.python(
-        "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", tests, check=False, BELLJAR_TEST_ENGINES="oci"
+        "-m",
+        "pytest",
+        "-q",
+        "-n0",
+        "-pno:cacheprovider",
+        tests,
+        check=False,
+        BELLJAR_TEST_ENGINES="oci",
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
@@ -60,7 +70,9 @@ print(open("staged/changed").read().strip(), os.path.exists("staged/deleted"), o
 """
 
 
-def test_staged_changes_reach_the_workspace_only_when_applied(user: OrdinaryUser) -> None:
+def test_staged_changes_reach_the_workspace_only_when_applied(
+    user: OrdinaryUser,
+) -> None:
     changes, applied = user.python("-c", STAGED).stdout.splitlines()
     assert changes == "added:new added:new/file deleted:deleted modified:changed"
     assert applied == f"after False {user.uid}"
@@ -80,9 +92,18 @@ print(os.stat("rooted/made").st_uid)
 """
 
 
-def test_root_inside_is_the_caller_outside_and_may_change_the_whole_system(user: OrdinaryUser) -> None:
+def test_root_inside_is_the_caller_outside_and_may_change_the_whole_system(
+    user: OrdinaryUser,
+) -> None:
     words = user.python("-c", ROOT).stdout.split()
-    assert words == ["0", "daemon:adm", "root:root", "root:root", "removed", str(user.uid)]
+    assert words == [
+        "0",
+        "daemon:adm",
+        "root:root",
+        "root:root",
+        "removed",
+        str(user.uid),
+    ]
 
 
 MANY_MOUNTS = """
@@ -113,19 +134,31 @@ print(*[name for name in os.listdir(os.path.expanduser("~/.local/state/belljar/s
 """
 
 
-def test_a_staged_workspace_with_files_of_other_owners_is_removed(user: OrdinaryUser) -> None:
+def test_a_staged_workspace_with_files_of_other_owners_is_removed(
+    user: OrdinaryUser,
+) -> None:
     assert user.python("-c", STAGED_ROOT).stdout.split() == ["daemon"]
 
 
-def test_doctor_names_the_protections_that_an_ordinary_user_lacks(user: OrdinaryUser) -> None:
+def test_doctor_names_the_protections_that_an_ordinary_user_lacks(
+    user: OrdinaryUser,
+) -> None:
     said = user.python("-m", "belljar", "doctor").stdout
     assert "FAIL" not in said
-    for words in ("only root can mount a volume", "not by a control group", "checkpoints are copies"):
+    for words in (
+        "only root can mount a volume",
+        "not by a control group",
+        "checkpoints are copies",
+    ):
         assert words in said
 
 
-def test_without_a_control_group_the_error_says_how_to_get_one(user: OrdinaryUser) -> None:
-    done = user.python("-m", "belljar", "run", "true", check=False, BELLJAR_CGROUP="/nobody/gave-this")
+def test_without_a_control_group_the_error_says_how_to_get_one(
+    user: OrdinaryUser,
+) -> None:
+    done = user.python(
+        "-m", "belljar", "run", "true", check=False, BELLJAR_CGROUP="/nobody/gave-this"
+    )
     assert done.returncode == 125
     assert re.search(r"mkdir -p .*/nobody/gave-this; chown -R", done.stderr)
 
@@ -135,12 +168,21 @@ def test_crun_which_would_limit_nothing_is_refused(user: OrdinaryUser) -> None:
     program = user.home / "crun"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    done = user.python("-m", "belljar", "doctor", check=False, BELLJAR_RUNTIME=str(program))
-    assert "with control groups version 1, crun sets no limits for an ordinary user: use runc" in done.stdout
+    done = user.python(
+        "-m", "belljar", "doctor", check=False, BELLJAR_RUNTIME=str(program)
+    )
+    assert (
+        "with control groups version 1, crun sets no limits for an ordinary user: use runc"
+        in done.stdout
+    )
 
 
-def test_doctor_names_all_that_is_missing_and_offers_unused_ids(user: OrdinaryUser, tmp_path: Path) -> None:
-    uid = 0x10000000 + os.getpid()  # has no account: the id after that of `user` may belong to another test run
+def test_doctor_names_all_that_is_missing_and_offers_unused_ids(
+    user: OrdinaryUser, tmp_path: Path
+) -> None:
+    uid = (
+        0x10000000 + os.getpid()
+    )  # has no account: the id after that of `user` may belong to another test run
     os.chown(tmp_path, uid, uid)
     someone = OrdinaryUser(uid, tmp_path)
     said = someone.python("-m", "belljar", "doctor", check=False).stdout
@@ -149,12 +191,24 @@ def test_doctor_names_all_that_is_missing_and_offers_unused_ids(user: OrdinaryUs
     first, last = map(int, said.split("--add-subuids ")[1].split()[0].split("-"))
     for line in Path("/etc/subuid").read_text().splitlines():
         start, count = map(int, line.split(":")[1:])
-        assert last < start or first >= start + count, f"ids of {line} were offered to another"
+        assert last < start or first >= start + count, (
+            f"ids of {line} were offered to another"
+        )
 
 
-def test_images_of_a_user_s_store_can_be_removed_with_all_their_owners(user: OrdinaryUser) -> None:
+def test_images_of_a_user_s_store_can_be_removed_with_all_their_owners(
+    user: OrdinaryUser,
+) -> None:
     made = user.home / "some.tar"
-    made.write_bytes(tar([directory("etc"), member("etc/theirs", b"x", uid=1000), directory("closed", mode=0, uid=7)]))
+    made.write_bytes(
+        tar(
+            [
+                directory("etc"),
+                member("etc/theirs", b"x", uid=1000),
+                directory("closed", mode=0, uid=7),
+            ]
+        )
+    )
     user.python("-m", "belljar", "images", "import", str(made), "--name", "some")
     layers = user.home / ".local/state/belljar/images/layers"
     [theirs] = layers.glob("*/root/etc/theirs")

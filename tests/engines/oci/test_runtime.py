@@ -24,10 +24,14 @@ CRUN = runtimes.find("crun")
 needs_crun = pytest.mark.skipif(CRUN is None, reason=f"needs crun: {runtimes.FETCH}")
 
 
-def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, workspace: Path) -> None:
+def test_a_runtime_that_fails_is_one_clear_line(
+    host: Host, engine: OciEngine, workspace: Path
+) -> None:
     original = Runtime.begin
 
-    def broken(self: Runtime, name: str, bundle: Path, ulimits: Mapping[str, int]) -> Starting:
+    def broken(
+        self: Runtime, name: str, bundle: Path, ulimits: Mapping[str, int]
+    ) -> Starting:
         document = json.loads((bundle / "config.json").read_text())
         document["process"]["args"] = ["/no/such/program"]
         (bundle / "config.json").write_text(json.dumps(document))
@@ -43,7 +47,9 @@ def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, w
     assert engine._boxes.names() == []
 
 
-def test_without_a_runtime_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_runtime_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with pytest.raises(EngineUnavailable, match="install it, or use runc"):
         OciEngine(tmp_path, "no-such-runtime")
     monkeypatch.setattr(runtime.shutil, "which", lambda *_, **__: None)
@@ -61,7 +67,9 @@ def test_a_runtime_that_was_never_tested_is_refused(tmp_path: Path, name: str) -
 def test_crun_keeps_the_contract_and_is_root_inside(tmp_path: Path) -> None:
     """Also on hybrid control groups, which crun refuses if it sees them."""
     root_inside = "tests/engines/oci/test_root.py"
-    contract_run.passes(tmp_path, root_inside, BELLJAR_TEST_ENGINES="oci", BELLJAR_RUNTIME=str(CRUN))
+    contract_run.passes(
+        tmp_path, root_inside, BELLJAR_TEST_ENGINES="oci", BELLJAR_RUNTIME=str(CRUN)
+    )
 
 
 @needs_crun
@@ -73,7 +81,9 @@ def test_the_cgroup_mounts_hidden_from_crun_stay_visible_to_others(
     hidden = OciEngine(workspace.parent, CRUN)._runtime(CRUN).hidden()
     assert hidden == cgroups.unified_beside_version_1()
     assert OciEngine(workspace.parent, "runc")._runtime("runc").hidden() == ()
-    made = launch(SandboxOptions(str(workspace)), rundir.new_session_id(), Host(engine="oci"))
+    made = launch(
+        SandboxOptions(str(workspace)), rundir.new_session_id(), Host(engine="oci")
+    )
     try:
         assert all((Path(point) / "cgroup.procs").exists() for point in hidden)
     finally:

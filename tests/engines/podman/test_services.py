@@ -21,7 +21,12 @@ from belljar.engines.podman.dialect import PodmanDialect
 from belljar.engines.spec import IdMap, SandboxSpec, User
 from belljar.errors import EngineRefused, EngineUnavailable
 
-VERSION = {"ApiVersion": "1.41", "Os": "linux", "Arch": "amd64", "Components": [{"Name": "Podman Engine"}]}
+VERSION = {
+    "ApiVersion": "1.41",
+    "Os": "linux",
+    "Arch": "amd64",
+    "Components": [{"Name": "Podman Engine"}],
+}
 # The answer of Podman 5.4 on Debian 13, where it can set all limits.
 INFO = {
     "CgroupVersion": "2", "CgroupDriver": "systemd", "MemoryLimit": True, "PidsLimit": True, "SwapLimit": False,
@@ -47,24 +52,54 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeEngin
 
 def podman_with(*controllers: str, **more: Any) -> Callable[[bytes], bytes]:
     own: dict[str, Any] = {"host": {"cgroupControllers": list(controllers)}}
-    answers = {"/version": VERSION, "/info": {**INFO, **more}, "/v4.0.0/libpod/info": own}
+    answers = {
+        "/version": VERSION,
+        "/info": {**INFO, **more},
+        "/v4.0.0/libpod/info": own,
+    }
     return lambda request: reply(200, answers[request.split(b" ", 2)[1].decode()])
 
 
-def test_podman_can_set_the_limits_whose_controllers_it_has(service: Callable[..., FakeEngine]) -> None:
+def test_podman_can_set_the_limits_whose_controllers_it_has(
+    service: Callable[..., FakeEngine],
+) -> None:
     def limits(*controllers: str) -> dict[str, bool | None]:
         fake = service(podman_with(*controllers))
-        return dict(DockerEngine(Endpoint(f"unix://{fake.path}"), PodmanDialect()).describe().can_limit)
+        return dict(
+            DockerEngine(Endpoint(f"unix://{fake.path}"), PodmanDialect())
+            .describe()
+            .can_limit
+        )
 
-    assert limits("cpu", "memory", "pids") == {"memory": True, "swap": True, "pids": True, "cpus": True}
-    assert limits("memory", "pids") == {"memory": True, "swap": True, "pids": True, "cpus": False}
+    assert limits("cpu", "memory", "pids") == {
+        "memory": True,
+        "swap": True,
+        "pids": True,
+        "cpus": True,
+    }
+    assert limits("memory", "pids") == {
+        "memory": True,
+        "swap": True,
+        "pids": True,
+        "cpus": False,
+    }
 
 
-def test_limits_that_rootless_podman_claims_on_cgroup_v1_are_not_believed(service: Callable[..., FakeEngine]) -> None:
+def test_limits_that_rootless_podman_claims_on_cgroup_v1_are_not_believed(
+    service: Callable[..., FakeEngine],
+) -> None:
     """The test uses an answer of Podman 4.3."""
-    promised = {"CgroupVersion": "1", "CpuCfsQuota": True, "SecurityOptions": ["name=rootless"]}
+    promised = {
+        "CgroupVersion": "1",
+        "CpuCfsQuota": True,
+        "SecurityOptions": ["name=rootless"],
+    }
     fake = service(podman_with(**promised))
-    found = DockerEngine(Endpoint(f"unix://{fake.path}"), PodmanDialect()).describe().can_limit
+    found = (
+        DockerEngine(Endpoint(f"unix://{fake.path}"), PodmanDialect())
+        .describe()
+        .can_limit
+    )
     assert not any(found.values())
 
 
@@ -74,7 +109,9 @@ def test_the_error_names_the_user_s_own_service_before_root_s(
     own, other = service(lambda request: b""), service(lambda request: b"")
     refuse(monkeypatch, other.path)
     with pytest.raises(EngineUnavailable, match=own.path) as failed:
-        first_that_answers((f"unix://{own.path}", f"unix://{other.path}"), PodmanDialect())
+        first_that_answers(
+            (f"unix://{own.path}", f"unix://{other.path}"), PodmanDialect()
+        )
     assert not isinstance(failed.value, EngineRefused)
 
 
@@ -126,10 +163,14 @@ def test_containers_that_keep_the_caller_s_id_are_created_one_at_a_time(
         return reply(201, {"Id": "a" * 64})
 
     if keeps_ids:
-        spec = dataclasses.replace(spec, user=User(1001, 1001, (IdMap(1001, 1001),), (IdMap(1001, 1001),)))
+        spec = dataclasses.replace(
+            spec, user=User(1001, 1001, (IdMap(1001, 1001),), (IdMap(1001, 1001),))
+        )
     monkeypatch.setenv("BELLJAR_PATIENCE", "1")
     path = service(answer).path
-    engines = [DockerEngine(Endpoint(f"unix://{path}"), PodmanDialect()) for _ in range(2)]
+    engines = [
+        DockerEngine(Endpoint(f"unix://{path}"), PodmanDialect()) for _ in range(2)
+    ]
     for each in engines:
         monkeypatch.setattr(each._image_links, "refuse", lambda spec: None)
     with ThreadPoolExecutor() as threads:

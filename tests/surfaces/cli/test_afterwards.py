@@ -40,7 +40,9 @@ def test_deferred_work_runs_after_the_command_line_has_ended(tmp_path: Path) -> 
         os.mkfifo(tmp_path / name)
     reader, writer = os.pipe()
     argv = [sys.executable, "-c", PROGRAM, str(writer)]
-    ended = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, pass_fds=[writer])
+    ended = subprocess.run(
+        argv, cwd=tmp_path, capture_output=True, text=True, pass_fds=[writer]
+    )
     os.close(writer)
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, "out\n", "")
     (tmp_path / "go").write_text("")  # waits until the deferred work reads it
@@ -61,15 +63,22 @@ def test_deferred_work_runs_last_in_first_out_and_survives_a_failure() -> None:
     assert done == ["last", "first"]
 
 
-def test_deferred_work_is_done_before_main_returns_to_a_caller(capsys: pytest.CaptureFixture[str]) -> None:
+def test_deferred_work_is_done_before_main_returns_to_a_caller(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     done: list[str] = []
     afterwards.later(lambda: done.append("done"))
     assert main(["version"]) == 0
     assert done == ["done"]
 
 
-@pytest.mark.parametrize("alone", ["def fork(): raise BlockingIOError\nos.fork = fork", "os.getpid = lambda: 1"])
-def test_without_a_fork_deferred_work_is_done_at_once(alone: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "alone",
+    ["def fork(): raise BlockingIOError\nos.fork = fork", "os.getpid = lambda: 1"],
+)
+def test_without_a_fork_deferred_work_is_done_at_once(
+    alone: str, tmp_path: Path
+) -> None:
     program = (
         f"import os\nfrom belljar.surfaces.cli import afterwards\n{alone}\n"
         "afterwards.later(lambda: open('done', 'w')); afterwards.leave(3)"
@@ -95,9 +104,25 @@ def test_an_ended_sandbox_is_removed(workspace: Path) -> None:
     engine = Host(engine="oci").connect()
     assert isinstance(engine, OciEngine)
     catalog.ensure(engine.images, "base")
-    run = [*BELLJAR, "run", "--engine", "oci", "--json", "--workspace", str(workspace), "--", "true"]
-    done = subprocess.run([sys.executable, "-c", PARENT, *run], capture_output=True, check=True)
+    run = [
+        *BELLJAR,
+        "run",
+        "--engine",
+        "oci",
+        "--json",
+        "--workspace",
+        str(workspace),
+        "--",
+        "true",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", PARENT, *run], capture_output=True, check=True
+    )
     id = json.loads(done.stdout)["session"]
     assert f"belljar-{id}" not in engine._boxes.names()
-    assert not any(map(os.path.exists, engine._caller.groups._paths(engine._group(f"belljar-{id}"))))
+    assert not any(
+        map(
+            os.path.exists, engine._caller.groups._paths(engine._group(f"belljar-{id}"))
+        )
+    )
     assert not any(id in held for held in engine._store.held())

@@ -27,7 +27,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture
 def call(server: Serving) -> Call:
-    return lambda *args: belljar(*args, env={"BELLJAR_URL": server.url, "BELLJAR_KEY": KEY})
+    return lambda *args: belljar(
+        *args, env={"BELLJAR_URL": server.url, "BELLJAR_KEY": KEY}
+    )
 
 
 def _asked(server: Serving, session: str, text: str) -> str:
@@ -41,7 +43,10 @@ def _asked(server: Serving, session: str, text: str) -> str:
 
 def test_what_waits_is_listed_shown_and_answered(call: Call, server: Serving) -> None:
     session = server.session()
-    first, second = _asked(server, session, "one " + "x" * 100), _asked(server, session, "two")
+    first, second = (
+        _asked(server, session, "one " + "x" * 100),
+        _asked(server, session, "two"),
+    )
     table = call("approvals").stdout
     assert first in table
     assert second in table
@@ -49,7 +54,9 @@ def test_what_waits_is_listed_shown_and_answered(call: Call, server: Serving) ->
     shown = call("approvals", "show", first)
     assert "x" * 100 in shown.stdout
     assert call("approvals", "allow", first, "--reason", "fine").status == 0
-    refused = call("approvals", "deny", second, "--reason", "no deploys today", "--json")
+    refused = call(
+        "approvals", "deny", second, "--reason", "no deploys today", "--json"
+    )
     assert refused.json[0]["state"] == "denied"
     assert call("approvals", "--json").json == []
     listed = call("approvals", "list", "--all", "--json").json
@@ -59,7 +66,9 @@ def test_what_waits_is_listed_shown_and_answered(call: Call, server: Serving) ->
     again = call("approvals", "allow", first)
     assert (again.status, "allowed" in again.complaint) == (125, True)
     commands = server.client.get(f"/v1/sessions/{session}/commands").json()["items"]
-    assert {(each["exit_code"], (each["error"] or {}).get("detail")) for each in commands} == {
+    assert {
+        (each["exit_code"], (each["error"] or {}).get("detail")) for each in commands
+    } == {
         (0, None),
         (None, "no deploys today"),
     }

@@ -13,12 +13,25 @@ from belljar.surfaces.cli.main import main
 from belljar.surfaces.cli.parser import parse
 
 
-def test_variables_come_from_files_too(tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_come_from_files_too(
+    tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "vars"
     file.write_text("# a comment\n\nONE=1 and a half\nTWO=2\n")
     monkeypatch.setenv("OURS", "from here")
     told = 'echo "$ONE|$TWO|$OURS"'
-    answer = belljar("run", "--workspace", workspace, "--env-file", file, "-e", "TWO=two", "-e", "OURS", told)
+    answer = belljar(
+        "run",
+        "--workspace",
+        workspace,
+        "--env-file",
+        file,
+        "-e",
+        "TWO=two",
+        "-e",
+        "OURS",
+        told,
+    )
     assert answer.stdout == "1 and a half|two|from here\n"
     file.write_text("ONE =1\n")
     assert "line 1" in belljar("run", "--env-file", file, "ls").complaint
@@ -31,9 +44,13 @@ def test_an_env_file_cannot_take_variables_from_the_host(
     """A repository's `.env` may name a token. Only the command line may pass it on."""
     monkeypatch.setenv("CLOUD_TOKEN", "s3cretvalue")
     (workspace / ".env").write_text("ONE=1\nCLOUD_TOKEN\n")
-    answer = belljar("run", "--workspace", workspace, "--env-file", workspace / ".env", "env")
+    answer = belljar(
+        "run", "--workspace", workspace, "--env-file", workspace / ".env", "env"
+    )
     assert (answer.status, answer.stdout) == (2, "")
-    assert "line 2: CLOUD_TOKEN has no value; `-e CLOUD_TOKEN` takes" in answer.complaint
+    assert (
+        "line 2: CLOUD_TOKEN has no value; `-e CLOUD_TOKEN` takes" in answer.complaint
+    )
     assert "s3cretvalue" not in f"{answer}"
 
 
@@ -48,9 +65,15 @@ def test_an_env_file_cannot_take_variables_from_the_host(
         (["check"], "no command given; it comes last: `belljar check … 'ls -la'`"),
         (["run", "--timeout", "soon", "ls"], "'soon' is not a time"),
         (["run", "--timeout", "-1", "ls"], "'-1' is not a time"),
-        (["run", "--env", "NO_SUCH_NAME", "ls"], "NO_SUCH_NAME is not set here, so there is no value to take; write"),
+        (
+            ["run", "--env", "NO_SUCH_NAME", "ls"],
+            "NO_SUCH_NAME is not set here, so there is no value to take; write",
+        ),
         (["run", "--env", "=x", "ls"], "'=x' is not a variable; write NAME=value"),
-        (["run", "--session", "", "ls"], "the session's name is empty; `belljar ps` lists"),
+        (
+            ["run", "--session", "", "ls"],
+            "the session's name is empty; `belljar ps` lists",
+        ),
         (["start", "--session", " ", "ls"], "the session's name is empty"),
         (["run", "--network", "some", "ls"], "invalid choice: 'some'"),
         (["run", "--memory", "12 bananas", "ls"], "'12 bananas' is not a size"),
@@ -79,7 +102,9 @@ def test_an_env_file_cannot_take_variables_from_the_host(
         (["prune", "--", "x"], "nothing after --"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(args: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line_and_status_2(
+    args: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(args) == 2
     out, err = capfd.readouterr()
     assert out == ""
@@ -90,16 +115,23 @@ def test_bad_input_is_one_line_and_status_2(args: list[str], said: str, capfd: p
 
 @pytest.mark.docker
 def test_more_processors_than_there_are_is_a_usage_error(workspace: Path) -> None:
-    answer = belljar("run", "--workspace", workspace, "--engine", "docker", "--cpus", "640", "true")
+    answer = belljar(
+        "run", "--workspace", workspace, "--engine", "docker", "--cpus", "640", "true"
+    )
     assert (answer.status, "cpus" in answer.complaint) == (2, True)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("5", 5), ("90s", 90), ("1.5m", 90), ("1h", 3600), ("2d", 172800)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5", 5), ("90s", 90), ("1.5m", 90), ("1h", 3600), ("2d", 172800)],
+)
 def test_times_are_read_as_people_write_them(text: str, seconds: float) -> None:
     assert parse(["run", "--timeout", text, "ls"]).timeout == seconds
 
 
-def test_a_file_of_variables_that_is_a_named_pipe_or_too_large_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_variables_that_is_a_named_pipe_or_too_large_is_refused(
+    tmp_path: Path,
+) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="named pipe"):
         parse(["run", "--env-file", str(tmp_path / "pipe"), "ls"])

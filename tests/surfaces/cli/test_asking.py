@@ -26,7 +26,9 @@ def test_a_person_at_a_terminal_is_asked_and_may_agree(workspace: Path) -> None:
 
 
 def test_a_tool_call_by_hand_asks_too(workspace: Path) -> None:
-    terminal = Terminal.belljar("call", "--workspace", workspace, "Bash", '{"command": "sudo id; touch asked"}')
+    terminal = Terminal.belljar(
+        "call", "--workspace", workspace, "Bash", '{"command": "sudo id; touch asked"}'
+    )
     terminal.until("allow it? ")
     terminal.type("n\n")
     terminal.until("Declined by a person")
@@ -63,7 +65,9 @@ def test_a_question_mark_explains_the_answers(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("forced", ["-t", "-T"])
-def test_a_host_is_asked_about_while_the_program_runs(workspace: Path, forced: str) -> None:
+def test_a_host_is_asked_about_while_the_program_runs(
+    workspace: Path, forced: str
+) -> None:
     command = "curl -s -o /dev/null -w 'code-%{http_code}' http://b.example; read name; echo hello $name"
     terminal = run(workspace, forced, "--ask-hosts", "--allow", "a.example", command)
     assert "wants to reach b.example on port 80" in terminal.until("allow it? ")
@@ -82,8 +86,21 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it(workspace: Path) 
     assert terminal.status() == 126
 
 
-def test_a_question_about_changes_shows_them_and_their_target(capsys: pytest.CaptureFixture[str]) -> None:
-    asking.show(Verdict("ask", "critical", "why", (), "~ a.txt  +1 −1\n\x1b[2J", "", "default", about="changes"))
+def test_a_question_about_changes_shows_them_and_their_target(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asking.show(
+        Verdict(
+            "ask",
+            "critical",
+            "why",
+            (),
+            "~ a.txt  +1 −1\n\x1b[2J",
+            "",
+            "default",
+            about="changes",
+        )
+    )
     said = capsys.readouterr().err
     assert "| ~ a.txt  +1 −1\n" in said
     assert "\x1b" not in said

@@ -15,7 +15,9 @@ PROGRAM = "echo u'p'; while read -p 'say: ' x; do echo you-said-$x; [[ $x == qui
 
 @pytest.fixture
 def session(workspace: Path) -> Iterator[str]:
-    id = belljar("session", "start", "--workspace", workspace, "--name", "desk").stdout.strip()
+    id = belljar(
+        "session", "start", "--workspace", workspace, "--name", "desk"
+    ).stdout.strip()
     yield id
     belljar("session", "stop", id)
 
@@ -29,7 +31,9 @@ def test_a_program_can_be_detached_and_attached_again(session: str) -> None:
     first.type("\x10\x11")
     left = first.until("comes back")
     assert first.status() == 0
-    id = next(word for word in left.replace("`", " ").split() if word.startswith("shell_"))
+    id = next(
+        word for word in left.replace("`", " ").split() if word.startswith("shell_")
+    )
     (shell,) = belljar("shells", "--json").json
     assert (shell["id"], shell["status"]) == (id, "running")
     second = Terminal.belljar("attach", rows=33, cols=90)  # the only one that runs
@@ -44,7 +48,9 @@ def test_a_program_can_be_detached_and_attached_again(session: str) -> None:
 
 def test_a_detached_session_keeps_its_policy(workspace: Path) -> None:
     (workspace / "text").write_text("begun\n")
-    terminal = Terminal.belljar("run", "--workspace", str(workspace), "--policy", "strict", "cat text -")
+    terminal = Terminal.belljar(
+        "run", "--workspace", str(workspace), "--policy", "strict", "cat text -"
+    )
     terminal.until("begun\r\n")  # not the echo of keys that were typed too early
     terminal.type("\x10\x11")
     terminal.until("comes back")

@@ -29,7 +29,9 @@ def shown(capsys: pytest.CaptureFixture[str], *args: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_records_are_shown_one_per_line_without_controls(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_are_shown_one_per_line_without_controls(
+    where: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = shown(capsys)
     assert len(lines) == 3
     assert "session_open" in lines[0]
@@ -37,7 +39,9 @@ def test_records_are_shown_one_per_line_without_controls(where: Path, capsys: py
     assert "echo one" in lines[1]
 
 
-def test_records_can_be_filtered(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_can_be_filtered(
+    where: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert len(shown(capsys, "--session", "bj-1")) == 2
     assert len(shown(capsys, "--kind", "start")) == 2
     assert len(shown(capsys, "--kind", "start", "--session", "bj-2")) == 1
@@ -68,7 +72,9 @@ def test_following_shows_what_is_written_from_now_on(where: Path) -> None:
     assert seen == [1, 2, 3, 4, 5]
 
 
-def test_an_intact_trail_is_verified(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_intact_trail_is_verified(
+    where: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["audit", "verify"]) == 0
     assert "3 records, the chain is intact" in capsys.readouterr().out
     assert main(["audit", "verify", "--json"]) == 0
@@ -76,21 +82,27 @@ def test_an_intact_trail_is_verified(where: Path, capsys: pytest.CaptureFixture[
     assert (told["ok"], told["records"]) == (True, 3)
 
 
-def test_the_first_bad_line_is_named(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_bad_line_is_named(
+    where: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trail = where / NAME
     trail.write_bytes(trail.read_bytes().replace(b"echo two", b"echo 222"))
     assert main(["audit", "verify"]) == 1
     assert capsys.readouterr().out.startswith(f"{trail}:3: edited: ")
 
 
-def test_a_torn_line_is_reported_as_a_note(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_torn_line_is_reported_as_a_note(
+    where: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with open(where / NAME, "ab") as file:
         file.write(b'{"seq"')
     assert main(["audit", "verify"]) == 0
     assert "note:" in capsys.readouterr().out
 
 
-def test_a_missing_trail_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_trail_counts_as_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BELLJAR_STATE", str(tmp_path / "none"))
     assert main(["audit", "show"]) == 0
     assert main(["audit", "verify"]) == 0
@@ -98,7 +110,10 @@ def test_a_missing_trail_counts_as_empty(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("verb", ["show", "verify"])
 def test_another_user_s_trail_is_a_clear_error(
-    where: Path, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    where: Path,
+    verb: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied", str(where))

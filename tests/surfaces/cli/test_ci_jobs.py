@@ -22,7 +22,9 @@ SHIPPED = Path(sys.executable).with_name("belljar")
 
 
 @pytest.mark.parametrize("system", ci_jobs.FILES)
-def test_a_job_runs_the_task_and_leaves_its_reports(system: str, workspace: Path) -> None:
+def test_a_job_runs_the_task_and_leaves_its_reports(
+    system: str, workspace: Path
+) -> None:
     job = belljar("ci", system).stdout
     (line,) = re.findall(r"^[ -]*(?:sh ')?(\S*belljar run .*?)'?$", job, re.MULTILINE)
     task = workspace / "agent-task.sh"

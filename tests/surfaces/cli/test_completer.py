@@ -8,7 +8,9 @@ from tests.surfaces.cli.test_safe_mode import terminal as terminal
 from tests.surfaces.real_terminal import Terminal
 
 
-def test_tab_completes_files_programs_and_branches(terminal: Terminal, workspace: Path) -> None:
+def test_tab_completes_files_programs_and_branches(
+    terminal: Terminal, workspace: Path
+) -> None:
     (workspace / "a long name.txt").write_text("found me\n")
     (workspace / "directory").mkdir()
     (workspace / "directory" / "file").write_text("deep\n")

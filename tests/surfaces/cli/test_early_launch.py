@@ -19,7 +19,9 @@ def test_a_working_directory_outside_is_refused_before_anything_is_started(
     workspace: Path, cwd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "out").symlink_to("/etc")
-    monkeypatch.setattr(early_launch, "launch", lambda *_: pytest.fail("a sandbox was launched"))
+    monkeypatch.setattr(
+        early_launch, "launch", lambda *_: pytest.fail("a sandbox was launched")
+    )
     early = EarlyLaunch(SandboxOptions(str(workspace)), cwd)
     early.start()
     with pytest.raises(WorkingDirectoryError, match="outside the workspace"):

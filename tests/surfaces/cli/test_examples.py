@@ -21,13 +21,27 @@ echo bj-0123456789ab
 
 
 def _commands(parser: argparse.ArgumentParser) -> list[str]:
-    families = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    below = [name for family in families for each in family.choices.values() for name in _commands(each)]
+    families = [
+        action
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    below = [
+        name
+        for family in families
+        for each in family.choices.values()
+        for name in _commands(each)
+    ]
     return below or [parser.prog.removeprefix("belljar ")]
 
 
 COMMANDS = _commands(build())
-TYPED = [line for text in examples.by_command().values() for line in text.splitlines() if line]
+TYPED = [
+    line
+    for text in examples.by_command().values()
+    for line in text.splitlines()
+    if line
+]
 
 
 def test_every_command_has_examples_and_no_unknown_one() -> None:
@@ -35,7 +49,9 @@ def test_every_command_has_examples_and_no_unknown_one() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_ends_with_its_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_command_ends_with_its_examples(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert f"belljar {command}" in examples.by_command()[command]
     assert main([*command.split(), "--help"]) == 0
     assert capsys.readouterr().out.endswith(f"{examples.of(command)}\n")
@@ -58,7 +74,9 @@ def test_an_example_is_accepted(line: str, tmp_path: Path) -> None:
         (programs / name).write_text(STUB if name == "belljar" else "#!/bin/sh\n")
         (programs / name).chmod(0o755)
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", "CALLS": str(calls)}
-    subprocess.run(["bash", "-c", typed], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        ["bash", "-c", typed], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL
+    )
     made = sorted(calls.iterdir())
     assert made
     for call in made:

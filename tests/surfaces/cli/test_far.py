@@ -34,7 +34,9 @@ def call(server: Serving, workspace: Path) -> Call:
     return call
 
 
-def test_run_goes_there_and_its_changes_wait_here(call: Call, workspace: Path, server: Serving) -> None:
+def test_run_goes_there_and_its_changes_wait_here(
+    call: Call, workspace: Path, server: Serving
+) -> None:
     (workspace / "here").write_text("")
     ran = call("run", "ls; id -u; echo err >&2; echo made > new; exit 7")
     assert (ran.status, ran.stdout.splitlines()[0]) == (7, "here")
@@ -59,7 +61,9 @@ def test_results_and_refusals_are_those_of_a_run_at_home(call: Call) -> None:
 
 
 def test_sessions_shells_and_files(call: Call, workspace: Path) -> None:
-    id = call("session", "start", "--name", "work", "--workspace", "@shared").stdout.strip()
+    id = call(
+        "session", "start", "--name", "work", "--workspace", "@shared"
+    ).stdout.strip()
     assert id.startswith("bj-")
     listed = call("ps", "--json").json
     assert [each["id"] for each in listed] == [id]
@@ -78,7 +82,9 @@ def test_sessions_shells_and_files(call: Call, workspace: Path) -> None:
     assert call("ps", "--json").json == []
 
 
-def test_a_directory_that_a_session_keeps_comes_back_whenever_it_is_asked_for(call: Call, workspace: Path) -> None:
+def test_a_directory_that_a_session_keeps_comes_back_whenever_it_is_asked_for(
+    call: Call, workspace: Path
+) -> None:
     (workspace / "a").write_text("1\n")
     id = call("session", "start").stdout.strip()
     assert call("run", "--session", id, "cat a; echo 2 >> a").stdout == "1\n"
@@ -98,7 +104,9 @@ def test_what_a_service_cannot_do_is_refused(call: Call) -> None:
     assert "BELLJAR_URL=" in refused.complaint
 
 
-def test_login_is_kept_where_only_its_owner_reads_it(server: Serving, tmp_path: Path, workspace: Path) -> None:
+def test_login_is_kept_where_only_its_owner_reads_it(
+    server: Serving, tmp_path: Path, workspace: Path
+) -> None:
     config = tmp_path / "config" / "config.toml"
     config.parent.mkdir()
     config.write_text("")
@@ -114,7 +122,9 @@ def test_login_is_kept_where_only_its_owner_reads_it(server: Serving, tmp_path: 
     assert belljar("run", "echo hi", cwd=workspace, env=env).stdout == "hi\n"
     assert server.client.get("/v1/sessions").json()["items"][0]["reason"] == "deleted"
     saved.chmod(0o644)
-    assert "others may read it" in belljar("run", "true", cwd=workspace, env=env).complaint
+    assert (
+        "others may read it" in belljar("run", "true", cwd=workspace, env=env).complaint
+    )
     assert belljar("logout", env=env).status == 0
     assert not saved.exists()
 

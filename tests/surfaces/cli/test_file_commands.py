@@ -31,12 +31,28 @@ def test_files_go_into_a_session_and_out_of_it(workspace: Path, tmp_path: Path) 
 
 
 def test_a_printed_file_holds_no_terminal_controls(session: str) -> None:
-    assert belljar("run", "--session", session, r"printf 'a\033]52;c;aGk=\007\033[2Jb' > /tmp/odd").status == 0
-    assert belljar("cp", f"{session}:/tmp/odd", "-").stdout == "a\x1b]52;c;aGk=\x07\x1b[2Jb"
-    assert "a^[]52;c;aGk=^G^[[2Jb" in Terminal.belljar("cp", f"{session}:/tmp/odd", "-").rest()
+    assert (
+        belljar(
+            "run",
+            "--session",
+            session,
+            r"printf 'a\033]52;c;aGk=\007\033[2Jb' > /tmp/odd",
+        ).status
+        == 0
+    )
+    assert (
+        belljar("cp", f"{session}:/tmp/odd", "-").stdout
+        == "a\x1b]52;c;aGk=\x07\x1b[2Jb"
+    )
+    assert (
+        "a^[]52;c;aGk=^G^[[2Jb"
+        in Terminal.belljar("cp", f"{session}:/tmp/odd", "-").rest()
+    )
 
 
-def test_a_forward_ends_with_its_session_and_says_if_no_server_listens_yet(workspace: Path) -> None:
+def test_a_forward_ends_with_its_session_and_says_if_no_server_listens_yet(
+    workspace: Path,
+) -> None:
     session = belljar("session", "start", "--workspace", str(workspace)).stdout.strip()
     with start("forward", session, "8000") as forward:
         assert forward.stdout is not None
@@ -54,13 +70,18 @@ def test_a_forward_ends_with_its_session_and_says_if_no_server_listens_yet(works
 SERVER = "import http.server as h; h.HTTPServer(('127.0.0.1', 8000), h.SimpleHTTPRequestHandler).serve_forever()"
 
 
-@pytest.mark.parametrize("ways", [["ID", "HERE:8000"], ["--session", "ID", "8000"], ["--at", "HERE", "ID", "8000"]])
+@pytest.mark.parametrize(
+    "ways",
+    [["ID", "HERE:8000"], ["--session", "ID", "8000"], ["--at", "HERE", "ID", "8000"]],
+)
 def test_a_port_is_forwarded_in_every_notation(session: str, ways: list[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         here = free.getsockname()[1]
     words = [word.replace("ID", session).replace("HERE", str(here)) for word in ways]
-    server = belljar("start", "--session", session, "--", "python3", "-c", SERVER).stdout.strip()
+    server = belljar(
+        "start", "--session", session, "--", "python3", "-c", SERVER
+    ).stdout.strip()
     with start("forward", *words) as forward:
         assert forward.stdout is not None
         url = forward.stdout.readline().decode().strip()
@@ -81,7 +102,10 @@ def _answer(url: str) -> str:
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("words", [[], ["ID"], ["ID", "http"], ["0.0.0.0:1:2"], ["ID", ":80"], ["A", "B", "80"]])
+@pytest.mark.parametrize(
+    "words",
+    [[], ["ID"], ["ID", "http"], ["0.0.0.0:1:2"], ["ID", ":80"], ["A", "B", "80"]],
+)
 def test_an_invalid_port_is_answered_with_the_right_notation(words: list[str]) -> None:
     refused = belljar("forward", *words)
     assert refused.status == 2

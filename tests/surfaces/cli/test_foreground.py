@@ -34,7 +34,9 @@ def test_ctrl_c_twice_kills_it(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_ends_belljar_ends_the_command(workspace: Path, number: int) -> None:
+def test_a_signal_that_ends_belljar_ends_the_command(
+    workspace: Path, number: int
+) -> None:
     with start("run", "--workspace", workspace, "echo ready; sleep 60") as process:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"

@@ -16,7 +16,9 @@ LEFT = "\x1b[?1049l"
 
 
 def run(workspace: Path, *args: str, rows: int = 24, cols: int = 80) -> Terminal:
-    return Terminal.belljar("run", "--workspace", workspace, *args, rows=rows, cols=cols)
+    return Terminal.belljar(
+        "run", "--workspace", workspace, *args, rows=rows, cols=cols
+    )
 
 
 def test_vim_edits_a_file_saves_it_and_quits(workspace: Path) -> None:
@@ -28,7 +30,9 @@ def test_vim_edits_a_file_saves_it_and_quits(workspace: Path) -> None:
     assert (workspace / "notes.txt").read_text() == "hello from inside\n"
 
 
-def test_vim_in_safe_mode_is_stopped_brought_back_and_redrawn_at_another_size(workspace: Path) -> None:
+def test_vim_in_safe_mode_is_stopped_brought_back_and_redrawn_at_another_size(
+    workspace: Path,
+) -> None:
     (workspace / "long.txt").write_text("".join(f"line {n}\n" for n in range(1, 100)))
     terminal = Terminal.belljar("shell", "--workspace", workspace, rows=20, cols=80)
     terminal.line("vim long.txt")
@@ -61,8 +65,12 @@ def test_less_turns_pages_follows_the_size_and_quits(workspace: Path) -> None:
     assert terminal.status() == 0
 
 
-@pytest.mark.parametrize(("program", "shows"), [("top", "load average"), ("htop", "Load average")])
-def test_a_monitor_draws_itself_again_at_another_size_and_quits(workspace: Path, program: str, shows: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "shows"), [("top", "load average"), ("htop", "Load average")]
+)
+def test_a_monitor_draws_itself_again_at_another_size_and_quits(
+    workspace: Path, program: str, shows: str
+) -> None:
     terminal = run(workspace, program, rows=24, cols=100)
     terminal.until(shows)
     terminal.resize(12, 70)
@@ -82,10 +90,15 @@ def test_pythons_prompt_takes_lines_ctrl_c_and_ctrl_d(workspace: Path) -> None:
     terminal.insist("\x03", "KeyboardInterrupt")
     terminal.until(">>> ")
     terminal.type("\x04")
-    assert terminal.status() in (0, 130)  # some Pythons end with a caught signal's status, also outside
+    assert terminal.status() in (
+        0,
+        130,
+    )  # some Pythons end with a caught signal's status, also outside
 
 
-def test_nodes_prompt_takes_lines_ctrl_c_and_ctrl_d(workspace: Path, engine: DockerEngine) -> None:
+def test_nodes_prompt_takes_lines_ctrl_c_and_ctrl_d(
+    workspace: Path, engine: DockerEngine
+) -> None:
     if engine.image(catalog.reference("node")) is None:
         pytest.skip("the image node is not built here: belljar images build node")
     terminal = run(workspace, "--image", "node", "node")

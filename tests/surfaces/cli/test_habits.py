@@ -14,7 +14,9 @@ from belljar.surfaces.cli.parser import build, parse
 
 @pytest.mark.parametrize("word", COMMANDS)
 def test_a_command_of_dockers_is_answered_with_ours(word: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"there is no command {word!r}; {COMMANDS[word]}")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"there is no command {word!r}; {COMMANDS[word]}")
+    ):
         parse([word, "x"])
 
 
@@ -26,8 +28,16 @@ def test_an_option_of_dockers_is_answered_with_what_to_do(word: str) -> None:
 
 def test_advised_commands_exist_and_hide_none_of_ours() -> None:
     known = {" ".join(words) for words in leaves(build())}
-    advised = [each for text in COMMANDS.values() for each in re.findall(r"`belljar ([a-z]+(?: [a-z]+)?)", text)]
-    assert {words for words in advised if words not in known and words.split()[0] not in known} == set()
+    advised = [
+        each
+        for text in COMMANDS.values()
+        for each in re.findall(r"`belljar ([a-z]+(?: [a-z]+)?)", text)
+    ]
+    assert {
+        words
+        for words in advised
+        if words not in known and words.split()[0] not in known
+    } == set()
     assert not COMMANDS.keys() & {words.split()[0] for words in known}
 
 

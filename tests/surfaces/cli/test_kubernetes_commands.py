@@ -12,7 +12,21 @@ from belljar.surfaces.cli.main import main
 
 
 def test_manifests_are_yaml_for_kubectl(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["kubernetes", "manifests", "--namespace", "agents", "--runtime", "nonet", "--images", "r/"]) == 0
+    assert (
+        main(
+            [
+                "kubernetes",
+                "manifests",
+                "--namespace",
+                "agents",
+                "--runtime",
+                "nonet",
+                "--images",
+                "r/",
+            ]
+        )
+        == 0
+    )
     text = capsys.readouterr().out
     assert text.startswith("apiVersion: v1\nkind: Namespace\n")
     assert "\n---\n" in text
@@ -20,15 +34,31 @@ def test_manifests_are_yaml_for_kubectl(capsys: pytest.CaptureFixture[str]) -> N
     assert "value: nonet" in text
 
 
-def test_without_the_service_only_rights_and_walls_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_service_only_rights_and_walls_are_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["kubernetes", "manifests", "--no-service", "--json"]) == 0
     kinds = [each["kind"] for each in json.loads(capsys.readouterr().out)]
-    assert kinds == ["Namespace", "ServiceAccount", "Role", "RoleBinding", "NetworkPolicy", "ResourceQuota"]
+    assert kinds == [
+        "Namespace",
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "NetworkPolicy",
+        "ResourceQuota",
+    ]
 
 
-def test_the_init_s_image_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_init_s_image_is_written_to_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / "init.tar"
-    assert main(["kubernetes", "image", "--images", "r.example.com/", str(target), "--json"]) == 0
+    assert (
+        main(
+            ["kubernetes", "image", "--images", "r.example.com/", str(target), "--json"]
+        )
+        == 0
+    )
     told = json.loads(capsys.readouterr().out)
     assert told["file"] == str(target)
     assert told["image"].startswith("r.example.com/belljar/init:")

@@ -15,14 +15,18 @@ from belljar.surfaces.cli.parser import parse
 
 
 def test_the_first_example_of_the_help_works(workspace: Path) -> None:
-    line = next(line for line in belljar("help").stdout.splitlines() if "belljar run '" in line)
+    line = next(
+        line for line in belljar("help").stdout.splitlines() if "belljar run '" in line
+    )
     text = line.split("'")[1]
     answer = belljar("run", "--workspace", workspace, f"set -eo pipefail; {text}")
     assert (answer.status, answer.stderr) == (0, "")
 
 
 def test_arguments_that_are_not_utf8_are_kept(workspace: Path) -> None:
-    document = belljar("run", "--json", "--workspace", workspace, r"printf 'a\377b'; echo fine >&2").json
+    document = belljar(
+        "run", "--json", "--workspace", workspace, r"printf 'a\377b'; echo fine >&2"
+    ).json
     assert b64decode(document["stdout_base64"]) == b"a\xffb"
     assert "stderr_base64" not in document
 
@@ -38,7 +42,9 @@ class TestSettings:
         path.write_text(text)
         path.chmod(0o600)
 
-    def test_options_win_over_the_user_s_file_and_that_over_the_operator_s(self) -> None:
+    def test_options_win_over_the_user_s_file_and_that_over_the_operator_s(
+        self,
+    ) -> None:
         self.write(self.operator, 'image = "node"\nmemory = "1g"\n')
         self.write(self.user, 'image = "python"\ntimeout = "5m"\n')
         args = parse(["run", "ls"])
@@ -46,11 +52,20 @@ class TestSettings:
         assert parse(["run", "--image", "base", "ls"]).image == "base"
 
     def test_a_setting_that_the_operator_enforces_wins(self) -> None:
-        self.write(self.operator, '[enforce]\npolicy = "strict"\nnetwork = "none"\ntimeout = 60\n')
+        self.write(
+            self.operator,
+            '[enforce]\npolicy = "strict"\nnetwork = "none"\ntimeout = 60\n',
+        )
         self.write(self.user, 'policy = "permissive"\n')
         assert parse(["run", "ls"]).policy == "strict"
-        assert parse(["run", "--policy", "strict", "--timeout", "1m", "ls"]).timeout == 60
-        for more in (["--policy", "default"], ["--network", "full"], ["--timeout", "2m"]):
+        assert (
+            parse(["run", "--policy", "strict", "--timeout", "1m", "ls"]).timeout == 60
+        )
+        for more in (
+            ["--policy", "default"],
+            ["--network", "full"],
+            ["--timeout", "2m"],
+        ):
             with pytest.raises(UsageError, match="on this machine"):
                 parse(["run", *more, "ls"])
 
@@ -64,7 +79,9 @@ class TestSettings:
             ("workspace = '/'", "no setting 'workspace'"),
         ],
     )
-    def test_a_mistake_in_a_settings_file_is_named_with_the_file(self, text: str, said: str) -> None:
+    def test_a_mistake_in_a_settings_file_is_named_with_the_file(
+        self, text: str, said: str
+    ) -> None:
         self.write(self.user, text)
         with pytest.raises(UsageError, match=r"user\.toml") as raised:
             parse(["run", "ls"])
@@ -76,13 +93,17 @@ class TestSettings:
         with pytest.raises(UsageError, match="can be written by other users"):
             parse(["run", "ls"])
 
-    def test_a_file_inside_the_workspace_is_not_read(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_file_inside_the_workspace_is_not_read(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         self.write(self.user, 'policy = "permissive"')
         args = parse(["run", "--workspace", str(self.user.parent), "ls"])
         assert args.policy == "default"
         assert "inside the workspace" in capsys.readouterr().err
 
-    def test_config_says_where_each_setting_comes_from(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_config_says_where_each_setting_comes_from(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         self.write(self.operator, 'image = "node"\n[enforce]\nnetwork = "none"\n')
         self.write(self.user, 'memory = "3g"\n')
         assert main(["config"]) == 0
@@ -96,7 +117,9 @@ def test_a_missing_image_says_what_to_do(capfd: pytest.CaptureFixture[str]) -> N
     assert "docker pull nobody/has:this" in capfd.readouterr().err
 
 
-def test_a_policy_file_with_a_mistake_names_file_and_line(tmp_path: Path, workspace: Path) -> None:
+def test_a_policy_file_with_a_mistake_names_file_and_line(
+    tmp_path: Path, workspace: Path
+) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('name = "mine"\n[[rule]]\nnonsense = [\n')
     answer = belljar("run", "--policy", file, "--workspace", workspace, "ls")
@@ -123,7 +146,18 @@ def test_an_unexpected_error_is_one_line_with_a_hint(
 
 
 @pytest.mark.docker
-def test_a_runtime_that_the_engine_lacks_is_named_with_the_remedy(workspace: Path) -> None:
-    answer = belljar("run", "--workspace", workspace, "--engine", "docker", "--runtime", "nosuch", "true")
+def test_a_runtime_that_the_engine_lacks_is_named_with_the_remedy(
+    workspace: Path,
+) -> None:
+    answer = belljar(
+        "run",
+        "--workspace",
+        workspace,
+        "--engine",
+        "docker",
+        "--runtime",
+        "nosuch",
+        "true",
+    )
     assert answer.status == 125
     assert "leave --runtime out" in answer.complaint

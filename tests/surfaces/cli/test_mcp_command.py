@@ -52,9 +52,7 @@ def test_all_tools_includes_every_family_and_the_staged_one_only_when_staged() -
 
 
 def test_a_missing_sdk_is_named_with_what_to_install(workspace: Path) -> None:
-    without = (
-        "import sys; sys.modules['mcp_types'] = None; from belljar.surfaces.cli.main import main; sys.exit(main())"
-    )
+    without = "import sys; sys.modules['mcp_types'] = None; from belljar.surfaces.cli.main import main; sys.exit(main())"
     ended = subprocess.run(
         [COMMAND[0], "-c", without, "mcp", "--workspace", str(workspace)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ},
@@ -63,7 +61,9 @@ def test_a_missing_sdk_is_named_with_what_to_install(workspace: Path) -> None:
     assert "make setup" in ended.stderr, "this is a checkout"
 
 
-def test_on_a_terminal_the_server_says_that_it_waits_for_a_client(workspace: Path) -> None:
+def test_on_a_terminal_the_server_says_that_it_waits_for_a_client(
+    workspace: Path,
+) -> None:
     terminal = Terminal.belljar("mcp", "--workspace", workspace)
     terminal.until("waiting for an MCP client on stdin")
     terminal.type("\x03")

@@ -32,7 +32,10 @@ def test_a_signal_ends_the_command_while_its_session_opens(
         engine.bind(str(tmp_path / "engine"))
         engine.listen()
         env = {"DOCKER_HOST": f"unix://{tmp_path}/engine"}
-        with start("shell", "--workspace", workspace, stdin=-1, env=env) as process, engine.accept()[0]:
+        with (
+            start("shell", "--workspace", workspace, stdin=-1, env=env) as process,
+            engine.accept()[0],
+        ):
             process.send_signal(number)
             assert process.wait(120) == 128 + number
 
@@ -40,7 +43,9 @@ def test_a_signal_ends_the_command_while_its_session_opens(
 def test_safe_mode_works_in_a_running_session(workspace: Path, tmp_path: Path) -> None:
     id = belljar("session", "start", "--workspace", workspace).stdout.strip()
     try:
-        terminal = Terminal.belljar("shell", "--session", id, BELLJAR_STATE=str(tmp_path / "state"))
+        terminal = Terminal.belljar(
+            "shell", "--session", id, BELLJAR_STATE=str(tmp_path / "state")
+        )
         terminal.line("echo left > /tmp/there")
         terminal.until("exit 0")
         terminal.line(":quit")
@@ -50,15 +55,32 @@ def test_safe_mode_works_in_a_running_session(workspace: Path, tmp_path: Path) -
         belljar("session", "stop", id)
 
 
-def test_a_session_is_judged_by_the_policy_that_it_was_started_with(workspace: Path, tmp_path: Path) -> None:
+def test_a_session_is_judged_by_the_policy_that_it_was_started_with(
+    workspace: Path, tmp_path: Path
+) -> None:
     (tmp_path / "own.toml").write_text(OWN_POLICY)
-    id = belljar("session", "start", "--workspace", workspace, "--policy", "own.toml", cwd=tmp_path).stdout.strip()
+    id = belljar(
+        "session",
+        "start",
+        "--workspace",
+        workspace,
+        "--policy",
+        "own.toml",
+        cwd=tmp_path,
+    ).stdout.strip()
     try:
         for command in (["run"], ["start"]):
-            assert "Not in this house." in belljar(*command, "--session", id, "date", cwd=workspace).complaint
-        refused = belljar("call", "--session", id, "Bash", "command=date", cwd=workspace)
+            assert (
+                "Not in this house."
+                in belljar(*command, "--session", id, "date", cwd=workspace).complaint
+            )
+        refused = belljar(
+            "call", "--session", id, "Bash", "command=date", cwd=workspace
+        )
         assert "Not in this house." in refused.stdout
-        assert belljar("run", "--session", id, "--policy", "default", "date").status == 0
+        assert (
+            belljar("run", "--session", id, "--policy", "default", "date").status == 0
+        )
         (tmp_path / "own.toml").write_text('[policy]\nname = "own"\n')
         assert "Not in this house." in belljar("run", "--session", id, "date").complaint
     finally:
@@ -66,10 +88,22 @@ def test_a_session_is_judged_by_the_policy_that_it_was_started_with(workspace: P
 
 
 @pytest.mark.parametrize(
-    "option", ["--network=full", "--memory=64m", "--image=python", "--workspace=.", "--mount=/usr:/data", "--staged"]
+    "option",
+    [
+        "--network=full",
+        "--memory=64m",
+        "--image=python",
+        "--workspace=.",
+        "--mount=/usr:/data",
+        "--staged",
+    ],
 )
-@pytest.mark.parametrize("command", [["run", "true"], ["shell"], ["call", "Bash", "command=true"]])
-def test_options_that_a_running_session_cannot_follow_are_refused(command: list[str], option: str) -> None:
+@pytest.mark.parametrize(
+    "command", [["run", "true"], ["shell"], ["call", "Bash", "command=true"]]
+)
+def test_options_that_a_running_session_cannot_follow_are_refused(
+    command: list[str], option: str
+) -> None:
     first, *rest = command
     answer = belljar(first, option, "--session", "bj-0123456789ab", *rest)
     flag = option.partition("=")[0]

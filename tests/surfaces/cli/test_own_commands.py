@@ -32,11 +32,16 @@ def test_colon_commands_of_safe_mode_answer(terminal: Terminal) -> None:
     assert terminal.status() == 5
 
 
-def test_the_policy_command_shows_each_rule_s_decision(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_policy_command_shows_each_rule_s_decision(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     policy = Policy.load("ci", prove=False)
     mode: Any = SimpleNamespace(box=SimpleNamespace(policy=policy, is_staged=False))
     own_commands.carry_out(mode, ":policy")
-    shown = {line.split()[1]: line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]}
+    shown = {
+        line.split()[1]: line.split()[0]
+        for line in capsys.readouterr().out.splitlines()[2:]
+    }
     assert shown == {rule.id: policy.decides(rule) for rule in policy.rules}
     assert shown["delete.unknown"] == "deny", "it denies what others ask about"
 

@@ -25,7 +25,9 @@ def test_help_names_every_command_and_gives_examples() -> None:
         assert belljar(*same).stdout == answer.stdout
 
 
-def test_help_for_one_command_describes_that_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_for_one_command_describes_that_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["help", "session", "start"]) == 0
     assert capsys.readouterr().out.startswith("usage: belljar session start")
 
@@ -38,34 +40,59 @@ def test_help_for_one_command_describes_that_command(capsys: pytest.CaptureFixtu
         (["run", "--memroy", "1g", "ls"], "did you mean '--memory'?"),
         (["run", "--network", "none ", "ls"], "did you mean 'none'?"),
         (["schema", "runs"], "did you mean 'run'?"),
-        (["run", "--nosuch", "ls"], "unrecognized arguments: --nosuch; see `belljar run --help`"),
-        (["--json", "version"], "--json goes after the command: `belljar version --json`"),
+        (
+            ["run", "--nosuch", "ls"],
+            "unrecognized arguments: --nosuch; see `belljar run --help`",
+        ),
+        (
+            ["--json", "version"],
+            "--json goes after the command: `belljar version --json`",
+        ),
         (["shell", "--json"], "unrecognized arguments: --json; see"),
-        (["run", "--cache", "nope", "true"], "no program's cache is called 'nope' (pip, uv, "),
+        (
+            ["run", "--cache", "nope", "true"],
+            "no program's cache is called 'nope' (pip, uv, ",
+        ),
         (["images", "remove", "nosuch:1", "--engine", "oci"], "nosuch:1"),
     ],
 )
-def test_a_typo_gets_a_suggestion(args: list[str], meant: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_typo_gets_a_suggestion(
+    args: list[str], meant: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(args) == 2
     assert meant in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([command, "--help"]) == 0
     assert capsys.readouterr().out.startswith(f"usage: belljar {command}")
 
 
 def test_every_option_and_argument_is_explained() -> None:
     unexplained = [
-        (parser.prog, action.dest) for parser in _leaves(build()) for action in parser._actions if not action.help
+        (parser.prog, action.dest)
+        for parser in _leaves(build())
+        for action in parser._actions
+        if not action.help
     ]
     assert unexplained == []
 
 
 def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    families = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    yield from (leaf for family in families for each in family.choices.values() for leaf in _leaves(each))
+    families = [
+        action
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    yield from (
+        leaf
+        for family in families
+        for each in family.choices.values()
+        for leaf in _leaves(each)
+    )
     if not families:
         yield parser
 
@@ -83,7 +110,13 @@ def test_text_and_vectors_are_distinguished() -> None:
     assert parse(["run", "--", "ls"]).command == ["ls"]
     assert parse(["run", "--json", "--", "ls", "--json"]).command == ["ls", "--json"]
     assert parse(["run", "ls", "-la"]).command == ["ls", "-la"]
-    assert parse(["run", "sh", "-c", "x", "--", "y"]).command == ["sh", "-c", "x", "--", "y"]
+    assert parse(["run", "sh", "-c", "x", "--", "y"]).command == [
+        "sh",
+        "-c",
+        "x",
+        "--",
+        "y",
+    ]
 
 
 def test_the_parser_has_no_abbreviations() -> None:
@@ -93,7 +126,11 @@ def test_the_parser_has_no_abbreviations() -> None:
 
 def test_help_is_wrapped_between_words_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    words = set(build("run").format_help().split() + belljar("run", "--help").stdout.split())
+    words = set(
+        build("run").format_help().split() + belljar("run", "--help").stdout.split()
+    )
     for columns in (60, 71, 80, 100):
-        shown = belljar("run", "--help", env={"COLUMNS": str(columns)}).stdout.partition("options:")[2]
+        shown = belljar(
+            "run", "--help", env={"COLUMNS": str(columns)}
+        ).stdout.partition("options:")[2]
         assert not [word for word in shown.split() if word not in words], columns

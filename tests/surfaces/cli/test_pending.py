@@ -17,7 +17,9 @@ from belljar.surfaces.cli.pending import ago, chosen
 
 def test_staged_runs_in_one_directory_go_on_with_each_other(place: Path) -> None:
     first = run_staged(place, "echo 1 > one; mkdir d; echo x > d/x")
-    second = run_staged(place, "cat one; echo 2 > two; rm d/x; echo y > d/y; echo three >> one")
+    second = run_staged(
+        place, "cat one; echo 2 > two; rm d/x; echo y > d/y; echo three >> one"
+    )
     assert first != second
     assert areas() == [second]
     assert belljar("changes", "--all", cwd=place).stdout == "+ d\n+ d/y\n+ one\n+ two\n"
@@ -25,9 +27,20 @@ def test_staged_runs_in_one_directory_go_on_with_each_other(place: Path) -> None
     assert (place / "one").read_text() == "1\nthree\n"
 
 
-def test_new_starts_apart_and_a_number_a_beginning_or_last_names_one(place: Path) -> None:
+def test_new_starts_apart_and_a_number_a_beginning_or_last_names_one(
+    place: Path,
+) -> None:
     first = run_staged(place, "echo 1 > one")
-    answer = belljar("run", "--staged", "--new", "--json", "--name", "other", "echo 2 > two", cwd=place)
+    answer = belljar(
+        "run",
+        "--staged",
+        "--new",
+        "--json",
+        "--name",
+        "other",
+        "echo 2 > two",
+        cwd=place,
+    )
     second = answer.json["session"]
     assert areas() == sorted([first, second])
     several = belljar("changes", cwd=place)
@@ -38,8 +51,13 @@ def test_new_starts_apart_and_a_number_a_beginning_or_last_names_one(place: Path
     assert belljar("changes", "--session", "2", cwd=place).stdout == "+ one\n"
     assert belljar("changes", "--session", first[:-2], cwd=place).stdout == "+ one\n"
     assert belljar("changes", "last", cwd=place).stdout == "+ two\n"
-    assert belljar("diff", "--session", "other", cwd=place).stdout.startswith("diff --git a/two")
-    assert belljar("discard", "--session", "1", cwd=place).complaint == "belljar: 1 discarded"
+    assert belljar("diff", "--session", "other", cwd=place).stdout.startswith(
+        "diff --git a/two"
+    )
+    assert (
+        belljar("discard", "--session", "1", cwd=place).complaint
+        == "belljar: 1 discarded"
+    )
     assert belljar("changes", cwd=place).stdout == "+ one\n"
     assert belljar("run", "--new", "true", cwd=place).status == 2
 

@@ -21,26 +21,46 @@ def test_the_shipped_policies_are_listed_with_what_they_are_for() -> None:
     listed = belljar("policy", "list").stdout
     assert [line.split()[0] for line in listed.splitlines()[1:]] == list(BUILT_IN)
     assert "Agents at work" in listed
-    assert [one["extends"] for one in belljar("policy", "list", "--json").json][:3] == [[], ["default"], ["default"]]
+    assert [one["extends"] for one in belljar("policy", "list", "--json").json][:3] == [
+        [],
+        ["default"],
+        ["default"],
+    ]
 
 
 def test_a_policy_is_shown_with_what_each_of_its_rules_decides(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     rule = '[[rule]]\nid = "no.make"\nprogram = "make"\ndecision = "deny"\nreason = "Use just."\n'
-    path.write_text(f'[policy]\nname = "mine"\ndescription = "Ours."\nextends = "default"\n{rule}')
+    path.write_text(
+        f'[policy]\nname = "mine"\ndescription = "Ours."\nextends = "default"\n{rule}'
+    )
     shown = belljar("policy", "show", str(path)).stdout
     assert shown.startswith("mine@")
-    for told in ("Ours.", "asks from risk critical on", f"{path} extends default", "no.make", "Use just."):
+    for told in (
+        "Ours.",
+        "asks from risk critical on",
+        f"{path} extends default",
+        "no.make",
+        "Use just.",
+    ):
         assert told in shown
-    rules = {one["id"]: one["decision"] for one in belljar("policy", "show", "default", "--json").json["rules"]}
+    rules = {
+        one["id"]: one["decision"]
+        for one in belljar("policy", "show", "default", "--json").json["rules"]
+    }
     assert (rules["delete.root"], rules["data.drop"], rules["vcs.discard"]) == (
         "deny",
         "ask (critical)",
         "allow (high)",
     )
-    strict = {one["id"]: one["decision"] for one in belljar("policy", "show", "ci", "--json").json["rules"]}
+    strict = {
+        one["id"]: one["decision"]
+        for one in belljar("policy", "show", "ci", "--json").json["rules"]
+    }
     assert strict["data.drop"] == "deny"
-    assert "never asks because of a risk" in belljar("policy", "show", "permissive").stdout
+    assert (
+        "never asks because of a risk" in belljar("policy", "show", "permissive").stdout
+    )
     assert "no policy 'nope'" in belljar("policy", "show", "nope").complaint
 
 
@@ -48,24 +68,41 @@ def test_a_policys_hosts_and_knowledge_are_shown(tmp_path: Path) -> None:
     (tmp_path / "deployctl.toml").write_text(TOOL)
     path = tmp_path / "mine.toml"
     network = '[network]\nallow = ["a.example.com"]\nceiling = ["*.example.com"]\n'
-    path.write_text(f'[policy]\nname = "mine"\nextends = "default"\nknowledge = ["deployctl.toml"]\n{network}')
+    path.write_text(
+        f'[policy]\nname = "mine"\nextends = "default"\nknowledge = ["deployctl.toml"]\n{network}'
+    )
     shown = belljar("policy", "show", str(path)).stdout
-    for told in ("network: allowed a.example.com", "no host beyond *.example.com", str(tmp_path / "deployctl.toml")):
+    for told in (
+        "network: allowed a.example.com",
+        "no host beyond *.example.com",
+        str(tmp_path / "deployctl.toml"),
+    ):
         assert told in shown
     document = belljar("policy", "show", str(path), "--json").json
-    assert document["network"] == {"allow": ["a.example.com"], "ceiling": ["*.example.com"]}
+    assert document["network"] == {
+        "allow": ["a.example.com"],
+        "ceiling": ["*.example.com"],
+    }
     assert document["knowledge"] == [str(tmp_path / "deployctl.toml")]
 
 
-def test_an_explanation_shows_the_commands_with_their_entries_the_effects_and_the_rules() -> None:
+def test_an_explanation_shows_the_commands_with_their_entries_the_effects_and_the_rules() -> (
+    None
+):
     answer = belljar("policy", "explain", "bash -c 'git push --force'")
     assert answer.status == 3
-    for told in ("git push in knowledge/vcs.toml", "vcs.rewrite", "rule vcs.rewrite: ask"):
+    for told in (
+        "git push in knowledge/vcs.toml",
+        "vcs.rewrite",
+        "rule vcs.rewrite: ask",
+    ):
         assert told in answer.stdout
     assert belljar("policy", "explain", "--json", "rm -rf /").json["commands"]
 
 
-def test_a_knowledge_file_is_tested_by_its_schema_and_its_examples(tmp_path: Path) -> None:
+def test_a_knowledge_file_is_tested_by_its_schema_and_its_examples(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "deployctl.toml"
     path.write_text(TOOL)
     assert belljar("policy", "test", str(path)).stdout == f"{path}: its examples hold\n"
@@ -76,7 +113,11 @@ def test_a_knowledge_file_is_tested_by_its_schema_and_its_examples(tmp_path: Pat
 
 
 def test_check_returns_its_verdict_as_exit_status() -> None:
-    assert [main(["check", text]) for text in ("ls", "sudo ls", "rm -rf /")] == [0, 3, 126]
+    assert [main(["check", text]) for text in ("ls", "sudo ls", "rm -rf /")] == [
+        0,
+        3,
+        126,
+    ]
 
 
 def test_check_gives_the_verdict_as_a_document() -> None:
@@ -87,7 +128,9 @@ def test_check_gives_the_verdict_as_a_document() -> None:
     assert {"id", "decision", "risk", "reason"} == set(answer.json["rules"][0])
 
 
-def test_check_prints_a_readable_explanation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_a_readable_explanation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["check", "ls"]) == 0
     assert capsys.readouterr().out.startswith("allow (low)")
     assert main(["check", "--explain", "--", "rm", "-rf", "/"]) == 126
@@ -99,9 +142,14 @@ def test_check_masks_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hunter2" not in capsys.readouterr().out
 
 
-def test_policy_test_counts_unexpected_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_policy_test_counts_unexpected_verdicts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "cases.jsonl"
-    cases = [{"command": "ls", "expect": "allow"}, {"command": "rm -rf /", "expect": "deny"}]
+    cases = [
+        {"command": "ls", "expect": "allow"},
+        {"command": "rm -rf /", "expect": "deny"},
+    ]
     file.write_text("".join(json.dumps(case) + "\n" for case in cases))
     assert main(["policy", "test", str(file)]) == 0
     assert "2 of 2 as expected" in capsys.readouterr().out
@@ -110,7 +158,9 @@ def test_policy_test_counts_unexpected_verdicts(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["wrong"][0]["command"] == "ls"
 
 
-def test_policy_test_checks_a_policy_s_own_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policy_test_checks_a_policy_s_own_examples(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     shipped = Path(__file__).parents[3] / "policies" / "default.toml"
     assert main(["policy", "test", str(shipped)]) == 0
     assert "its examples hold" in capsys.readouterr().out

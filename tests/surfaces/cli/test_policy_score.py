@@ -19,11 +19,18 @@ def test_a_score_counts_and_names_the_wrong_verdicts(tmp_path: Path) -> None:
     )
     score = score_files([path], POLICY)
     assert (score.total, len(score.wrong)) == (3, 1)
-    assert score.as_dict()["counts"] == {"allow->allow": 1, "deny->allow": 1, "deny->deny": 1}
+    assert score.as_dict()["counts"] == {
+        "allow->allow": 1,
+        "deny->allow": 1,
+        "deny->deny": 1,
+    }
     assert f"{path}:4: expected deny, got allow" in score.table()
 
 
-@pytest.mark.parametrize("line", ["nonsense", "[]", '{"command": "ls"}', '{"command": "ls", "expect": "maybe"}'])
+@pytest.mark.parametrize(
+    "line",
+    ["nonsense", "[]", '{"command": "ls"}', '{"command": "ls", "expect": "maybe"}'],
+)
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(line + "\n")

@@ -38,7 +38,9 @@ def test_an_incomplete_command_asks_for_another_line(text: str, parser: Parser) 
         "for i in 1 2; echo", "case x )", "echo (",
     ],
 )  # fmt: skip
-def test_a_complete_or_wrong_command_asks_for_no_other_line(text: str, parser: Parser) -> None:
+def test_a_complete_or_wrong_command_asks_for_no_other_line(
+    text: str, parser: Parser
+) -> None:
     assert not is_incomplete(text, parser)
 
 

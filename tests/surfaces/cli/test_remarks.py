@@ -12,7 +12,9 @@ def _result(**more: object) -> Result:
 
 def test_a_listening_server_is_mentioned_with_the_command_that_opens_it() -> None:
     args = Namespace(session=None, timeout=None, report=None)
-    assert remarks(_result(listening=(8000,)), args) == ["a server listens on port 8000: :open 8000 opens it here"]
+    assert remarks(_result(listening=(8000,)), args) == [
+        "a server listens on port 8000: :open 8000 opens it here"
+    ]
     args = Namespace(session="work", timeout=None, report=None)
     assert remarks(_result(listening=(8000,)), args) == [
         "a server listens on port 8000: `belljar forward work 8000` opens it here"

@@ -28,7 +28,12 @@ LAST = NUMBERS.replace("50\n", "fifty\n")
 def host(tmp_path: Path) -> Path:
     path = tmp_path / "host"
     (path / "dir").mkdir(parents=True)
-    texts = {"a.txt": "one\ntwo\nthree\n", "dir/c.txt": "c\n", "dir/d.txt": "d\n", "long.txt": NUMBERS}
+    texts = {
+        "a.txt": "one\ntwo\nthree\n",
+        "dir/c.txt": "c\n",
+        "dir/d.txt": "d\n",
+        "long.txt": NUMBERS,
+    }
     for name, text in texts.items():
         (path / name).write_text(text)
     return path
@@ -47,7 +52,10 @@ def many(stage: Stage) -> Stage:
 
 def pressed(stage: Stage, keys: str) -> tuple[ReviewScreen, End]:
     review = Review(stage.area)
-    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
+    with (
+        create_pipe_input() as typed,
+        create_app_session(input=typed, output=DummyOutput()),
+    ):
         screen = ReviewScreen(review, review.listed(), "test")
         typed.send_text(keys)
         return screen, screen.run()
@@ -66,7 +74,13 @@ def test_space_chooses_and_enter_applies(many: Stage) -> None:
 
 
 def test_a_directory_is_one_key_also_a_new_one(many: Stage) -> None:
-    assert applied(many, "j jjjj \r") == ["dir/c.txt", "dir/d.txt", "new", "new/deep", "new/deep/f"]
+    assert applied(many, "j jjjj \r") == [
+        "dir/c.txt",
+        "dir/d.txt",
+        "new",
+        "new/deep",
+        "new/deep/f",
+    ]
 
 
 def test_all_are_chosen_and_some_let_go(many: Stage) -> None:
@@ -96,22 +110,31 @@ def test_a_name_is_searched(many: Stage) -> None:
 def test_the_rest_is_dropped_only_after_a_yes(many: Stage) -> None:
     assert pressed(many, " Dnq")[1] == "leave"
     screen, end = pressed(many, " Dy")
-    assert (end, [item.change.path for item in screen.tree.chosen]) == ("drop", ["a.txt"])
+    assert (end, [item.change.path for item in screen.tree.chosen]) == (
+        "drop",
+        ["a.txt"],
+    )
 
 
-def test_a_change_that_the_host_made_too_needs_its_own_yes_or_both_are_kept(many: Stage) -> None:
+def test_a_change_that_the_host_made_too_needs_its_own_yes_or_both_are_kept(
+    many: Stage,
+) -> None:
     Review(many.area).listed()  # remembers how it was
     (many.host / "long.txt").write_text(NUMBERS + "mine\n")
     screen, _ = pressed(many, "aq")
     assert "long.txt" not in [item.change.path for item in screen.tree.chosen]
     assert applied(many, "jjjjtm\r") == ["long.txt"]
-    assert (many.host / "long.txt").read_text() == LAST.replace("\n5\n", "\nfive\n") + "mine\n"
+    assert (many.host / "long.txt").read_text() == LAST.replace(
+        "\n5\n", "\nfive\n"
+    ) + "mine\n"
     (many.merged / "long.txt").write_text("sandbox\n")
     assert applied(many, "jjjj \r") == ["long.txt"]
     assert (many.host / "long.txt").read_text() == "sandbox\n"
 
 
-def test_what_the_sandbox_changes_after_it_was_shown_is_not_applied(many: Stage) -> None:
+def test_what_the_sandbox_changes_after_it_was_shown_is_not_applied(
+    many: Stage,
+) -> None:
     screen, _ = pressed(many, "l \r")
     (many.merged / "a.txt").write_text("other\n")
     with pytest.raises(Conflict, match="since it was shown"):
@@ -122,11 +145,15 @@ def test_what_the_sandbox_changes_after_it_was_shown_is_not_applied(many: Stage)
 
 
 def review_on(place: Path, rows: int, cols: int) -> Terminal:
-    return Terminal(sys.executable, "-m", "belljar", "review", cwd=place, rows=rows, cols=cols)
+    return Terminal(
+        sys.executable, "-m", "belljar", "review", cwd=place, rows=rows, cols=cols
+    )
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(24, 80), (60, 240), (6, 30), (3, 20)])
-def test_it_fits_every_terminal_and_gives_it_back(place: Path, rows: int, cols: int) -> None:
+def test_it_fits_every_terminal_and_gives_it_back(
+    place: Path, rows: int, cols: int
+) -> None:
     run_staged(place, "echo two >> a.txt; rm c.txt")
     terminal = review_on(place, rows, cols)
     terminal.until("\x1b[?1049h")
@@ -166,12 +193,17 @@ def test_what_a_file_holds_cannot_command_the_terminal(place: Path) -> None:
 
 def test_without_a_terminal_it_says_what_to_do(place: Path) -> None:
     run_staged(place, "echo two > a.txt")
-    assert "needs a terminal; `belljar apply PATH`" in belljar("review", cwd=place).complaint
+    assert (
+        "needs a terminal; `belljar apply PATH`"
+        in belljar("review", cwd=place).complaint
+    )
 
 
 def test_colours_only_repeat_what_signs_say(place: Path) -> None:
     run_staged(place, "echo two > a.txt")
-    terminal = Terminal(sys.executable, "-m", "belljar", "review", cwd=place, NO_COLOR="1")
+    terminal = Terminal(
+        sys.executable, "-m", "belljar", "review", cwd=place, NO_COLOR="1"
+    )
     terminal.until("+two")
     terminal.type("q")
     assert "\x1b[32" not in terminal.rest()
@@ -179,10 +211,14 @@ def test_colours_only_repeat_what_signs_say(place: Path) -> None:
 
 def test_what_was_edited_is_applied(place: Path, tmp_path: Path) -> None:
     editor = tmp_path / "editor"
-    editor.write_text(f"#!{sys.executable}\nimport sys\nopen(sys.argv[1], 'a').write('mine\\n')\n")
+    editor.write_text(
+        f"#!{sys.executable}\nimport sys\nopen(sys.argv[1], 'a').write('mine\\n')\n"
+    )
     editor.chmod(0o755)
     run_staged(place, "echo two > a.txt")
-    terminal = Terminal(sys.executable, "-m", "belljar", "review", cwd=place, VISUAL=str(editor))
+    terminal = Terminal(
+        sys.executable, "-m", "belljar", "review", cwd=place, VISUAL=str(editor)
+    )
     terminal.until("+two")
     terminal.type("v")
     terminal.until("(edited)")

@@ -24,19 +24,43 @@ def row(tree: Tree, path: str) -> Node:
     return next(each for each in tree.rows if each.path == path)
 
 
-def test_changes_stand_below_their_directories_and_a_new_directory_is_no_change_of_its_own() -> None:
-    changes = [file("a"), folder("m", "mode"), file("m/x"), folder("new"), folder("new/e"), file("new/e/f", "added")]
+def test_changes_stand_below_their_directories_and_a_new_directory_is_no_change_of_its_own() -> (
+    None
+):
+    changes = [
+        file("a"),
+        folder("m", "mode"),
+        file("m/x"),
+        folder("new"),
+        folder("new/e"),
+        file("new/e/f", "added"),
+    ]
     tree = Tree([*changes, folder("p"), file("q/r/s"), file("z")])
     assert [row.path for row in tree.rows] == [
         "a", "m", "m", "m/x", "new", "new/e", "new/e/f", "p", "q", "q/r", "q/r/s", "z",
     ]  # fmt: skip
-    assert [item.change.path for item in tree.items] == ["a", "m", "m/x", "new/e/f", "p", "q/r/s", "z"]
+    assert [item.change.path for item in tree.items] == [
+        "a",
+        "m",
+        "m/x",
+        "new/e/f",
+        "p",
+        "q/r/s",
+        "z",
+    ]
 
 
 def test_a_directory_is_chosen_with_all_below_and_let_go_again() -> None:
     tree = Tree([file("a"), file("d/b"), file("d/e/c"), file("d/e/f")])
     tree.toggle(row(tree, "d/e/c"))
-    assert shown(tree) == ["[ ] a", "[-] d", "  [ ] d/b", "  [-] d/e", "    [x] d/e/c", "    [ ] d/e/f"]
+    assert shown(tree) == [
+        "[ ] a",
+        "[-] d",
+        "  [ ] d/b",
+        "  [-] d/e",
+        "    [x] d/e/c",
+        "    [ ] d/e/f",
+    ]
     tree.toggle(row(tree, "d"))
     assert [item.change.path for item in tree.chosen] == ["d/b", "d/e/c", "d/e/f"]
     tree.toggle(row(tree, "d"))
@@ -44,8 +68,17 @@ def test_a_directory_is_chosen_with_all_below_and_let_go_again() -> None:
 
 
 def test_what_needs_a_yes_of_its_own_is_not_chosen_with_its_directory() -> None:
-    tree = Tree([file("d/a"), file("d/b", conflict="changed on the host"), file("d/hook", runs_later=True)])
-    assert [item.change.path for item in tree.toggle(row(tree, "d"))] == ["d/b", "d/hook"]
+    tree = Tree(
+        [
+            file("d/a"),
+            file("d/b", conflict="changed on the host"),
+            file("d/hook", runs_later=True),
+        ]
+    )
+    assert [item.change.path for item in tree.toggle(row(tree, "d"))] == [
+        "d/b",
+        "d/hook",
+    ]
     assert [item.change.path for item in tree.chosen] == ["d/a"]
     tree.toggle(row(tree, "d/hook"))
     assert [item.change.path for item in tree.chosen] == ["d/a", "d/hook"]

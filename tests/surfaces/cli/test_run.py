@@ -26,7 +26,9 @@ def test_a_vector_is_run_without_a_shell(workspace: Path) -> None:
 
 
 def test_a_command_that_does_not_read_its_input_still_ends(workspace: Path) -> None:
-    with start("run", "--workspace", workspace, "echo done", stdin=subprocess.PIPE) as process:
+    with start(
+        "run", "--workspace", workspace, "echo done", stdin=subprocess.PIPE
+    ) as process:
         assert process.stdout
         assert process.stdout.read() == b"done\n"
         assert process.wait(120) == 0
@@ -34,7 +36,20 @@ def test_a_command_that_does_not_read_its_input_still_ends(workspace: Path) -> N
 
 def test_options_reach_the_command(workspace: Path) -> None:
     (workspace / "sub").mkdir(mode=0o777)
-    args = ("--env", "A=1 2", "--env", "B=x=y", "--cwd", "sub", "--memory", "64m", "--cpus", "0.5", "--pids", "32")
+    args = (
+        "--env",
+        "A=1 2",
+        "--env",
+        "B=x=y",
+        "--cwd",
+        "sub",
+        "--memory",
+        "64m",
+        "--cpus",
+        "0.5",
+        "--pids",
+        "32",
+    )
     answer = run(workspace, *args, 'echo "$A|$B|$PWD"')
     assert answer.stdout == "1 2|x=y|/workspace/sub\n"
 
@@ -48,11 +63,15 @@ def test_options_reach_the_command(workspace: Path) -> None:
         (["sh", "-c", "kill -9 $$"], 137),
     ],
 )
-def test_statuses_of_vectors_are_exact(workspace: Path, command: list[str], status: int) -> None:
+def test_statuses_of_vectors_are_exact(
+    workspace: Path, command: list[str], status: int
+) -> None:
     assert run(workspace, "--", *command).status == status
 
 
-def test_a_missing_program_of_a_vector_is_named_with_the_image_that_has_it(workspace: Path) -> None:
+def test_a_missing_program_of_a_vector_is_named_with_the_image_that_has_it(
+    workspace: Path,
+) -> None:
     answer = run(workspace, "--", "pytest", "-q")
     assert (answer.status, answer.complaint) == (
         127, "belljar: Command not found: pytest; the image 'base' has none, 'python' has",
@@ -66,7 +85,9 @@ def test_a_timeout_is_status_124_with_a_message(workspace: Path) -> None:
 
 
 def test_running_out_of_memory_is_reported(workspace: Path) -> None:
-    answer = run(workspace, "--memory", "32m", "--", "python3", "-c", "x = bytearray(200 << 20)")
+    answer = run(
+        workspace, "--memory", "32m", "--", "python3", "-c", "x = bytearray(200 << 20)"
+    )
     assert answer.status == 137
     assert "out of memory" in answer.stderr
 
@@ -93,7 +114,12 @@ def test_json_is_one_document_with_everything(workspace: Path) -> None:
     assert answer.status == 3
     assert answer.stderr == ""
     told = answer.json
-    assert (told["cause"], told["exit_code"], told["stdout"], told["stderr"]) == ("exited", 3, "out\n", "err\n")
+    assert (told["cause"], told["exit_code"], told["stdout"], told["stderr"]) == (
+        "exited",
+        3,
+        "out\n",
+        "err\n",
+    )
     assert told["session"].startswith("bj-")
     assert told["verdict"]["decision"] == "allow"
     assert told["peak_memory"] > 0
@@ -116,9 +142,13 @@ def test_secrets_are_masked_in_json_and_real_for_the_command(workspace: Path) ->
     assert (workspace / "seen").read_text() == "hunter2secret other0ne\n"
 
 
-def test_secrets_are_masked_in_the_audit_trail_and_the_log(workspace: Path, tmp_path: Path) -> None:
+def test_secrets_are_masked_in_the_audit_trail_and_the_log(
+    workspace: Path, tmp_path: Path
+) -> None:
     env = {"BELLJAR_STATE": str(tmp_path / "state"), "BELLJAR_LOG": "debug"}
-    answer = run(workspace, "--env", "MY_KEY=hunter2secret", "TOKEN=other0ne true", env=env)
+    answer = run(
+        workspace, "--env", "MY_KEY=hunter2secret", "TOKEN=other0ne true", env=env
+    )
     kept = (tmp_path / "state" / "audit.jsonl").read_text()
     assert '"kind":"start"' in kept
     assert '"MY_KEY":"***"' in kept
@@ -127,28 +157,57 @@ def test_secrets_are_masked_in_the_audit_trail_and_the_log(workspace: Path, tmp_
         assert secret not in answer.stderr
 
 
-def test_a_report_holds_verdict_cause_timing_and_resources(workspace: Path, tmp_path: Path) -> None:
+def test_a_report_holds_verdict_cause_timing_and_resources(
+    workspace: Path, tmp_path: Path
+) -> None:
     report = tmp_path / "report.json"
-    assert run(workspace, "--policy", "ci", "--report", str(report), "exit 4").status == 4
+    assert (
+        run(workspace, "--policy", "ci", "--report", str(report), "exit 4").status == 4
+    )
     told = json.loads(report.read_text())
-    assert (told["command"], told["policy"], told["cause"], told["exit_code"]) == ("exit 4", "ci", "exited", 4)
+    assert (told["command"], told["policy"], told["cause"], told["exit_code"]) == (
+        "exit 4",
+        "ci",
+        "exited",
+        4,
+    )
     assert told["verdict"]["decision"] == "allow"
-    assert {"duration", "cpu_time", "peak_memory", "started", "ended", "limits", "network"} <= set(told)
+    assert {
+        "duration",
+        "cpu_time",
+        "peak_memory",
+        "started",
+        "ended",
+        "limits",
+        "network",
+    } <= set(told)
     assert "stdout" not in told
 
 
 def test_a_report_is_written_for_a_denial_too(workspace: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    assert run(workspace, "--policy", "ci", "--report", str(report), "rm -rf /").status == 126
+    assert (
+        run(workspace, "--policy", "ci", "--report", str(report), "rm -rf /").status
+        == 126
+    )
     told = json.loads(report.read_text())
-    assert (told["error"], told["exit_code"], told["verdict"]["decision"]) == ("policy_denied", 126, "deny")
+    assert (told["error"], told["exit_code"], told["verdict"]["decision"]) == (
+        "policy_denied",
+        126,
+        "deny",
+    )
 
 
 @pytest.mark.parametrize(
     ("args", "title"),
-    [(["rm -rf /"], "Command was denied"), (["--timeout", "0.3", "sleep 60"], "Command was stopped")],
+    [
+        (["rm -rf /"], "Command was denied"),
+        (["--timeout", "0.3", "sleep 60"], "Command was stopped"),
+    ],
 )
-def test_github_gets_an_annotation_and_stdout_stays_the_command_s(workspace: Path, args: list[str], title: str) -> None:
+def test_github_gets_an_annotation_and_stdout_stays_the_command_s(
+    workspace: Path, args: list[str], title: str
+) -> None:
     answer = run(workspace, "--policy", "ci", *args, env={"GITHUB_ACTIONS": "true"})
     notes = [line for line in answer.stderr.splitlines() if line.startswith("::error ")]
     assert len(notes) == 1
@@ -161,14 +220,20 @@ def test_an_ordinary_failure_is_no_annotation(workspace: Path) -> None:
 
 
 def test_a_command_runs_with_a_read_only_home(workspace: Path) -> None:
-    env = {"HOME": "/proc/1", "XDG_STATE_HOME": "/proc/1/state", "XDG_CACHE_HOME": "/proc/1/cache"}
+    env = {
+        "HOME": "/proc/1",
+        "XDG_STATE_HOME": "/proc/1/state",
+        "XDG_CACHE_HOME": "/proc/1/cache",
+    }
     answer = run(workspace, "echo fine", env=env)
     assert (answer.status, answer.stdout) == (0, "fine\n")
     assert "audit trail" in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
 
 
-def test_a_required_audit_trail_that_cannot_be_written_stops_the_run(workspace: Path) -> None:
+def test_a_required_audit_trail_that_cannot_be_written_stops_the_run(
+    workspace: Path,
+) -> None:
     env = {"BELLJAR_STATE": "/proc/1/state", "BELLJAR_AUDIT": "required"}
     answer = run(workspace, "touch ran", env=env)
     assert answer.status == 125
@@ -200,7 +265,12 @@ def test_verbose_logs_to_stderr_and_only_there(workspace: Path) -> None:
 
 
 def test_a_failed_command_ends_with_a_hint(workspace: Path) -> None:
-    answer = belljar("run", "--workspace", workspace, "getent hosts example.com || curl -sS http://example.com/")
+    answer = belljar(
+        "run",
+        "--workspace",
+        workspace,
+        "getent hosts example.com || curl -sS http://example.com/",
+    )
     assert answer.status != 0
     last = answer.stderr.splitlines()[-1]
     assert last.startswith("belljar: hint: ")
@@ -213,19 +283,37 @@ SELDOM = {
     "secrets", "tempfile", "tomllib",
 }  # fmt: skip
 """Modules that a plain command never needs. Each costs some tenths of a millisecond."""
-LATER = {"anyio", "asyncio", "belljar.link", "belljar.policy", "belljar.session", "concurrent.futures", "logging"}
+LATER = {
+    "anyio",
+    "asyncio",
+    "belljar.link",
+    "belljar.policy",
+    "belljar.session",
+    "concurrent.futures",
+    "logging",
+}
 """Modules that are imported while the engine works."""
 
 
 def loaded(program: str, names: set[str], *argv: str) -> str:
     """The modules among `names` that a new Python has loaded after running `program`."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith("COV")
+    }
     program = f"import sys; {program}; print(*sorted({names} & sys.modules.keys()))"
-    return subprocess.run([sys.executable, "-c", program, *argv], env=env, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", program, *argv], env=env, capture_output=True, text=True
+    ).stdout
 
 
 def test_a_launch_starts_with_few_imports() -> None:
-    assert loaded("import belljar.surfaces.cli.run, belljar.engines.oci.engine", SELDOM | LATER) == "\n"
+    assert (
+        loaded(
+            "import belljar.surfaces.cli.run, belljar.engines.oci.engine",
+            SELDOM | LATER,
+        )
+        == "\n"
+    )
 
 
 def test_a_plain_command_imports_nothing_that_only_others_need(workspace: Path) -> None:
@@ -235,7 +323,9 @@ def test_a_plain_command_imports_nothing_that_only_others_need(workspace: Path) 
     assert loaded(program, SELDOM - at_first_use, *argv) == "ran\n\n"
 
 
-def test_a_wrong_working_directory_is_reported_as_text_and_as_json(workspace: Path) -> None:
+def test_a_wrong_working_directory_is_reported_as_text_and_as_json(
+    workspace: Path,
+) -> None:
     answer = run(workspace, "--cwd", "/missing", "--json", "true")
     assert (answer.status, answer.json["error"]) == (2, "working_directory_invalid")
     assert "Invalid working directory: /missing" in answer.stderr

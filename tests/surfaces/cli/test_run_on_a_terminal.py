@@ -14,7 +14,9 @@ pytestmark = pytest.mark.usefixtures("base_image")
 
 
 def run(workspace: Path, *args: str, rows: int = 24, cols: int = 80) -> Terminal:
-    return Terminal.belljar("run", "--workspace", workspace, *args, rows=rows, cols=cols)
+    return Terminal.belljar(
+        "run", "--workspace", workspace, *args, rows=rows, cols=cols
+    )
 
 
 def test_an_interactive_shell_runs_what_is_typed_inside(workspace: Path) -> None:
@@ -50,7 +52,10 @@ def test_ctrl_z_stops_the_program_inside_and_not_us(workspace: Path) -> None:
 
 def test_the_program_learns_the_size_and_every_change_of_it(workspace: Path) -> None:
     terminal = run(
-        workspace, "trap 'stty size' WINCH; stty size; echo $TERM; while :; do sleep 0.1; done", rows=31, cols=99
+        workspace,
+        "trap 'stty size' WINCH; stty size; echo $TERM; while :; do sleep 0.1; done",
+        rows=31,
+        cols=99,
     )
     terminal.until("31 99\r\nxterm\r\n")
     terminal.resize(17, 45)
@@ -68,11 +73,26 @@ def test_a_program_s_question_can_be_answered(workspace: Path) -> None:
 
 
 def test_a_terminal_can_be_forced_and_refused(workspace: Path) -> None:
-    forced = belljar("run", "--workspace", workspace, "-t", "test -t 0 && test -t 1 && echo a terminal")
+    forced = belljar(
+        "run",
+        "--workspace",
+        workspace,
+        "-t",
+        "test -t 0 && test -t 1 && echo a terminal",
+    )
     assert (forced.status, forced.stdout) == (0, "a terminal\r\n")
-    piped = belljar("run", "--workspace", workspace, "-it", "read line; echo got $line", stdin=b"typed\n")
+    piped = belljar(
+        "run",
+        "--workspace",
+        workspace,
+        "-it",
+        "read line; echo got $line",
+        stdin=b"typed\n",
+    )
     assert piped.stdout.splitlines()[-1] == "got typed"
-    terminal = run(workspace, "-T", "test -t 1 || echo no terminal; read line; echo got $line")
+    terminal = run(
+        workspace, "-T", "test -t 1 || echo no terminal; read line; echo got $line"
+    )
     terminal.until("no terminal")
     terminal.type("typed\n")
     terminal.until("got typed")
@@ -81,7 +101,8 @@ def test_a_terminal_can_be_forced_and_refused(workspace: Path) -> None:
 
 def test_sequences_that_attack_the_terminal_do_not_pass(workspace: Path) -> None:
     terminal = run(
-        workspace, r"printf 'a\033]52;c;aGk=\007b\033]0;title\033\\c\033[6n\033[c\033[31mred\033[2J\033P+q\033\\end'"
+        workspace,
+        r"printf 'a\033]52;c;aGk=\007b\033]0;title\033\\c\033[6n\033[c\033[31mred\033[2J\033P+q\033\\end'",
     )
     shown = terminal.until("end")
     assert shown == "abc\x1b[31mred\x1b[2J"

@@ -14,7 +14,13 @@ from tests.surfaces.real_terminal import Terminal
 
 
 def piped(workspace: Path, *lines: str, args: tuple[str, ...] = ()) -> Answer:
-    return belljar("shell", "--workspace", workspace, *args, stdin="\n".join(lines).encode() + b"\n")
+    return belljar(
+        "shell",
+        "--workspace",
+        workspace,
+        *args,
+        stdin="\n".join(lines).encode() + b"\n",
+    )
 
 
 def say(process: Started, line: str, answer: str) -> None:
@@ -25,8 +31,18 @@ def say(process: Started, line: str, answer: str) -> None:
     assert process.stdout.readline() == f"{answer}\n".encode()
 
 
-def test_lines_run_in_one_shell_and_the_last_status_is_returned(workspace: Path) -> None:
-    answer = piped(workspace, "cd /tmp", "x=5", "pwd; echo $x", "", "exit_with() { return $1; }", "exit_with 4")
+def test_lines_run_in_one_shell_and_the_last_status_is_returned(
+    workspace: Path,
+) -> None:
+    answer = piped(
+        workspace,
+        "cd /tmp",
+        "x=5",
+        "pwd; echo $x",
+        "",
+        "exit_with() { return $1; }",
+        "exit_with 4",
+    )
     assert (answer.status, answer.stdout, answer.stderr) == (4, "/tmp\n5\n", "")
 
 
@@ -34,10 +50,15 @@ def test_commands_may_span_lines(workspace: Path) -> None:
     loop = ["for i in 1 2", "do", "echo n$i", "done"]
     here = ["cat <<EOF", "it's a text (", "EOF"]
     rest = ["echo a \\", "b", "true &&", "echo and", "f() {", "echo f", "}", "f"]
-    assert piped(workspace, *loop, *here, *rest).stdout == "n1\nn2\nit's a text (\na b\nand\nf\n"
+    assert (
+        piped(workspace, *loop, *here, *rest).stdout
+        == "n1\nn2\nit's a text (\na b\nand\nf\n"
+    )
 
 
-def test_an_unfinished_command_at_the_end_is_still_bash_s_to_judge(workspace: Path) -> None:
+def test_an_unfinished_command_at_the_end_is_still_bash_s_to_judge(
+    workspace: Path,
+) -> None:
     answer = piped(workspace, "echo first", "if true; then")
     assert answer.stdout == "first\n"
     assert answer.status != 0
@@ -115,11 +136,21 @@ def editor(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def terminal(workspace: Path, tmp_path: Path) -> Terminal:
-    return Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"))
+    return Terminal.belljar(
+        "shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state")
+    )
 
 
-def test_a_prompt_with_state_history_and_a_status_line(workspace: Path, tmp_path: Path, editor: dict[str, str]) -> None:
-    terminal = Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
+def test_a_prompt_with_state_history_and_a_status_line(
+    workspace: Path, tmp_path: Path, editor: dict[str, str]
+) -> None:
+    terminal = Terminal.belljar(
+        "shell",
+        "--workspace",
+        workspace,
+        BELLJAR_STATE=str(tmp_path / "state"),
+        **editor,
+    )
     terminal.line("cd /tmp; word=kept")
     terminal.until("exit 0")
     terminal.until("belljar:/tmp")
@@ -141,7 +172,9 @@ def test_a_denial_is_explained_with_its_rule(terminal: Terminal) -> None:
     assert terminal.status() == 126
 
 
-def test_an_ask_shows_risk_and_effects_and_takes_no_yes_or_always(terminal: Terminal, workspace: Path) -> None:
+def test_an_ask_shows_risk_and_effects_and_takes_no_yes_or_always(
+    terminal: Terminal, workspace: Path
+) -> None:
     terminal.line("sudo true; touch no")
     shown = terminal.until("[a]lways:")
     assert "high" in shown
@@ -175,30 +208,49 @@ def test_a_signal_ends_safe_mode_during_a_question(terminal: Terminal) -> None:
     assert terminal.status() == 128 + signal.SIGHUP
 
 
-def test_a_signal_delivered_to_another_thread_ends_safe_mode(terminal: Terminal) -> None:
+def test_a_signal_delivered_to_another_thread_ends_safe_mode(
+    terminal: Terminal,
+) -> None:
     """The kernel chooses the thread, but only a signal to the main thread interrupts a wait."""
     terminal.line("echo u'p'; cat")
     terminal.until("up\r\n")
-    other = next(int(id) for id in os.listdir(f"/proc/{terminal.pid}/task") if int(id) != terminal.pid)
+    other = next(
+        int(id)
+        for id in os.listdir(f"/proc/{terminal.pid}/task")
+        if int(id) != terminal.pid
+    )
     libc = ctypes.CDLL(None)
     assert libc.tgkill(terminal.pid, other, signal.SIGHUP) == 0
     assert terminal.status() == 128 + signal.SIGHUP
 
 
-def test_safe_mode_ends_with_its_terminal_even_without_a_signal(workspace: Path) -> None:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # the child inherits the mask
+def test_safe_mode_ends_with_its_terminal_even_without_a_signal(
+    workspace: Path,
+) -> None:
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, [signal.SIGHUP]
+    )  # the child inherits the mask
     terminal = Terminal.belljar("shell", "--workspace", workspace)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     terminal.line("echo u'p'; sleep 1000")
     terminal.until("up\r\n")
     os.close(terminal.fd)
-    assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == 128 + signal.SIGTERM
+    assert (
+        os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1])
+        == 128 + signal.SIGTERM
+    )
 
 
-def test_ctrl_c_interrupts_the_line_and_the_shell_keeps_its_state(terminal: Terminal) -> None:
+def test_ctrl_c_interrupts_the_line_and_the_shell_keeps_its_state(
+    terminal: Terminal,
+) -> None:
     terminal.line("cd /tmp; kept() { echo a'b'; }")
     terminal.until("exit 0")
-    for busy in ("echo u'p'; sleep 60", "echo u'p'; while :; do :; done", "echo u'p'; while :; do sleep 1; done"):
+    for busy in (
+        "echo u'p'; sleep 60",
+        "echo u'p'; while :; do :; done",
+        "echo u'p'; while :; do sleep 1; done",
+    ):
         terminal.line(busy)
         terminal.until("up\r\n")
         terminal.insist("\x03", "exit 130")
@@ -226,7 +278,13 @@ def test_several_lines_are_edited_as_one_text(terminal: Terminal) -> None:
 def test_a_directory_s_name_cannot_send_terminal_controls(
     workspace: Path, tmp_path: Path, editor: dict[str, str]
 ) -> None:
-    terminal = Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
+    terminal = Terminal.belljar(
+        "shell",
+        "--workspace",
+        workspace,
+        BELLJAR_STATE=str(tmp_path / "state"),
+        **editor,
+    )
     terminal.line(r"mkdir $'x\e]0;title\ay' && cd x*")
     terminal.until("exit 0")
     shown = terminal.until("$")
@@ -245,8 +303,16 @@ def test_output_cannot_send_harmful_terminal_controls(terminal: Terminal) -> Non
     assert terminal.status() == 0
 
 
-def test_the_prompt_shows_how_many_changes_are_staged(workspace: Path, tmp_path: Path) -> None:
-    terminal = Terminal.belljar("shell", "--staged", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"))
+def test_the_prompt_shows_how_many_changes_are_staged(
+    workspace: Path, tmp_path: Path
+) -> None:
+    terminal = Terminal.belljar(
+        "shell",
+        "--staged",
+        "--workspace",
+        workspace,
+        BELLJAR_STATE=str(tmp_path / "state"),
+    )
     terminal.line("touch one two")
     terminal.until("exit 0")
     terminal.until("belljar:/workspace ±2")
@@ -269,7 +335,9 @@ def test_only_a_typed_exit_ends_safe_mode(workspace: Path) -> None:
     for ends in ENDS:
         shell.until("belljar:/")
         shell.line(ends)
-        shell.until("a new one has its directory and exported variables; other variables, functions, options and jobs")
+        shell.until(
+            "a new one has its directory and exported variables; other variables, functions, options and jobs"
+        )
         shell.until("· ")
     shell.line("cd /tmp; echo ju'st' $HOSTNAME > /workspace/where")
     shell.until("belljar:/tmp")
@@ -300,8 +368,16 @@ def test_keys_typed_after_exit_do_not_reach_the_host(workspace: Path) -> None:
     shell.status()
 
 
-def test_ctrl_backslash_does_not_leave_safe_mode(workspace: Path, tmp_path: Path, editor: dict[str, str]) -> None:
-    terminal = Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
+def test_ctrl_backslash_does_not_leave_safe_mode(
+    workspace: Path, tmp_path: Path, editor: dict[str, str]
+) -> None:
+    terminal = Terminal.belljar(
+        "shell",
+        "--workspace",
+        workspace,
+        BELLJAR_STATE=str(tmp_path / "state"),
+        **editor,
+    )
     terminal.line("echo u'p'")
     terminal.until("up\r\n")
     terminal.until("$")
@@ -328,7 +404,13 @@ def test_setting_an_editing_mode_does_not_break_the_shell(terminal: Terminal) ->
 
 
 def test_the_status_of_a_line_is_known_to_the_next(terminal: Terminal) -> None:
-    for line, status in (("false", 1), ("(exit 7)", 7), ("true", 0), ("set -x; false", 1), ("set +x; sleep 1000", 148)):
+    for line, status in (
+        ("false", 1),
+        ("(exit 7)", 7),
+        ("true", 0),
+        ("set -x; false", 1),
+        ("set +x; sleep 1000", 148),
+    ):
         terminal.line(line)
         if "sleep" in line:
             terminal.insist("\x1a", "Stopped")
@@ -340,7 +422,9 @@ def test_the_status_of_a_line_is_known_to_the_next(terminal: Terminal) -> None:
 
 
 def test_the_history_is_the_person_s_own(terminal: Terminal) -> None:
-    terminal.line("export x=1; exec true")  # the new shell first gets a text of Belljar's own
+    terminal.line(
+        "export x=1; exec true"
+    )  # the new shell first gets a text of Belljar's own
     terminal.until("· ")
     terminal.line("echo one")
     terminal.until("· ")
@@ -365,7 +449,15 @@ def test_the_peak_memory_shown_is_the_line_s_own(terminal: Terminal) -> None:
 
 
 def test_the_start_line_says_what_can_be_reached(workspace: Path) -> None:
-    terminal = Terminal.belljar("shell", "--workspace", workspace, "--allow-preset", "python", "--allow", "a.example")
+    terminal = Terminal.belljar(
+        "shell",
+        "--workspace",
+        workspace,
+        "--allow-preset",
+        "python",
+        "--allow",
+        "a.example",
+    )
     terminal.until("network none but preset python, a.example")
     terminal.line(":quit")
     assert terminal.status() == 0
@@ -379,7 +471,9 @@ def test_a_port_already_forwarded_is_not_offered(terminal: Terminal) -> None:
     terminal.until("· ")
     terminal.line(serve.format(8001))
     shown = terminal.until("· ")
-    while "a server listens on port 8001" not in shown:  # reported as soon as a check costs nothing
+    while (
+        "a server listens on port 8001" not in shown
+    ):  # reported as soon as a check costs nothing
         terminal.line("sleep 0.1")
         shown += terminal.until("· ")
     assert "port 8000" not in shown

@@ -16,9 +16,18 @@ from belljar.surfaces.cli.parser import build
 from belljar.surfaces.cli.schemas import SCHEMAS
 
 
-def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[list[str]]:
+def leaves(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[list[str]]:
     """Every command, with the words that call it."""
-    found = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
+    found = next(
+        (
+            each
+            for each in parser._actions
+            if isinstance(each, argparse._SubParsersAction)
+        ),
+        None,
+    )
     if found is None:
         yield list(words)
         return
@@ -27,7 +36,12 @@ def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iter
 
 
 @pytest.mark.parametrize(
-    "args", [["run", "--json", "--bogus", "ls"], ["run", "--json"], ["check", "--json", "--policy", "nonsense", "ls"]]
+    "args",
+    [
+        ["run", "--json", "--bogus", "ls"],
+        ["run", "--json"],
+        ["check", "--json", "--policy", "nonsense", "ls"],
+    ],
 )
 def test_a_usage_error_is_a_document_too(args: list[str]) -> None:
     answer = belljar(*args)
@@ -58,7 +72,10 @@ def test_json_output_matches_the_schemas(workspace: Path) -> None:
         validate(belljar("logs", "--json", shell["id"]).json, SCHEMAS["logs"])
         validate(belljar("kill", "--json", shell["id"]).json, SCHEMAS["kill"])
     finally:
-        validate(belljar("session", "stop", "--json", started["session"]).json, SCHEMAS["session-stop"])
+        validate(
+            belljar("session", "stop", "--json", started["session"]).json,
+            SCHEMAS["session-stop"],
+        )
 
 
 WITHOUT_AN_ANSWER = {"shell", "mcp", "attach", "serve"}
@@ -72,10 +89,14 @@ def test_every_command_answers_a_mistake_as_json_and_has_a_schema(
     assert main([*words, "--json", "--bogus"]) == 2
     validate(json.loads(capsys.readouterr().out), SCHEMAS["error"])
     described = [each["description"] for each in SCHEMAS.values()]
-    assert words[-1] in WITHOUT_AN_ANSWER or any(f"belljar {words[0]}" in text for text in described)
+    assert words[-1] in WITHOUT_AN_ANSWER or any(
+        f"belljar {words[0]}" in text for text in described
+    )
 
 
-def test_json_output_of_staged_and_file_commands_matches_the_schemas(workspace: Path) -> None:
+def test_json_output_of_staged_and_file_commands_matches_the_schemas(
+    workspace: Path,
+) -> None:
     def printed(*args: str | Path) -> object:
         return belljar(*args, "--json", cwd=workspace).json
 
@@ -88,7 +109,9 @@ def test_json_output_of_staged_and_file_commands_matches_the_schemas(workspace: 
         validate(printed("diff"), SCHEMAS["diff"])
         validate(printed("diff", "--stat"), SCHEMAS["diff-stat"])
         validate(printed("apply"), SCHEMAS["applied"])
-        validate(printed("call", "--session", id, "Bash", "command=ls"), SCHEMAS["call"])
+        validate(
+            printed("call", "--session", id, "Bash", "command=ls"), SCHEMAS["call"]
+        )
         validate(printed("audit", "show", "--session", id), SCHEMAS["audit-show"])
     finally:
         belljar("session", "stop", id)
@@ -98,6 +121,8 @@ def test_json_output_of_staged_and_file_commands_matches_the_schemas(workspace: 
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_schema_is_published_and_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_schema_is_published_and_valid(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["schema", name]) == 0
     Draft202012Validator.check_schema(json.loads(capsys.readouterr().out))

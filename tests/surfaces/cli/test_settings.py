@@ -29,12 +29,18 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     return operator, user
 
 
-def test_user_settings_win_over_the_operator_s_but_not_over_enforced_ones(files: tuple[Path, Path]) -> None:
+def test_user_settings_win_over_the_operator_s_but_not_over_enforced_ones(
+    files: tuple[Path, Path],
+) -> None:
     operator, user = files
     operator.write_text('memory = "1g"\nimage = "base"\n[enforce]\nnetwork = "none"\n')
     user.write_text('memory = "2g"\nnetwork = "full"\n')
     found = settings.load()
-    assert {name: each.value for name, each in found.items()} == {"memory": "2g", "image": "base", "network": "none"}
+    assert {name: each.value for name, each in found.items()} == {
+        "memory": "2g",
+        "image": "base",
+        "network": "none",
+    }
     settings.enforce(Namespace(network="none"), found)
     with pytest.raises(UsageError, match="--network must be none on this machine"):
         settings.enforce(Namespace(network="full"), found)
@@ -42,7 +48,9 @@ def test_user_settings_win_over_the_operator_s_but_not_over_enforced_ones(files:
 
 def test_a_settings_file_that_was_named_must_exist(files: tuple[Path, Path]) -> None:
     files[1].unlink()
-    with pytest.raises(UsageError, match=r"BELLJAR_CONFIG names .* which does not exist"):
+    with pytest.raises(
+        UsageError, match=r"BELLJAR_CONFIG names .* which does not exist"
+    ):
         settings.load()
 
 
@@ -51,10 +59,16 @@ def test_an_operator_may_allow_several_images(files: tuple[Path, Path]) -> None:
     operator.write_text('[enforce]\nimage = ["python", "base", "house/tools:1"]\n')
     found = settings.load()
     assert found["image"].value == "python"
-    assert found["image"].described_source == f"{operator} (of python, base or house/tools:1, enforced)"
+    assert (
+        found["image"].described_source
+        == f"{operator} (of python, base or house/tools:1, enforced)"
+    )
     for image in ("python", "base", "house/tools:1"):
         settings.enforce(Namespace(image=image), found)
-    with pytest.raises(UsageError, match="--image must be python, base or house/tools:1 on this machine"):
+    with pytest.raises(
+        UsageError,
+        match="--image must be python, base or house/tools:1 on this machine",
+    ):
         settings.enforce(Namespace(image="debian"), found)
     user.write_text('image = "base"\n')
     assert settings.load()["image"].value == "base"
@@ -62,8 +76,13 @@ def test_an_operator_may_allow_several_images(files: tuple[Path, Path]) -> None:
     assert settings.load()["image"].value == "python"
 
 
-@pytest.mark.parametrize("line", ['policy = ["ci", "strict"]', 'memory = ["1g"]', "image = []", "image = [1, []]"])
-def test_a_list_for_a_single_setting_is_refused(line: str, files: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize(
+    "line",
+    ['policy = ["ci", "strict"]', 'memory = ["1g"]', "image = []", "image = [1, []]"],
+)
+def test_a_list_for_a_single_setting_is_refused(
+    line: str, files: tuple[Path, Path]
+) -> None:
     files[0].write_text(f"[enforce]\n{line}\n")
     with pytest.raises(UsageError, match="must be text or a number"):
         settings.load()
@@ -116,27 +135,47 @@ def test_an_enforced_size_count_or_time_is_a_ceiling(files: tuple[Path, Path]) -
     files[0].write_text('[enforce]\nmemory = "256m"\npids = 64\ntimeout = "5m"\n')
     files[1].write_text('memory = "128m"\npids = 100\n')
     found = settings.load()
-    assert {name: each.value for name, each in found.items()} == {"memory": "128m", "pids": "64", "timeout": "5m"}
+    assert {name: each.value for name, each in found.items()} == {
+        "memory": "128m",
+        "pids": "64",
+        "timeout": "5m",
+    }
     parser = build()
     settings.apply(parser, found)
     for given in (["--memory", "200m"], ["--pids", "32"], ["--timeout", "60"], []):
         settings.enforce(parser.parse_args(["run", *given, "true"]), found)
-    for given, most in ((["--memory", "1g"], "256m"), (["--pids", "65"], "64"), (["--timeout", "301"], "5m")):
-        with pytest.raises(UsageError, match=f"{given[0]} may be at most {most} on this machine"):
+    for given, most in (
+        (["--memory", "1g"], "256m"),
+        (["--pids", "65"], "64"),
+        (["--timeout", "301"], "5m"),
+    ):
+        with pytest.raises(
+            UsageError, match=f"{given[0]} may be at most {most} on this machine"
+        ):
             settings.enforce(parser.parse_args(["run", *given, "true"]), found)
     with pytest.raises(UsageError, match="--memory: 'lots' is not a size"):
         settings.enforce(parser.parse_args(["run", "--memory", "lots", "true"]), found)
 
 
-@pytest.mark.parametrize("given", [["--allow", "a.example"], ["--allow-preset", "python"], ["--ask-hosts"]])
-def test_an_enforced_network_none_refuses_allow_options(files: tuple[Path, Path], given: list[str]) -> None:
+@pytest.mark.parametrize(
+    "given", [["--allow", "a.example"], ["--allow-preset", "python"], ["--ask-hosts"]]
+)
+def test_an_enforced_network_none_refuses_allow_options(
+    files: tuple[Path, Path], given: list[str]
+) -> None:
     files[0].write_text('[enforce]\nnetwork = "none"\n')
-    with pytest.raises(UsageError, match=f"{given[0]}: there is no network on this machine"):
+    with pytest.raises(
+        UsageError, match=f"{given[0]}: there is no network on this machine"
+    ):
         settings.enforce(build().parse_args(["run", *given, "true"]), settings.load())
 
 
-def test_an_enforced_network_none_overrides_the_policy_s_hosts(files: tuple[Path, Path], tmp_path: Path) -> None:
-    (tmp_path / "open.toml").write_text('[policy]\nname = "open"\n[network]\nallow = ["a.example"]\n')
+def test_an_enforced_network_none_overrides_the_policy_s_hosts(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "open.toml").write_text(
+        '[policy]\nname = "open"\n[network]\nallow = ["a.example"]\n'
+    )
     args = build().parse_args(["run", "--policy", str(tmp_path / "open.toml"), "true"])
     assert under_policy("none", Policy.load(options_of(args).policy)) is not None  # type: ignore[arg-type]
     files[0].write_text('[enforce]\nnetwork = "none"\n')
@@ -147,7 +186,9 @@ def test_an_enforced_network_none_overrides_the_policy_s_hosts(files: tuple[Path
         under_policy(Allow("b.example"), policy)
 
 
-def test_an_enforced_yes_false_refuses_yes_where_it_answers_for_a_person(files: tuple[Path, Path]) -> None:
+def test_an_enforced_yes_false_refuses_yes_where_it_answers_for_a_person(
+    files: tuple[Path, Path],
+) -> None:
     files[0].write_text("[enforce]\nyes = false\nroot = false\n")
     found = settings.load()
     start = ["start", "--session", "x", "--yes", "sudo true"]
@@ -156,9 +197,14 @@ def test_an_enforced_yes_false_refuses_yes_where_it_answers_for_a_person(files: 
             settings.enforce(build().parse_args(words), found)
     with pytest.raises(UsageError, match="--root is not allowed on this machine"):
         settings.enforce(build().parse_args(["run", "--root", "true"]), found)
-    settings.enforce(build().parse_args(["prune", "--yes"]), found)  # it answers for the one who types it
+    settings.enforce(
+        build().parse_args(["prune", "--yes"]), found
+    )  # it answers for the one who types it
     settings.enforce(build().parse_args(["run", "true"]), found)
-    assert (found["yes"].value, found["root"].described_source) == ("false", f"{files[0]} (enforced)")
+    assert (found["yes"].value, found["root"].described_source) == (
+        "false",
+        f"{files[0]} (enforced)",
+    )
 
 
 def test_a_path_is_relative_to_the_file_that_names_it(
@@ -171,7 +217,9 @@ def test_a_path_is_relative_to_the_file_that_names_it(
         (place / "pol" / "house.toml").write_text('[policy]\nname = "house"\n')
     monkeypatch.chdir(repository)
     files[1].write_text('policy = "pol/house.toml"\nruntime = "bin/runc"\n')
-    assert settings.load()["policy"].value == str(files[1].parent / "pol" / "house.toml")
+    assert settings.load()["policy"].value == str(
+        files[1].parent / "pol" / "house.toml"
+    )
     assert settings.load()["runtime"].value == str(files[1].parent / "bin" / "runc")
     files[0].write_text('[enforce]\npolicy = "pol/house.toml"\nruntime = "runsc"\n')
     assert settings.load()["policy"].value == str(tmp_path / "pol" / "house.toml")
@@ -195,14 +243,18 @@ def test_a_misspelt_table_of_the_operators_is_named(files: tuple[Path, Path]) ->
      ('policy = "nosuch"', "user.toml: no policy '.*nosuch'"),
      ('network = "half"', "user.toml: network is 'half'; choose from none, full"), ("cpus = 0", "out of bounds")],
 )  # fmt: skip
-def test_a_mistake_names_the_file(files: tuple[Path, Path], text: str, said: str) -> None:
+def test_a_mistake_names_the_file(
+    files: tuple[Path, Path], text: str, said: str
+) -> None:
     files[1].write_text(text)
     with pytest.raises(UsageError, match=said):
         settings.load()
 
 
 @pytest.mark.root
-def test_a_link_of_another_user_s_to_a_file_of_ours_is_not_followed(files: tuple[Path, Path]) -> None:
+def test_a_link_of_another_user_s_to_a_file_of_ours_is_not_followed(
+    files: tuple[Path, Path],
+) -> None:
     """With root running under his HOME, relative paths in our file would lead to files beside his link."""
     _, user = files
     ours = user.parents[1] / "ours.toml"

@@ -30,13 +30,23 @@ def user() -> Iterator[OrdinaryUser]:
             for line in file.read_text().splitlines():
                 if line.startswith(f"{name}:"):
                     first, count = map(int, line.split(":")[1:])
-                    subprocess.run(["usermod", f"--del-sub{kind}s", f"{first}-{first + count - 1}", name], check=True)
+                    subprocess.run(
+                        [
+                            "usermod",
+                            f"--del-sub{kind}s",
+                            f"{first}-{first + count - 1}",
+                            name,
+                        ],
+                        check=True,
+                    )
         yield made
         belljar("setup-user", "--remove", "--yes", str(made.uid))
 
 
 def _state(uid: int) -> object:
-    return [file.read_text() for file in FILES], [os.path.exists(path) for path in cgroups.places_for(uid)]
+    return [file.read_text() for file in FILES], [
+        os.path.exists(path) for path in cgroups.places_for(uid)
+    ]
 
 
 def test_his_sandbox_starts_and_afterwards_nothing_is_left(user: OrdinaryUser) -> None:
@@ -49,7 +59,9 @@ def test_his_sandbox_starts_and_afterwards_nothing_is_left(user: OrdinaryUser) -
     assert "usermod --add-subuids" in told.stderr
     again = belljar("setup-user", name, "--json")
     assert json.loads(again.stdout) == {"user": name, "done": []}
-    works = user.run("belljar", "doctor", check=False, env={"BELLJAR_ENGINE": "oci"}).stdout
+    works = user.run(
+        "belljar", "doctor", check=False, env={"BELLJAR_ENGINE": "oci"}
+    ).stdout
     assert "no control groups are yours" not in works
     assert "in /etc/subuid" not in works
     removed = belljar("setup-user", "--remove", "--yes", name)

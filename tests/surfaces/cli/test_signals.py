@@ -16,9 +16,15 @@ from belljar.surfaces.cli.signals import interrupts_delayed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_the_launch_leaves_nothing(workspace: Path, tmp_path: Path, number: int) -> None:
-    own = Path(tempfile.mkdtemp(prefix="bj", dir=Path(os.environ["BELLJAR_RUN"]).parent))
-    with start("run", "--workspace", workspace, "sleep 60", env={"BELLJAR_RUN": str(own)}) as process:
+def test_a_signal_during_the_launch_leaves_nothing(
+    workspace: Path, tmp_path: Path, number: int
+) -> None:
+    own = Path(
+        tempfile.mkdtemp(prefix="bj", dir=Path(os.environ["BELLJAR_RUN"]).parent)
+    )
+    with start(
+        "run", "--workspace", workspace, "sleep 60", env={"BELLJAR_RUN": str(own)}
+    ) as process:
         while not list(own.glob("bj-*")):
             assert process.poll() is None
             time.sleep(0.001)

@@ -12,7 +12,9 @@ from tests.surfaces.real_terminal import Terminal
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", "one\ntwo\n"), ("n", "one\n")])
-def test_a_staged_run_on_a_terminal_ends_with_the_changes_and_a_question(place: Path, answer: str, left: str) -> None:
+def test_a_staged_run_on_a_terminal_ends_with_the_changes_and_a_question(
+    place: Path, answer: str, left: str
+) -> None:
     others = _kept()
     terminal = Terminal.belljar("run", "--staged", "--workspace", place, CHANGE)
     seen = terminal.until("[k]eep for later: ")
@@ -38,7 +40,9 @@ def test_changes_can_be_chosen_hunk_by_hunk_and_the_rest_kept(place: Path) -> No
     terminal.type("c\n")
     terminal.until("Apply a.txt? [y,n,a,d,s,e,j,k,/,q,?] ")
     terminal.type("?\n")
-    assert "s - decide hunk by hunk" in terminal.until("Apply a.txt? [y,n,a,d,s,e,j,k,/,q,?] ")
+    assert "s - decide hunk by hunk" in terminal.until(
+        "Apply a.txt? [y,n,a,d,s,e,j,k,/,q,?] "
+    )
     terminal.type("s\n")
     terminal.until("Apply hunk 1 of 2? [y,n,a,d,k,q,?] ")
     terminal.type("n\n")
@@ -50,14 +54,18 @@ def test_changes_can_be_chosen_hunk_by_hunk_and_the_rest_kept(place: Path) -> No
     text = (place / "a.txt").read_text()
     assert "last" in text
     assert "first" not in text
-    assert belljar("apply", "--undo", cwd=place).complaint.startswith("belljar: 2 taken back, applied by ")
+    assert belljar("apply", "--undo", cwd=place).complaint.startswith(
+        "belljar: 2 taken back, applied by "
+    )
     assert (place / "a.txt").read_text() == "".join(lines)
     assert not (place / "b.txt").exists()
 
 
 def test_paths_to_choose_from_are_those_of_a_plain_apply(place: Path) -> None:
     id = run_staged(place)
-    terminal = Terminal.belljar("apply", "-p", "--session", id, "./a.txt", "src/../b.txt")
+    terminal = Terminal.belljar(
+        "apply", "-p", "--session", id, "./a.txt", "src/../b.txt"
+    )
     for name in ("a.txt", "b.txt"):
         terminal.until(f"Apply {name}? [y,n,a,d,e,j,k,/,q,?] ")
         terminal.type("y\n")
@@ -69,13 +77,19 @@ def test_paths_to_choose_from_are_those_of_a_plain_apply(place: Path) -> None:
 
 def test_choosing_asks_about_empty_directories_but_not_about_fifos(place: Path) -> None:
     terminal = Terminal.belljar(
-        "run", "--staged", "--workspace", place, "mkdir -p empty full; echo x > full/x; mkfifo fifo"
+        "run",
+        "--staged",
+        "--workspace",
+        place,
+        "mkdir -p empty full; echo x > full/x; mkfifo fifo",
     )
     terminal.until("[k]eep for later: ")
     terminal.type("c\n")
     terminal.until("Apply empty/? [y,n,a,d,j,k,/,q,?] ")
     terminal.type("y\n")
-    assert "# a FIFO: cannot be applied" in terminal.until("Apply full/? [y,n,a,d,s,j,k,/,q,?] ")
+    assert "# a FIFO: cannot be applied" in terminal.until(
+        "Apply full/? [y,n,a,d,s,j,k,/,q,?] "
+    )
     terminal.type("y\n")
     assert "3 applied" in terminal.rest()
     assert (place / "empty").is_dir()

@@ -30,7 +30,9 @@ def test_sessions_that_ended_are_listed_with_their_changes(place: Path) -> None:
     assert (facts[id]["ended"], facts[id]["changes"]) == (True, "+1 −1 ~1")
 
 
-def test_prune_names_unapplied_changes_and_drops_them_only_when_asked(place: Path) -> None:
+def test_prune_names_unapplied_changes_and_drops_them_only_when_asked(
+    place: Path,
+) -> None:
     id = run_staged(place)
     answer = belljar("prune")
     assert f"unapplied changes: {id} +1 −1 ~1" in answer.stderr
@@ -57,13 +59,20 @@ def test_changes_of_a_replaced_directory_do_not_block_the_new_one(place: Path) -
     place.rename(place.with_name("moved"))
     place.mkdir()
     give(place)
-    assert "no staged changes of this directory" in belljar("changes", cwd=place).complaint
+    assert (
+        "no staged changes of this directory" in belljar("changes", cwd=place).complaint
+    )
     new = run_staged(place, "echo new > n")
     assert belljar("changes", cwd=place).stdout == "+ n\n"
     assert f"belljar discard {old}" in belljar("diff", old, cwd=place).complaint
     assert belljar("apply", cwd=place).complaint == "belljar: 1 applied"
-    assert f"belljar: 1 taken back, applied by {new}" in belljar("apply", "--undo", cwd=place).complaint
-    (line,) = [each for each in belljar("session", "list").stdout.splitlines() if old in each]
+    assert (
+        f"belljar: 1 taken back, applied by {new}"
+        in belljar("apply", "--undo", cwd=place).complaint
+    )
+    (line,) = [
+        each for each in belljar("session", "list").stdout.splitlines() if old in each
+    ]
     assert "workspace gone" in line
     assert belljar("discard", old).status == 0
     assert old not in areas()
@@ -77,12 +86,16 @@ def test_of_a_deleted_workspace_only_unapplied_changes_are_kept(place: Path) -> 
     place.rename(place.with_name("moved"))
     listed = belljar("session", "list").stdout
     assert done not in listed
-    assert "workspace gone" in next(line for line in listed.splitlines() if waiting in line)
+    assert "workspace gone" in next(
+        line for line in listed.splitlines() if waiting in line
+    )
     belljar("prune")
     assert [id for id in areas() if id in (done, waiting)] == [waiting]
 
 
-def test_prune_drops_only_what_is_old_enough_and_of_the_directory_that_was_named(place: Path) -> None:
+def test_prune_drops_only_what_is_old_enough_and_of_the_directory_that_was_named(
+    place: Path,
+) -> None:
     old, new = run_staged(place), run_staged(place, CHANGE, "--new")
     area = StagedArea.find(host.default().staged_root, old)
     area._note(created=area.meta["created"] - 8 * 86400)
@@ -93,6 +106,15 @@ def test_prune_drops_only_what_is_old_enough_and_of_the_directory_that_was_named
     asked = belljar("prune", "--staged", "--older", "7d", "--workspace", place)
     assert f"unapplied changes: {old} +1 −1 ~1 of {place}, 8d ago" in asked.stderr
     assert new not in asked.stderr
-    dropped = belljar("prune", "--staged", "--yes", "--json", "--older", "7d", "--workspace", place.parent)
+    dropped = belljar(
+        "prune",
+        "--staged",
+        "--yes",
+        "--json",
+        "--older",
+        "7d",
+        "--workspace",
+        place.parent,
+    )
     assert dropped.json["staged_dropped"] == [old]
     assert [id for id in areas() if id in (old, new)] == [new]

@@ -8,7 +8,11 @@ from tests.surfaces.real_terminal import Terminal
 
 
 def test_stats_show_what_a_session_uses(session: str) -> None:
-    (row,) = [each for each in belljar("stats", "desk", "--json").json if each["id"] == session]
+    (row,) = [
+        each
+        for each in belljar("stats", "desk", "--json").json
+        if each["id"] == session
+    ]
     assert row["memory"] > 0
     assert row["pids"] > 0
     assert "desk" in belljar("stats", "--once").stdout

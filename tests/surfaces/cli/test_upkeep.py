@@ -19,21 +19,31 @@ def test_images_are_listed(base_image: str, capsys: pytest.CaptureFixture[str]) 
     assert main(["images", "list"]) == 0
     assert base_image in capsys.readouterr().out
     assert main(["images", "list", "--json"]) == 0
-    (base,) = [image for image in json.loads(capsys.readouterr().out) if image["reference"] == base_image]
+    (base,) = [
+        image
+        for image in json.loads(capsys.readouterr().out)
+        if image["reference"] == base_image
+    ]
     assert base["current"] is True
 
 
-def test_an_image_that_is_there_is_not_built_again(base_image: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_that_is_there_is_not_built_again(
+    base_image: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["images", "build", "base"]) == 0
     assert capsys.readouterr().out.strip() == base_image
     assert main(["images", "build", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["reference"] == base_image
 
 
-def test_doctor_reports_every_check(base_image: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_every_check(
+    base_image: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", "--json"]) in (0, 1)
     checks = json.loads(capsys.readouterr().out)
-    assert {"engine", "seccomp", "a real sandbox"} <= {check["name"] for check in checks}
+    assert {"engine", "seccomp", "a real sandbox"} <= {
+        check["name"] for check in checks
+    }
     assert all(check["ok"] or check["fix"] for check in checks)
 
 
@@ -44,9 +54,16 @@ def test_doctor_says_what_to_do_where_no_engine_answers() -> None:
     assert "→" in answer.stdout
 
 
-def test_prune_lists_caches_and_removes_them_when_asked(base_image: str, tmp_path: Path, workspace: Path) -> None:
+def test_prune_lists_caches_and_removes_them_when_asked(
+    base_image: str, tmp_path: Path, workspace: Path
+) -> None:
     env = {"BELLJAR_STATE": str(tmp_path / "state")}
-    assert belljar("run", "--cache", "pip", "echo x > ~/.cache/pip/x", cwd=workspace, env=env).status == 0
+    assert (
+        belljar(
+            "run", "--cache", "pip", "echo x > ~/.cache/pip/x", cwd=workspace, env=env
+        ).status
+        == 0
+    )
     assert "cache pip of user" in belljar("prune", env=env).stderr
     removed = belljar("prune", "--caches", "--json", env=env).json["caches_removed"]
     assert [each.partition(" of")[0] for each in removed] == ["cache pip"]
@@ -64,10 +81,14 @@ LAYER = tar([member("hello", b"hello")])
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BELLJAR_IMAGES", str(tmp_path / "images"))
-    monkeypatch.setenv("BELLJAR_ENGINE", "auto")  # restored after the test, whatever the command line sets it to
+    monkeypatch.setenv(
+        "BELLJAR_ENGINE", "auto"
+    )  # restored after the test, whatever the command line sets it to
 
 
-def test_an_image_is_imported_removed_and_its_layers_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_is_imported_removed_and_its_layers_pruned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = docker_save(tmp_path / "saved.tar", [LAYER], ["tools:1"])
 
     assert main(["images", "import", str(path), "--name", "mine:2", "--json"]) == 0
@@ -76,11 +97,17 @@ def test_an_image_is_imported_removed_and_its_layers_pruned(tmp_path: Path, caps
     assert main(["images", "remove", "mine:2"]) == 0
     assert main(["images", "prune", "--json"]) == 0
 
-    assert json.loads(capsys.readouterr().out) == {"images": [], "layers": 0, "bytes": 0}
+    assert json.loads(capsys.readouterr().out) == {
+        "images": [],
+        "layers": 0,
+        "bytes": 0,
+    }
     assert list((tmp_path / "images" / "layers").iterdir()) == []
 
 
-def test_a_hostile_archive_is_one_clear_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hostile_archive_is_one_clear_line_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "evil.tar"
     path.write_bytes(tar([member("../evil", b"x")]))
 
@@ -91,15 +118,25 @@ def test_a_hostile_archive_is_one_clear_line_and_status_2(tmp_path: Path, capsys
     assert len(said.splitlines()) == 1
 
 
-def test_removing_a_missing_image_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_removing_a_missing_image_is_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["images", "remove", "nosuch"]) == 2
     assert "no image 'nosuch'" in capsys.readouterr().err
 
 
-def test_the_list_of_the_engine_oci_shows_imported_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_the_engine_oci_shows_imported_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if os.geteuid() != 0 or shutil.which("runc") is None:
         pytest.skip("the engine oci needs root and runc")
-    main(["images", "import", str(docker_save(tmp_path / "saved.tar", [LAYER], ["tools:1"]))])
+    main(
+        [
+            "images",
+            "import",
+            str(docker_save(tmp_path / "saved.tar", [LAYER], ["tools:1"])),
+        ]
+    )
     capsys.readouterr()
 
     assert main(["images", "list", "--engine", "oci"]) == 0
@@ -128,7 +165,11 @@ def test_the_bar_of_a_build_moves_with_every_package(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("runc") is None:
         pytest.skip("the engine oci needs root and runc")
     (tmp_path / "bin").mkdir()
-    program, steps, empty = tmp_path / "bin/mmdebstrap", tmp_path / "steps", tmp_path / "empty.tar"
+    program, steps, empty = (
+        tmp_path / "bin/mmdebstrap",
+        tmp_path / "steps",
+        tmp_path / "empty.tar",
+    )
     program.write_text(BOOTSTRAP)
     program.chmod(0o755)
     empty.write_bytes(LAYER)
@@ -140,7 +181,9 @@ def test_the_bar_of_a_build_moves_with_every_package(tmp_path: Path) -> None:
     terminal = Terminal.belljar("images", "build", "base", "--engine", "oci", cols=100, PATH=path, STEPS=str(steps),
                                 EMPTY=str(empty), XDG_CACHE_HOME=str(tmp_path / "cache"))  # fmt: skip
     shown = []
-    at = os.open(steps, os.O_RDWR)  # both ends, so that the test never hangs if the build has ended
+    at = os.open(
+        steps, os.O_RDWR
+    )  # both ends, so that the test never hangs if the build has ended
     for name in ("less", "git", "vim-tiny"):
         shown.append(terminal.until(f"% installing remaining: {name}")[-4:])
         os.write(at, b"\n")
@@ -150,8 +193,12 @@ def test_the_bar_of_a_build_moves_with_every_package(tmp_path: Path) -> None:
     assert shown == sorted(set(shown)), "each time farther"
 
 
-def test_a_preset_is_explained_host_by_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "gitconfig").write_text('[url "https://git.example/"]\n\tinsteadOf = https://other.example/\n')
+def test_a_preset_is_explained_host_by_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gitconfig").write_text(
+        '[url "https://git.example/"]\n\tinsteadOf = https://other.example/\n'
+    )
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     answer = belljar("network", "explain", "git", "--json")
     assert answer.status == 0, answer.stderr

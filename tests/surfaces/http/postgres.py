@@ -27,7 +27,14 @@ def _as_user(directory: str) -> list[str]:
     """PostgreSQL refuses to run as root."""
     if os.geteuid():
         return []
-    user = next((one for one in ("postgres", "nobody") if one in {each.pw_name for each in pwd.getpwall()}), None)
+    user = next(
+        (
+            one
+            for one in ("postgres", "nobody")
+            if one in {each.pw_name for each in pwd.getpwall()}
+        ),
+        None,
+    )
     if user is None:
         pytest.skip("no unprivileged user to run PostgreSQL as")
     shutil.chown(directory, user)
@@ -49,10 +56,27 @@ def postgres() -> Iterator[str]:
 
     def quietly(*command: str) -> None:
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
-        subprocess.run([*prefix, *command], check=True, capture_output=True, cwd="/", env=environment)
+        subprocess.run(
+            [*prefix, *command],
+            check=True,
+            capture_output=True,
+            cwd="/",
+            env=environment,
+        )
 
     try:
-        quietly(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "belljar", "--no-sync", "-E", "UTF8")
+        quietly(
+            str(programs / "initdb"),
+            "-D",
+            data,
+            "-A",
+            "trust",
+            "-U",
+            "belljar",
+            "--no-sync",
+            "-E",
+            "UTF8",
+        )
         options = f"-p {port} -k {directory} -c listen_addresses=127.0.0.1 -c fsync=off"
         control = [str(programs / "pg_ctl"), "-D", data, "-w"]
         quietly(*control, "-l", f"{directory}/log", "-o", options, "start")

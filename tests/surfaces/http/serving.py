@@ -25,11 +25,20 @@ class Serving:
     """The process, and its client with the first key."""
 
     def __init__(
-        self, state: Path, *options: str, env: dict[str, str] | None = None, wrapper: tuple[str, ...] = ()
+        self,
+        state: Path,
+        *options: str,
+        env: dict[str, str] | None = None,
+        wrapper: tuple[str, ...] = (),
     ) -> None:
         """`wrapper`: a program that starts the server."""
         self.state, self._options, self._wrapper = state, options, wrapper
-        self._env = {**os.environ, "BELLJAR_STATE": str(state), "BELLJAR_BOOTSTRAP_KEY": KEY, **(env or {})}
+        self._env = {
+            **os.environ,
+            "BELLJAR_STATE": str(state),
+            "BELLJAR_BOOTSTRAP_KEY": KEY,
+            **(env or {}),
+        }
         self.port = 0
         self.start()
 
@@ -55,7 +64,9 @@ class Serving:
 
     def with_key(self, key: str | None, **headers: str) -> httpx.Client:
         given = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.Client(base_url=self.url, headers={**given, **headers}, timeout=60, trust_env=False)
+        return httpx.Client(
+            base_url=self.url, headers={**given, **headers}, timeout=60, trust_env=False
+        )
 
     def kill(self) -> None:
         self.process.kill()
@@ -81,21 +92,30 @@ class Serving:
     # Short words for what tests do all the time.
 
     def session(self, **body: Any) -> str:
-        made = self.client.post("/v1/sessions", json=body, headers={"Prefer": "wait=60"})
+        made = self.client.post(
+            "/v1/sessions", json=body, headers={"Prefer": "wait=60"}
+        )
         assert made.status_code == 201, made.text
         assert made.json()["state"] == "ready", made.text
         return str(made.json()["id"])
 
-    def run(self, session: str, command: str | list[str], wait: float = 60, **body: Any) -> dict[str, Any]:
+    def run(
+        self, session: str, command: str | list[str], wait: float = 60, **body: Any
+    ) -> dict[str, Any]:
         answer = self.client.post(
-            f"/v1/sessions/{session}/commands", json={"command": command, **body}, headers={"Prefer": f"wait={wait}"}
+            f"/v1/sessions/{session}/commands",
+            json={"command": command, **body},
+            headers={"Prefer": f"wait={wait}"},
         )
         assert answer.status_code in (200, 202), answer.text
         found: dict[str, Any] = answer.json()
         return found
 
     def key(self, *scopes: str, tenant: str = "default", **more: Any) -> dict[str, Any]:
-        made = self.client.post("/v1/keys", json={"name": "k", "scopes": [*scopes], "tenant": tenant, **more})
+        made = self.client.post(
+            "/v1/keys",
+            json={"name": "k", "scopes": [*scopes], "tenant": tenant, **more},
+        )
         assert made.status_code == 201, made.text
         found: dict[str, Any] = made.json()
         return found
@@ -103,7 +123,10 @@ class Serving:
 
 @contextlib.contextmanager
 def serving(
-    state: Path, *options: str, env: dict[str, str] | None = None, wrapper: tuple[str, ...] = ()
+    state: Path,
+    *options: str,
+    env: dict[str, str] | None = None,
+    wrapper: tuple[str, ...] = (),
 ) -> Iterator[Serving]:
     server = Serving(state, *options, env=env, wrapper=wrapper)
     try:

@@ -21,9 +21,13 @@ def test_every_answer_has_its_headers(server: Serving) -> None:
         assert answer.headers["referrer-policy"] == "no-referrer"
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert "server" not in answer.headers
-        assert not [name for name in answer.headers if name.startswith("access-control")]
+        assert not [
+            name for name in answer.headers if name.startswith("access-control")
+        ]
     assert server.client.get("/v1/sessions").headers["cache-control"] == "no-store"
-    odd = server.client.get("/v1/sessions", headers={"X-Request-Id": "a b"}).headers["x-request-id"]
+    odd = server.client.get("/v1/sessions", headers={"X-Request-Id": "a b"}).headers[
+        "x-request-id"
+    ]
     assert calls.ID.match(odd)
 
 
@@ -40,8 +44,16 @@ def test_a_foreign_page_is_refused(server: Serving, origin: str) -> None:
     for path in ("/v1/sessions", "/healthz"):
         answer = server.client.get(path, headers={"Origin": origin})
         assert (answer.status_code, answer.json()["code"]) == (403, "origin_refused")
-    assert server.client.get("/v1/sessions", headers={"Origin": server.url}).status_code == 200
-    assert server.client.get("/v1/sessions", headers={"Host": f"localhost:{server.port}"}).status_code == 200
+    assert (
+        server.client.get("/v1/sessions", headers={"Origin": server.url}).status_code
+        == 200
+    )
+    assert (
+        server.client.get(
+            "/v1/sessions", headers={"Host": f"localhost:{server.port}"}
+        ).status_code
+        == 200
+    )
 
 
 def test_problems_are_rfc_9457(server: Serving) -> None:
@@ -65,25 +77,52 @@ def test_problems_are_rfc_9457(server: Serving) -> None:
         ({"keep": True}, "keep"), ({"id": "x"}, "id"), ({"engine": "docker"}, "engine"), ({"image": "/etc"}, "image"),
     ],
 )  # fmt: skip
-def test_a_wrong_field_is_named(server: Serving, body: dict[str, Any], field: str) -> None:
+def test_a_wrong_field_is_named(
+    server: Serving, body: dict[str, Any], field: str
+) -> None:
     answer = server.client.post("/v1/sessions", json=body)
-    assert (answer.status_code, answer.json()["code"], answer.json()["field"]) == (400, "usage", field)
+    assert (answer.status_code, answer.json()["code"], answer.json()["field"]) == (
+        400,
+        "usage",
+        field,
+    )
     assert field in answer.json()["detail"]
 
 
 def test_bodies_are_json_and_small(server: Serving) -> None:
     post = server.client.post
-    assert post("/v1/sessions", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
-    assert post("/v1/sessions", content=b"{", headers={"Content-Type": "application/json"}).json()["code"] == "usage"
+    assert (
+        post(
+            "/v1/sessions", content=b"{}", headers={"Content-Type": "text/plain"}
+        ).status_code
+        == 415
+    )
+    assert (
+        post(
+            "/v1/sessions", content=b"{", headers={"Content-Type": "application/json"}
+        ).json()["code"]
+        == "usage"
+    )
     large = b'{"name": "' + b"x" * (1 << 20) + b'"}'
-    assert post("/v1/sessions", content=large, headers={"Content-Type": "application/json"}).status_code == 413
+    assert (
+        post(
+            "/v1/sessions", content=large, headers={"Content-Type": "application/json"}
+        ).status_code
+        == 413
+    )
     assert server.client.get("/v1/sessions?limit=0").json()["field"] == "limit"
     assert server.client.get("/v1/sessions?nothing=1").json()["field"] == "nothing"
-    assert server.client.get("/v1/sessions", headers={"Accept": "image/png"}).status_code == 406
+    assert (
+        server.client.get("/v1/sessions", headers={"Accept": "image/png"}).status_code
+        == 406
+    )
 
 
 def test_a_repeated_request_makes_one_thing(server: Serving, session: str) -> None:
-    key, path = {"Idempotency-Key": str(uuid.uuid4())}, f"/v1/sessions/{session}/commands"
+    key, path = (
+        {"Idempotency-Key": str(uuid.uuid4())},
+        f"/v1/sessions/{session}/commands",
+    )
     body = {"command": "echo once >> once.txt; cat once.txt"}
     first = server.client.post(path, json=body, headers=key)
     second = server.client.post(path, json=body, headers=key)
@@ -93,16 +132,27 @@ def test_a_repeated_request_makes_one_thing(server: Serving, session: str) -> No
     assert server.run(session, "cat once.txt")["result"]["stdout"] == "once\n"
     other = server.client.post(path, json={"command": "true"}, headers=key)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
-    assert server.client.post(path, json=body, headers={"Idempotency-Key": "a b"}).status_code == 400
+    assert (
+        server.client.post(
+            path, json=body, headers={"Idempotency-Key": "a b"}
+        ).status_code
+        == 400
+    )
 
 
 def test_a_repeated_request_waits_for_the_first(server: Serving, session: str) -> None:
     key, found = {"Idempotency-Key": str(uuid.uuid4())}, []
 
     def post() -> None:
-        with server.with_key(server.client.headers["Authorization"].split()[1]) as client:
+        with server.with_key(
+            server.client.headers["Authorization"].split()[1]
+        ) as client:
             body = {"command": "sleep 0.5; echo x >> twice.txt"}
-            found.append(client.post(f"/v1/sessions/{session}/commands", json=body, headers=key).json()["id"])
+            found.append(
+                client.post(
+                    f"/v1/sessions/{session}/commands", json=body, headers=key
+                ).json()["id"]
+            )
 
     threads = [threading.Thread(target=post) for _ in range(6)]
     for thread in threads:
@@ -114,11 +164,25 @@ def test_a_repeated_request_waits_for_the_first(server: Serving, session: str) -
     assert server.run(session, "cat twice.txt")["result"]["stdout"] == "x\n"
 
 
-def test_after_an_error_the_idempotency_key_is_free(server: Serving, session: str) -> None:
-    key, path = {"Idempotency-Key": str(uuid.uuid4())}, f"/v1/sessions/{session}/commands"
-    assert server.client.post(path, json={"command": "rm -rf /"}, headers=key).status_code == 403
-    assert server.client.post(path, json={"command": ["no-such"]}, headers=key).status_code == 422
-    assert server.client.post(path, json={"command": "true"}, headers=key).status_code == 200
+def test_after_an_error_the_idempotency_key_is_free(
+    server: Serving, session: str
+) -> None:
+    key, path = (
+        {"Idempotency-Key": str(uuid.uuid4())},
+        f"/v1/sessions/{session}/commands",
+    )
+    assert (
+        server.client.post(path, json={"command": "rm -rf /"}, headers=key).status_code
+        == 403
+    )
+    assert (
+        server.client.post(path, json={"command": ["no-such"]}, headers=key).status_code
+        == 422
+    )
+    assert (
+        server.client.post(path, json={"command": "true"}, headers=key).status_code
+        == 200
+    )
 
 
 def test_other_posts_are_remembered_too(server: Serving) -> None:
@@ -128,7 +192,10 @@ def test_other_posts_are_remembered_too(server: Serving) -> None:
     second = server.client.post("/v1/keys", json=body, headers=key).json()
     assert first["id"] == second["id"]
     assert "key" not in second
-    check = [server.client.post("/v1/check", json={"command": "ls"}, headers=key) for _ in range(2)]
+    check = [
+        server.client.post("/v1/check", json={"command": "ls"}, headers=key)
+        for _ in range(2)
+    ]
     assert check[0].json() == check[1].json()
     assert check[1].headers["idempotency-replayed"] == "true"
 
@@ -138,7 +205,9 @@ def test_a_cursor_holds_when_items_are_added(server: Serving) -> None:
     first = server.client.get("/v1/keys?limit=2").json()
     assert [item["id"] for item in first["items"]] == names[:-3:-1]
     server.key("read")
-    second = server.client.get("/v1/keys", params={"limit": 2, "cursor": first["next"]}).json()
+    second = server.client.get(
+        "/v1/keys", params={"limit": 2, "cursor": first["next"]}
+    ).json()
     assert [item["id"] for item in second["items"]] == names[2:0:-1]
     assert server.client.get("/v1/keys?cursor=nonsense").json()["field"] == "cursor"
 
@@ -158,16 +227,24 @@ def test_the_description_names_every_route(server: Serving) -> None:
 
 def test_no_detail_tells_a_path_of_this_machine() -> None:
     problems.hide("/secret/state", "…")
-    assert problems.without_paths("cannot open /secret/state/tenants/x: denied") == "cannot open …: denied"
+    assert (
+        problems.without_paths("cannot open /secret/state/tenants/x: denied")
+        == "cannot open …: denied"
+    )
     assert pages.page([], models.Page()) == {"items": [], "next": None}
     assert models.POLICIES[0] == "default"
 
 
-def test_a_method_that_a_path_has_not_is_answered_with_those_that_it_has(server: Serving) -> None:
+def test_a_method_that_a_path_has_not_is_answered_with_those_that_it_has(
+    server: Serving,
+) -> None:
     ways: dict[str, set[str]] = {}
     for route in routes.ROUTES:
         ways.setdefault(route.path, set()).add(route.method)
     for path in ("/v1/keys", "/v1/sessions", "/v1/login"):
         answer = server.client.request("OPTIONS", path)
-        assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+        assert (answer.status_code, answer.json()["code"]) == (
+            405,
+            "method_not_allowed",
+        )
         assert {*answer.headers["allow"].split(", ")} - {"HEAD"} == ways[path]

@@ -25,7 +25,11 @@ def _bytes(told: list[dict[str, Any]]) -> bytes:
     for event in told:
         if event["event"] == "output":
             data = event["data"]
-            piece = data["text"].encode() if "text" in data else base64.b64decode(data["base64"])
+            piece = (
+                data["text"].encode()
+                if "text" in data
+                else base64.b64decode(data["base64"])
+            )
             assert data["offset"] + len(piece) == int(event["id"])
             found += piece
     return bytes(found)
@@ -40,7 +44,10 @@ def test_a_command_answers_with_its_result(server: Serving, session: str) -> Non
 
 
 def test_an_argument_vector_runs_as_it_is(server: Serving, session: str) -> None:
-    assert server.run(session, ["printf", "%s|", "a b", "$HOME"])["result"]["stdout"] == "a b|$HOME|"
+    assert (
+        server.run(session, ["printf", "%s|", "a b", "$HOME"])["result"]["stdout"]
+        == "a b|$HOME|"
+    )
 
 
 def test_a_command_runs_on_when_the_wait_is_over(server: Serving, session: str) -> None:
@@ -59,7 +66,9 @@ def test_bytes_that_are_no_text_come_as_base64(server: Serving, session: str) ->
 
 
 def test_a_stream_goes_on_at_any_byte(server: Serving, session: str) -> None:
-    found = server.run(session, "for i in 1 2 3 4 5; do echo äöü-$i; echo é$i >&2; done")
+    found = server.run(
+        session, "for i in 1 2 3 4 5; do echo äöü-$i; echo é$i >&2; done"
+    )
     path = f"/v1/sessions/{session}/commands/{found['id']}"
     told = _stream(server, path)
     assert [event["event"] for event in (told[0], told[-1])] == ["started", "ended"]
@@ -70,14 +79,24 @@ def test_a_stream_goes_on_at_any_byte(server: Serving, session: str) -> None:
         again = _stream(server, path, **{"Last-Event-ID": str(position)})
         assert _bytes(again) == whole[position:]
         assert again[0]["event"] != "started"
-    assert server.client.get(path, headers={**SSE, "Last-Event-ID": "end"}).status_code == 204
+    assert (
+        server.client.get(path, headers={**SSE, "Last-Event-ID": "end"}).status_code
+        == 204
+    )
     for wrong in (str(len(whole) + 1), "-1", "x", "1.0"):
-        assert server.client.get(path, headers={**SSE, "Last-Event-ID": wrong}).json()["code"] == "usage"
+        assert (
+            server.client.get(path, headers={**SSE, "Last-Event-ID": wrong}).json()[
+                "code"
+            ]
+            == "usage"
+        )
 
 
 def test_a_post_can_answer_as_a_stream(server: Serving, session: str) -> None:
     body = {"command": "echo a; sleep 0.2; echo b"}
-    with server.client.stream("POST", f"/v1/sessions/{session}/commands", json=body, headers=SSE) as answer:
+    with server.client.stream(
+        "POST", f"/v1/sessions/{session}/commands", json=body, headers=SSE
+    ) as answer:
         told = list(events(answer.iter_lines()))
     assert _bytes(told) == b"a\nb\n"
     assert told[0]["data"]["command"]["state"] == "running"
@@ -85,7 +104,9 @@ def test_a_post_can_answer_as_a_stream(server: Serving, session: str) -> None:
 
 
 def test_many_readers_get_the_same_bytes(server: Serving, session: str) -> None:
-    found = server.run(session, "for i in $(seq 300); do echo line $i; sleep 0.002; done", wait=0)
+    found = server.run(
+        session, "for i in $(seq 300); do echo line $i; sleep 0.002; done", wait=0
+    )
     path, got = f"/v1/sessions/{session}/commands/{found['id']}", []
 
     def read() -> None:
@@ -100,11 +121,16 @@ def test_many_readers_get_the_same_bytes(server: Serving, session: str) -> None:
 
 
 def test_output_is_read_by_position(server: Serving, session: str) -> None:
-    found = server.run(session, "echo 12345; sleep 0.3; echo 678 >&2; sleep 0.3; echo 9")
+    found = server.run(
+        session, "echo 12345; sleep 0.3; echo 678 >&2; sleep 0.3; echo 9"
+    )
     path = f"/v1/sessions/{session}/commands/{found['id']}/output"
     answer = server.client.get(path, params={"offset": 2, "limit": 5})
     assert answer.content == b"345\n6"
-    assert (answer.headers["belljar-offset"], answer.headers["belljar-next"]) == ("2", "7")
+    assert (answer.headers["belljar-offset"], answer.headers["belljar-next"]) == (
+        "2",
+        "7",
+    )
     assert answer.headers["content-security-policy"].startswith("sandbox")
     only = server.client.get(path, params={"stream": "stdout"})
     assert only.content == b"12345\n9\n"
@@ -130,25 +156,43 @@ def test_stdin_is_text_or_a_stream(server: Serving, session: str) -> None:
     found = server.run(session, "cat; echo end", wait=0, stdin_open=True)
     path = f"/v1/sessions/{session}/commands/{found['id']}"
     assert server.client.post(f"{path}/stdin", content=b"one ").status_code == 204
-    assert server.client.post(f"{path}/stdin?close=true", content=b"two\n").status_code == 204
+    assert (
+        server.client.post(f"{path}/stdin?close=true", content=b"two\n").status_code
+        == 204
+    )
     ended = server.client.get(path, headers={"Prefer": "wait=30"}).json()
     assert ended["result"]["stdout"] == "one two\nend\n"
-    assert server.client.post(f"{path}/stdin", content=b"x").json()["code"] == "conflict"
+    assert (
+        server.client.post(f"{path}/stdin", content=b"x").json()["code"] == "conflict"
+    )
 
 
 def test_a_signal_reaches_all_processes(server: Serving, session: str) -> None:
-    found = server.run(session, "trap 'echo got it; exit 7' USR1; echo up; while :; do sleep 0.05; done", wait=0)
+    found = server.run(
+        session,
+        "trap 'echo got it; exit 7' USR1; echo up; while :; do sleep 0.05; done",
+        wait=0,
+    )
     path = f"/v1/sessions/{session}/commands/{found['id']}"
     assert server.client.get(f"{path}/output", params={"wait": 30}).content == b"up\n"
-    assert server.client.post(f"{path}/signal", json={"signal": "USR1"}).status_code == 200
+    assert (
+        server.client.post(f"{path}/signal", json={"signal": "USR1"}).status_code == 200
+    )
     ended = server.client.get(path, headers={"Prefer": "wait=30"}).json()
     assert (ended["exit_code"], ended["result"]["stdout"]) == (7, "up\ngot it\n")
-    assert server.client.post(f"{path}/signal", json={"signal": 2}).json()["code"] == "conflict"
-    assert server.client.post(f"{path}/signal", json={"signal": "NONE"}).json()["code"] in ("usage", "conflict")
+    assert (
+        server.client.post(f"{path}/signal", json={"signal": 2}).json()["code"]
+        == "conflict"
+    )
+    assert server.client.post(f"{path}/signal", json={"signal": "NONE"}).json()[
+        "code"
+    ] in ("usage", "conflict")
 
 
 def test_the_answer_to_a_kill_is_a_receipt(server: Serving, session: str) -> None:
-    found = server.run(session, "setsid sleep 1000 & sleep 1000 & echo up; sleep 1000", wait=0)
+    found = server.run(
+        session, "setsid sleep 1000 & sleep 1000 & echo up; sleep 1000", wait=0
+    )
     path = f"/v1/sessions/{session}/commands/{found['id']}"
     server.client.get(f"{path}/output", params={"wait": 30})
     killed = server.client.delete(f"{path}?grace=0").json()
@@ -157,20 +201,35 @@ def test_the_answer_to_a_kill_is_a_receipt(server: Serving, session: str) -> Non
     assert server.client.delete(path).json() == killed
 
 
-def test_a_timeout_and_a_limit_of_output_end_a_command(server: Serving, session: str) -> None:
+def test_a_timeout_and_a_limit_of_output_end_a_command(
+    server: Serving, session: str
+) -> None:
     late = server.run(session, "echo early; sleep 100", timeout=0.5, grace=0.2)
-    assert (late["result"]["cause"], late["exit_code"], late["result"]["stdout"]) == ("timeout", 124, "early\n")
+    assert (late["result"]["cause"], late["exit_code"], late["result"]["stdout"]) == (
+        "timeout",
+        124,
+        "early\n",
+    )
     long = server.run(session, "yes", output_limit=1000)
     assert long["result"]["cause"] == "output_limit"
     assert long["result"]["bytes_kept"] == 1000
 
 
-def test_a_named_shell_keeps_its_directory_and_variables(server: Serving, session: str) -> None:
-    server.run(session, "mkdir -p d; cd d; X='a b'; export Y=2; f() { echo \"f $1\"; }", shell="a")
+def test_a_named_shell_keeps_its_directory_and_variables(
+    server: Serving, session: str
+) -> None:
+    server.run(
+        session,
+        "mkdir -p d; cd d; X='a b'; export Y=2; f() { echo \"f $1\"; }",
+        shell="a",
+    )
     found = server.run(session, 'pwd; echo "$X $Y"; f 3; false', shell="a")
     assert found["result"]["stdout"] == "/workspace/d\na b 2\nf 3\n"
     assert found["exit_code"] == 1
-    assert server.run(session, 'pwd; echo "[$X]"', shell="b")["result"]["stdout"] == "/workspace\n[]\n"
+    assert (
+        server.run(session, 'pwd; echo "[$X]"', shell="b")["result"]["stdout"]
+        == "/workspace\n[]\n"
+    )
     assert server.run(session, "exit 4", shell="a")["exit_code"] == 4
     assert server.run(session, "pwd", shell="a")["result"]["stdout"] == "/workspace/d\n"
 
@@ -180,7 +239,12 @@ def test_a_shell_runs_one_command_at_a_time(server: Serving, session: str) -> No
     second = server.run(session, "echo $Z", shell="q", wait=0)
     assert (first["state"], second["state"]) == ("running", "queued")
     path = f"/v1/sessions/{session}/commands/{second['id']}"
-    assert server.client.get(path, headers={"Prefer": "wait=30"}).json()["result"]["stdout"] == "1\n"
+    assert (
+        server.client.get(path, headers={"Prefer": "wait=30"}).json()["result"][
+            "stdout"
+        ]
+        == "1\n"
+    )
 
 
 def test_a_denied_command_makes_nothing(server: Serving, session: str) -> None:
@@ -189,16 +253,29 @@ def test_a_denied_command_makes_nothing(server: Serving, session: str) -> None:
     answer = server.client.post(f"/v1/sessions/{session}/commands", json=body)
     assert answer.status_code == 403
     problem = answer.json()
-    assert (problem["code"], problem["declined"], problem["verdict"]["decision"]) == ("policy_denied", False, "deny")
-    assert server.client.get(f"/v1/sessions/{session}/commands").json()["items"] == before
+    assert (problem["code"], problem["declined"], problem["verdict"]["decision"]) == (
+        "policy_denied",
+        False,
+        "deny",
+    )
+    assert (
+        server.client.get(f"/v1/sessions/{session}/commands").json()["items"] == before
+    )
 
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [(["no-such-program"], "command_not_found"), (["/etc/passwd"], "command_not_executable")],
+    [
+        (["no-such-program"], "command_not_found"),
+        (["/etc/passwd"], "command_not_executable"),
+    ],
 )
-def test_a_command_that_cannot_start_says_why(server: Serving, session: str, command: list[str], code: str) -> None:
-    answer = server.client.post(f"/v1/sessions/{session}/commands", json={"command": command})
+def test_a_command_that_cannot_start_says_why(
+    server: Serving, session: str, command: list[str], code: str
+) -> None:
+    answer = server.client.post(
+        f"/v1/sessions/{session}/commands", json={"command": command}
+    )
     assert (answer.status_code, answer.json()["code"]) == (422, code)
     assert answer.json()["command"]["state"] == "ended"
 
@@ -209,11 +286,15 @@ def test_a_terminal_has_its_size(server: Serving, session: str) -> None:
     assert "/dev/pts" in found["result"]["stdout"]
 
 
-def test_a_full_log_holds_a_command_back_until_it_was_read(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_full_log_holds_a_command_back_until_it_was_read(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     with serving(tmp_path_factory.mktemp("serve"), "--output-kept", "1m") as server:
         session = server.session()
         body = {"command": "seq 1000000", "on_full": "wait"}
-        made = server.client.post(f"/v1/sessions/{session}/commands", json=body, headers={"Prefer": "wait=1"}).json()
+        made = server.client.post(
+            f"/v1/sessions/{session}/commands", json=body, headers={"Prefer": "wait=1"}
+        ).json()
         assert made["state"] == "running"
         expected = "".join(f"{i}\n" for i in range(1, 1_000_001)).encode()
         told = _stream(server, f"/v1/sessions/{session}/commands/{made['id']}")
@@ -222,7 +303,9 @@ def test_a_full_log_holds_a_command_back_until_it_was_read(tmp_path_factory: pyt
         dropped = server.run(session, "seq 1000000")
         assert 0 < dropped["bytes_dropped"] < len(expected)
         told = _stream(server, f"/v1/sessions/{session}/commands/{dropped['id']}")
-        gone = next(event["data"]["bytes"] for event in told if event["event"] == "dropped")
+        gone = next(
+            event["data"]["bytes"] for event in told if event["event"] == "dropped"
+        )
         assert expected[gone:] == _bytes(told)
 
 
@@ -230,7 +313,10 @@ def test_fifty_readers_are_enough(server: Serving, session: str) -> None:
     found = server.run(session, "sleep 100", wait=0)
     path = f"/v1/sessions/{session}/commands/{found['id']}"
     with server.with_key(KEY, **SSE) as client:
-        opened = [client.send(client.build_request("GET", path), stream=True) for _ in range(50)]
+        opened = [
+            client.send(client.build_request("GET", path), stream=True)
+            for _ in range(50)
+        ]
         assert {answer.status_code for answer in opened} == {200}
         refused = client.get(path)
         assert (refused.status_code, refused.json()["quota"]) == (429, "streams")

@@ -14,21 +14,36 @@ from tests.surfaces.http.serving import Serving
 def at(server: Serving, session: str) -> Any:
     def ask(method: str, what: str, path: str | None = None, **more: Any) -> Any:
         params = {**({} if path is None else {"path": path}), **more.pop("params", {})}
-        return server.client.request(method, f"/v1/sessions/{session}/{what}", params=params, **more)
+        return server.client.request(
+            method, f"/v1/sessions/{session}/{what}", params=params, **more
+        )
 
     return ask
 
 
 def test_a_file_goes_up_and_comes_down(at: Any) -> None:
-    written = at("PUT", "files", "deep/er/a.txt", content=b"hello", params={"mode": "0600"})
+    written = at(
+        "PUT", "files", "deep/er/a.txt", content=b"hello", params={"mode": "0600"}
+    )
     assert written.status_code == 200
     assert {**written.json(), "mtime_ns": 0} == {
         "path": "deep/er/a.txt", "kind": "file", "mode": 0o600, "size": 5, "mtime_ns": 0, "target": None,
     }  # fmt: skip
     answer = at("GET", "files", "deep/er/a.txt")
-    assert (answer.content, answer.headers["content-disposition"]) == (b"hello", "attachment")
+    assert (answer.content, answer.headers["content-disposition"]) == (
+        b"hello",
+        "attachment",
+    )
     assert answer.headers["content-security-policy"] == "sandbox; default-src 'none'"
-    assert at("GET", "files", "/workspace/deep/er/a.txt", params={"offset": 1, "length": 3}).content == b"ell"
+    assert (
+        at(
+            "GET",
+            "files",
+            "/workspace/deep/er/a.txt",
+            params={"offset": 1, "length": 3},
+        ).content
+        == b"ell"
+    )
     assert at("PUT", "files", "empty", content=b"").json()["size"] == 0
     assert at("GET", "files", "empty").content == b""
     assert at("DELETE", "files", "deep").status_code == 204
@@ -51,9 +66,15 @@ def test_large_files_stream(at: Any) -> None:
         ("PUT", "files", "/proc/1/mem/x", 409, "ENOTDIR"),
     ],
 )  # fmt: skip
-def test_what_fails_says_which_error(at: Any, method: str, what: str, path: str, status: int, errno: str) -> None:
+def test_what_fails_says_which_error(
+    at: Any, method: str, what: str, path: str, status: int, errno: str
+) -> None:
     answer = at(method, what, path, content=b"x" if method == "PUT" else None)
-    assert (answer.status_code, answer.json()["code"], answer.json()["errno"]) == (status, "file_failed", errno)
+    assert (answer.status_code, answer.json()["code"], answer.json()["errno"]) == (
+        status,
+        "file_failed",
+        errno,
+    )
 
 
 def test_a_path_is_needed(at: Any) -> None:
@@ -65,7 +86,10 @@ def test_a_path_is_needed(at: Any) -> None:
 def test_directories_are_listed(at: Any) -> None:
     assert at("PUT", "entries", "list/b/c").json()["kind"] == "directory"
     at("PUT", "files", "list/a", content=b"1")
-    assert [item["path"] for item in at("GET", "entries", "list").json()["items"]] == ["a", "b"]
+    assert [item["path"] for item in at("GET", "entries", "list").json()["items"]] == [
+        "a",
+        "b",
+    ]
     assert [item["path"] for item in at("GET", "entries", "list", params={"depth": 2}).json()["items"]] == [
         "a", "b", "b/c",
     ]  # fmt: skip
@@ -82,7 +106,9 @@ def _tar(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
     return file.getvalue()
 
 
-def _member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> tarfile.TarInfo:
+def _member(
+    name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644
+) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.type, member.linkname, member.mode = kind, link, mode
     return member
@@ -97,7 +123,14 @@ def test_a_tar_goes_up_and_comes_down(at: Any) -> None:
     assert at("PUT", "tar", "up", content=sent).status_code == 204
     with tarfile.open(fileobj=io.BytesIO(at("GET", "tar", "up").content)) as tar:
         found = {member.name: member for member in tar}
-        assert set(found) == {"d", "d/äöü " + "x" * 150, "d/run", "d/link", "d/hard", "big"}
+        assert set(found) == {
+            "d",
+            "d/äöü " + "x" * 150,
+            "d/run",
+            "d/link",
+            "d/hard",
+            "big",
+        }
         assert (found["d/run"].mode, found["d/link"].linkname) == (0o755, "run")
         content = tar.extractfile("big")
         assert content is not None
@@ -125,10 +158,20 @@ def test_a_bad_tar_unpacks_nothing(at: Any, bad: tarfile.TarInfo) -> None:
 
 
 def test_links_are_kept_and_never_followed_out(at: Any) -> None:
-    assert at("PUT", "tar", "links", content=_tar((_member("out", tarfile.SYMTYPE, "/etc"), b""))).status_code == 204
+    assert (
+        at(
+            "PUT",
+            "tar",
+            "links",
+            content=_tar((_member("out", tarfile.SYMTYPE, "/etc"), b"")),
+        ).status_code
+        == 204
+    )
     (found,) = at("GET", "entries", "links").json()["items"]
     assert (found["kind"], found["target"]) == ("link", "/etc")
-    through = _tar((_member("out", tarfile.SYMTYPE, "/tmp"), b""), (_member("./out/file"), b"x"))
+    through = _tar(
+        (_member("out", tarfile.SYMTYPE, "/tmp"), b""), (_member("./out/file"), b"x")
+    )
     answer = at("PUT", "tar", "through", content=through)
     assert (answer.status_code, answer.json()["code"]) == (400, "usage")
     assert at("GET", "entries", "through").status_code == 404

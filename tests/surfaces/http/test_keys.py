@@ -11,7 +11,12 @@ from belljar.surfaces.http import keys, quota
 
 
 def test_the_narrowest_bound_wins() -> None:
-    found = quota.narrowest([{"sessions": 5, "network": "full"}, {"sessions": 3, "network": "allow", "memory": None}])
+    found = quota.narrowest(
+        [
+            {"sessions": 5, "network": "full"},
+            {"sessions": 3, "network": "allow", "memory": None},
+        ]
+    )
     assert (found["sessions"], found["network"], found["memory"]) == (3, "allow", None)
     assert quota.wider("network", "full", "allow")
     assert quota.wider("sessions", None, 3)
@@ -28,7 +33,10 @@ def test_without_a_key_nothing_is_answered(server: Serving, key: str | None) -> 
     with server.with_key(key) as client:
         for path in ("/v1/sessions", "/v1/none", "/openapi.json", "/metrics"):
             answer = client.get(path)
-            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+            assert (answer.status_code, answer.json()["code"]) == (
+                401,
+                "unauthenticated",
+            )
             assert answer.headers["www-authenticate"] == "Bearer"
 
 
@@ -38,7 +46,11 @@ def test_a_key_is_shown_once(server: Serving) -> None:
     assert len(made["key"]) >= 35
     with server.with_key(made["key"]) as client:
         own = client.get("/v1/keys/self").json()
-    assert (own["scopes"], own["quota"]["sessions"], own["parent"]) == (["run"], 2, server.told_key)
+    assert (own["scopes"], own["quota"]["sessions"], own["parent"]) == (
+        ["run"],
+        2,
+        server.told_key,
+    )
     assert own["quota"]["policies"] == ["default", "strict", "ci"]
     assert "key" not in own
     assert made["key"] not in server.client.get("/v1/keys").text
@@ -53,19 +65,30 @@ def test_a_key_is_shown_once(server: Serving) -> None:
         {"scopes": ["run"], "expires": time.time() + 99999}, {"scopes": ["run"], "tenant": "other"},
     ],
 )  # fmt: skip
-def test_a_child_is_never_wider_than_its_parent(server: Serving, wider: dict[str, object]) -> None:
+def test_a_child_is_never_wider_than_its_parent(
+    server: Serving, wider: dict[str, object]
+) -> None:
     made = server.key("run", quota={"sessions": 2}, expires=time.time() + 600)
     with server.with_key(made["key"]) as client:
         answer = client.post("/v1/keys", json={"name": "child", **wider})
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-        narrower = client.post("/v1/keys", json={"name": "child", "scopes": ["read"], "quota": {"sessions": 1}}).json()
-    assert (narrower["reach"], narrower["expires"], narrower["quota"]["sessions"]) == ("own", made["expires"], 1)
+        narrower = client.post(
+            "/v1/keys",
+            json={"name": "child", "scopes": ["read"], "quota": {"sessions": 1}},
+        ).json()
+    assert (narrower["reach"], narrower["expires"], narrower["quota"]["sessions"]) == (
+        "own",
+        made["expires"],
+        1,
+    )
 
 
 def test_a_revoked_key_takes_its_children_along(server: Serving) -> None:
     made = server.key("run")
     with server.with_key(made["key"]) as client:
-        child = client.post("/v1/keys", json={"name": "child", "scopes": ["read"]}).json()
+        child = client.post(
+            "/v1/keys", json={"name": "child", "scopes": ["read"]}
+        ).json()
         with server.with_key(child["key"]) as below:
             assert below.get("/v1/keys/self").status_code == 200
             assert server.client.delete(f"/v1/keys/{made['id']}").status_code == 204
@@ -87,16 +110,26 @@ def test_a_scope_is_missing(server: Serving, session: str) -> None:
         assert client.get(f"/v1/sessions/{session}").status_code == 200
         answer = client.post("/v1/sessions", json={})
         assert (answer.status_code, answer.json()["scope"]) == (403, "run")
-        assert client.post(f"/v1/sessions/{session}/commands", content=b"{", headers={}).json()["scope"] == "run"
+        assert (
+            client.post(
+                f"/v1/sessions/{session}/commands", content=b"{", headers={}
+            ).json()["scope"]
+            == "run"
+        )
         assert client.get("/v1/tenants").json()["scope"] == "operator"
     with server.with_key(server.key("run", reach="tenant")["key"]) as client:
-        answer = client.patch(f"/v1/sessions/{session}", json={"bypass_until": time.time() + 60})
+        answer = client.patch(
+            f"/v1/sessions/{session}", json={"bypass_until": time.time() + 60}
+        )
         assert (answer.status_code, answer.json()["scope"]) == (403, "approve")
 
 
 def test_another_tenants_things_do_not_exist(server: Serving, session: str) -> None:
     assert server.client.post("/v1/tenants", json={"name": "other"}).status_code == 201
-    assert server.client.post("/v1/tenants", json={"name": "other"}).json()["code"] == "conflict"
+    assert (
+        server.client.post("/v1/tenants", json={"name": "other"}).json()["code"]
+        == "conflict"
+    )
     command = server.run(session, "true")["id"]
     with server.with_key(server.key("admin", tenant="other")["key"]) as client:
         none = "/v1/sessions/bj-000000000000"
@@ -108,7 +141,10 @@ def test_another_tenants_things_do_not_exist(server: Serving, session: str) -> N
             theirs = client.request(method, f"/v1/sessions/{session}{rest}", json=body)
             missing = client.request(method, f"{none}{rest}", json=body)
             assert theirs.status_code == missing.status_code == 404
-            assert {**theirs.json(), "request_id": ""} == {**missing.json(), "request_id": ""}
+            assert {**theirs.json(), "request_id": ""} == {
+                **missing.json(),
+                "request_id": "",
+            }
         assert client.get("/v1/sessions").json()["items"] == []
         assert client.get("/v1/audit").json()["items"][0]["tenant"] == "other"
         assert client.get("/v1/usage?tenant=default").status_code == 403
@@ -117,30 +153,46 @@ def test_another_tenants_things_do_not_exist(server: Serving, session: str) -> N
     assert server.client.get("/v1/sessions").json()["items"][0]["id"] == session
 
 
-def test_a_key_with_its_own_reach_sees_what_it_and_its_children_made(server: Serving, session: str) -> None:
+def test_a_key_with_its_own_reach_sees_what_it_and_its_children_made(
+    server: Serving, session: str
+) -> None:
     mine = server.key("run", reach="own")
     with server.with_key(mine["key"]) as client:
         assert client.get(f"/v1/sessions/{session}").status_code == 404
-        child = client.post("/v1/keys", json={"name": "child", "scopes": ["run"]}).json()
+        child = client.post(
+            "/v1/keys", json={"name": "child", "scopes": ["run"]}
+        ).json()
         with server.with_key(child["key"]) as below:
-            made = below.post("/v1/sessions", json={}, headers={"Prefer": "wait=60"}).json()
+            made = below.post(
+                "/v1/sessions", json={}, headers={"Prefer": "wait=60"}
+            ).json()
             assert made["key"] == child["id"]
-        assert [each["id"] for each in client.get("/v1/sessions").json()["items"]] == [made["id"]]
+        assert [each["id"] for each in client.get("/v1/sessions").json()["items"]] == [
+            made["id"]
+        ]
         assert client.delete(f"/v1/sessions/{made['id']}").json()["state"] == "ended"
 
 
 def test_a_full_quota_says_so(server: Serving) -> None:
-    with server.with_key(server.key("run", quota={"sessions": 1, "memory": "1g"})["key"]) as client:
+    with server.with_key(
+        server.key("run", quota={"sessions": 1, "memory": "1g"})["key"]
+    ) as client:
         too_big = client.post("/v1/sessions", json={"limits": {"memory": "2g"}})
         assert (too_big.status_code, too_big.json()["quota"]) == (403, "memory")
         small = {"limits": {"memory": "512m"}}
-        made = client.post("/v1/sessions", json=small, headers={"Prefer": "wait=60"}).json()
+        made = client.post(
+            "/v1/sessions", json=small, headers={"Prefer": "wait=60"}
+        ).json()
         full = client.post("/v1/sessions", json=small)
         assert (full.status_code, full.json()["quota"]) == (429, "sessions")
         assert int(full.headers["retry-after"]) >= 1
         policy = client.post("/v1/sessions", json={**small, "policy": "permissive"})
         assert (policy.status_code, policy.json()["quota"]) == (403, "policies")
-        for network in ("full", {"allow": ["10.0.0.1"]}, {"allow": ["internal.example=127.0.0.1"]}):
+        for network in (
+            "full",
+            {"allow": ["10.0.0.1"]},
+            {"allow": ["internal.example=127.0.0.1"]},
+        ):
             refused = client.post("/v1/sessions", json={**small, "network": network})
             assert (refused.status_code, refused.json()["quota"]) == (403, "network")
         client.delete(f"/v1/sessions/{made['id']}")
@@ -152,14 +204,25 @@ def test_a_full_quota_says_so(server: Serving) -> None:
 def test_a_login_is_a_cookie_that_ends_with_its_key(server: Serving) -> None:
     made = server.key("run")
     with server.with_key(None) as browser:
-        assert browser.post("/v1/login", json={"key": "bj_" + "y" * 40}).status_code == 401
+        assert (
+            browser.post("/v1/login", json={"key": "bj_" + "y" * 40}).status_code == 401
+        )
         assert browser.post("/v1/login", json={"key": made["key"]}).status_code == 204
         (cookie,) = browser.cookies.jar
-        assert (cookie.name, cookie.path, cookie.has_nonstandard_attr("HttpOnly")) == ("belljar", "/", True)
+        assert (cookie.name, cookie.path, cookie.has_nonstandard_attr("HttpOnly")) == (
+            "belljar",
+            "/",
+            True,
+        )
         assert browser.get("/v1/keys/self").json()["id"] == made["id"]
         refused = browser.post("/v1/check", json={"command": "ls"})
         assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
-        assert browser.post("/v1/check", json={"command": "ls"}, headers={"Belljar-Request": "1"}).status_code == 200
+        assert (
+            browser.post(
+                "/v1/check", json={"command": "ls"}, headers={"Belljar-Request": "1"}
+            ).status_code
+            == 200
+        )
         server.client.delete(f"/v1/keys/{made['id']}")
         assert browser.get("/v1/keys/self").status_code == 401
 
@@ -168,7 +231,10 @@ def test_a_logout_ends_the_cookie(server: Serving) -> None:
     with server.with_key(None) as browser:
         browser.post("/v1/login", json={"key": KEY})
         saved = dict(browser.cookies)
-        assert browser.delete("/v1/login", headers={"Belljar-Request": "1"}).status_code == 204
+        assert (
+            browser.delete("/v1/login", headers={"Belljar-Request": "1"}).status_code
+            == 204
+        )
         browser.cookies.clear()
         browser.cookies.update(saved)
         assert browser.get("/v1/keys/self").status_code == 401

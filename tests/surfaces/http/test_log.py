@@ -63,7 +63,11 @@ def test_a_new_log_goes_on_where_the_old_one_ended(tmp_path: Path) -> None:
         first.append(number % 2, str(number).encode() * 2000)
     first.trim()
     second = Log(tmp_path / "c", 1 << 20)
-    assert (second.start, second.end, second.received) == (first.start, first.end, first.received)
+    assert (second.start, second.end, second.received) == (
+        first.start,
+        first.end,
+        first.received,
+    )
     assert _text(second, second.start) == _text(first, first.start)
     second.append(0, b"more")
     assert _text(second, second.end - 4) == b"more"

@@ -20,10 +20,18 @@ pytestmark = pytest.mark.engine
 
 
 @asynccontextmanager
-async def client(server: Serving, key: str = KEY, query: str = "") -> AsyncIterator[ClientSession]:
+async def client(
+    server: Serving, key: str = KEY, query: str = ""
+) -> AsyncIterator[ClientSession]:
     async with (
-        httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=60, trust_env=False) as http,
-        streamable_http_client(f"{server.url}/mcp{query}", http_client=http) as (read, write, *_),
+        httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {key}"}, timeout=60, trust_env=False
+        ) as http,
+        streamable_http_client(f"{server.url}/mcp{query}", http_client=http) as (
+            read,
+            write,
+            *_,
+        ),
         ClientSession(read, write) as session,
     ):
         await session.initialize()
@@ -31,7 +39,9 @@ async def client(server: Serving, key: str = KEY, query: str = "") -> AsyncItera
 
 
 async def _run(session: ClientSession, command: str) -> str:
-    answer = await session.call_tool("Bash", {"command": command, "description": "test"})
+    answer = await session.call_tool(
+        "Bash", {"command": command, "description": "test"}
+    )
     return "".join(part.text for part in answer.content)  # type: ignore[union-attr]
 
 
@@ -42,7 +52,11 @@ def _living(server: Serving) -> list[dict[str, Any]]:
 
 async def test_each_client_has_a_sandbox_that_ends_with_it(server: Serving) -> None:
     async with client(server) as one, client(server) as two:
-        assert {tool.name for tool in (await one.list_tools()).tools} >= {"Bash", "BashOutput", "KillShell"}
+        assert {tool.name for tool in (await one.list_tools()).tools} >= {
+            "Bash",
+            "BashOutput",
+            "KillShell",
+        }
         assert _living(server) == []
         await _run(one, "echo mine > /tmp/x; cd /tmp")
         assert "mine" in await _run(one, "cat x")
@@ -53,14 +67,23 @@ async def test_each_client_has_a_sandbox_that_ends_with_it(server: Serving) -> N
             await anyio.sleep(0.05)
 
 
-async def test_the_newest_protocol_has_no_sessions_so_a_key_has_one(server: Serving) -> None:
+async def test_the_newest_protocol_has_no_sessions_so_a_key_has_one(
+    server: Serving,
+) -> None:
     key = server.key("run", "read")["key"]
     for command in ("echo once > /tmp/x", "cat /tmp/x"):
         async with (
-            httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=60, trust_env=False) as http,
-            Client(streamable_http_client(f"{server.url}/mcp", http_client=http), mode="auto") as one,
+            httpx.AsyncClient(
+                headers={"Authorization": f"Bearer {key}"}, timeout=60, trust_env=False
+            ) as http,
+            Client(
+                streamable_http_client(f"{server.url}/mcp", http_client=http),
+                mode="auto",
+            ) as one,
         ):
-            answer = await one.call_tool("Bash", {"command": command, "description": "t"})
+            answer = await one.call_tool(
+                "Bash", {"command": command, "description": "t"}
+            )
     assert "once" in str(answer.content)
     for session in _living(server):
         server.client.delete(f"/v1/sessions/{session['id']}")
@@ -96,8 +119,12 @@ async def test_a_command_that_needs_a_yes_waits_for_people(server: Serving) -> N
 
 async def test_a_session_that_is_there_can_be_named_and_stays(server: Serving) -> None:
     id = server.session(workspace="named")
-    async with client(server, query=f"?session={id}&tools=execute_command,files") as session:
-        assert "execute_command" in {tool.name for tool in (await session.list_tools()).tools}
+    async with client(
+        server, query=f"?session={id}&tools=execute_command,files"
+    ) as session:
+        assert "execute_command" in {
+            tool.name for tool in (await session.list_tools()).tools
+        }
         await session.call_tool("write_file", {"path": "x", "content": "kept\n"})
     assert server.run(id, "cat x")["result"]["stdout"] == "kept\n"
     server.client.delete(f"/v1/sessions/{id}")
@@ -116,10 +143,17 @@ def _begin(asking: httpx.Client) -> None:
 
 
 def test_a_session_belongs_to_its_key(server: Serving) -> None:
-    with server.with_key(KEY) as one, server.with_key(server.key("run")["key"]) as other:
+    with (
+        server.with_key(KEY) as one,
+        server.with_key(server.key("run")["key"]) as other,
+    ):
         _begin(one)
-        other.headers.update({name: one.headers[name] for name in ("Accept", "Mcp-Session-Id")})
-        asked = other.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+        other.headers.update(
+            {name: one.headers[name] for name in ("Accept", "Mcp-Session-Id")}
+        )
+        asked = other.post(
+            "/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        )
         assert (asked.status_code, asked.json()["code"]) == (404, "not_found")
         assert other.delete("/mcp").status_code == 404
         assert one.delete("/mcp").status_code == 200
@@ -128,10 +162,18 @@ def test_a_session_belongs_to_its_key(server: Serving) -> None:
 
 def test_what_is_no_request_of_mcp_makes_nothing(server: Serving) -> None:
     before = len(_living(server))
-    assert server.client.post("/mcp", content=b"{", headers={"Content-Type": "application/json"}).status_code >= 400
+    assert (
+        server.client.post(
+            "/mcp", content=b"{", headers={"Content-Type": "application/json"}
+        ).status_code
+        >= 400
+    )
     assert server.client.get("/mcp?toools=bash").json()["field"] == "toools"
     assert server.client.post("/mcp?tools=nonsense", json={}).status_code == 400
-    with server.with_key(None) as nobody, server.with_key(KEY, Origin="https://evil.example") as foreign:
+    with (
+        server.with_key(None) as nobody,
+        server.with_key(KEY, Origin="https://evil.example") as foreign,
+    ):
         assert nobody.post("/mcp", json={}).status_code == 401
         assert foreign.post("/mcp", json={}).json()["code"] == "origin_refused"
     assert len(_living(server)) == before
@@ -156,14 +198,29 @@ async def test_a_client_that_comes_back_gets_what_it_missed() -> None:
     assert await kept.replay_events_after(first, take) is None
 
 
-def test_a_stop_leaves_the_sandboxes_of_clients(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_stop_leaves_the_sandboxes_of_clients(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     state = tmp_path_factory.mktemp("stopping")
     with serving(state) as server:
-        call = {"name": "Bash", "arguments": {"command": "echo hi > x", "description": "t"}}
+        call = {
+            "name": "Bash",
+            "arguments": {"command": "echo hi > x", "description": "t"},
+        }
         with server.with_key(KEY) as asking:
             _begin(asking)
-            asking.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
-            asking.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
+            asking.post(
+                "/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}
+            )
+            asking.post(
+                "/mcp",
+                json={
+                    "jsonrpc": "2.0",
+                    "id": 2,
+                    "method": "tools/call",
+                    "params": call,
+                },
+            )
         (session,) = _living(server)
         assert server.stop() == 0
         server.start()

@@ -21,7 +21,10 @@ def _all(change: Change) -> bool:
 
 
 def _follow(server: Serving, topics: str, **headers: str) -> Iterator[dict[str, Any]]:
-    with server.with_key(KEY) as client, client.stream("GET", f"/v1/events?topics={topics}", headers=headers) as answer:
+    with (
+        server.with_key(KEY) as client,
+        client.stream("GET", f"/v1/events?topics={topics}", headers=headers) as answer,
+    ):
         assert answer.status_code == 200, answer.read()
         yield from events(answer.iter_lines())
 
@@ -89,26 +92,41 @@ def test_events_bring_the_records_of_the_trail(server: Serving, session: str) ->
             told.append(event["data"]["item"])
             if told[-1]["kind"] == "end" and told[-1]["run"] == found["id"]:
                 break
-    assert [record["seq"] for record in told] == list(range(told[0]["seq"], told[-1]["seq"] + 1))
-    stored = server.client.get("/v1/audit", params={"after": told[0]["seq"] - 1, "limit": 200}).json()["items"]
+    assert [record["seq"] for record in told] == list(
+        range(told[0]["seq"], told[-1]["seq"] + 1)
+    )
+    stored = server.client.get(
+        "/v1/audit", params={"after": told[0]["seq"] - 1, "limit": 200}
+    ).json()["items"]
     assert told == stored[: len(told)]
 
 
 def test_a_wrong_topic_is_refused(server: Serving) -> None:
     for topics in ("nothing", "output:x", "", "output:bj-000000000000/c"):
-        assert server.client.get(f"/v1/events?topics={topics}").status_code in (400, 404)
+        assert server.client.get(f"/v1/events?topics={topics}").status_code in (
+            400,
+            404,
+        )
 
 
-def test_the_trail_names_who_did_it_and_verifies(server: Serving, session: str, tmp_path: Path) -> None:
+def test_the_trail_names_who_did_it_and_verifies(
+    server: Serving, session: str, tmp_path: Path
+) -> None:
     made = server.key("run", reach="tenant")
     with server.with_key(made["key"]) as client:
         body, headers = {"command": "echo trail"}, {"X-Request-Id": "req-1"}
-        command = client.post(f"/v1/sessions/{session}/commands", json=body, headers=headers).json()
+        command = client.post(
+            f"/v1/sessions/{session}/commands", json=body, headers=headers
+        ).json()
         assert client.get("/v1/audit").status_code == 200
     records = []
     cursor = None
     while True:
-        params = {"session": session, "limit": 3, **({"cursor": cursor} if cursor else {})}
+        params = {
+            "session": session,
+            "limit": 3,
+            **({"cursor": cursor} if cursor else {}),
+        }
         page = server.client.get("/v1/audit", params=params).json()
         records += page["items"]
         cursor = page["next"]
@@ -117,11 +135,19 @@ def test_the_trail_names_who_did_it_and_verifies(server: Serving, session: str, 
     mine = [record for record in records if record.get("run") == command["id"]]
     assert [record["kind"] for record in mine] == ["start", "end"]
     for record in mine:
-        assert (record["tenant"], record["key"], record["name"]) == ("default", made["id"], "k")
+        assert (record["tenant"], record["key"], record["name"]) == (
+            "default",
+            made["id"],
+            "k",
+        )
         assert record["request_id"] == "req-1"
-    assert [record["seq"] for record in records] == sorted(record["seq"] for record in records)
+    assert [record["seq"] for record in records] == sorted(
+        record["seq"] for record in records
+    )
     assert server.client.get("/v1/audit/verify").json()["ok"]
-    lines = server.client.get("/v1/audit", headers={"Accept": "application/x-ndjson"}).content
+    lines = server.client.get(
+        "/v1/audit", headers={"Accept": "application/x-ndjson"}
+    ).content
     (tmp_path / "audit.jsonl").write_bytes(lines)
     found = list(reader.lines_of(tmp_path / "audit.jsonl"))
     assert all(line.record is not None for line in found)
@@ -144,8 +170,18 @@ def test_a_command_can_be_checked_without_running(server: Serving) -> None:
     denied = server.client.post("/v1/check", json={"command": "rm -rf /"}).json()
     assert (denied["decision"], denied["risk"]) == ("deny", "blocked")
     assert any("delete" in effect for effect in denied["effects"])
-    assert server.client.post("/v1/check", json={"command": "ls", "policy": "x"}).json()["code"] == "policy_invalid"
-    assert server.client.post("/v1/check", json={"command": "ls", "policy": "/etc/passwd"}).status_code == 400
+    assert (
+        server.client.post("/v1/check", json={"command": "ls", "policy": "x"}).json()[
+            "code"
+        ]
+        == "policy_invalid"
+    )
+    assert (
+        server.client.post(
+            "/v1/check", json={"command": "ls", "policy": "/etc/passwd"}
+        ).status_code
+        == 400
+    )
 
 
 def test_numbers_and_health(server: Serving, session: str) -> None:

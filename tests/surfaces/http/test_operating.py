@@ -55,7 +55,14 @@ def test_a_certificate_that_has_ended(tmp_path: Path) -> None:
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "k.pem", "-out", "c.pem", "-days", "1",
          "-subj", "/CN=x"], cwd=tmp_path, check=True, capture_output=True,
     )  # fmt: skip
-    ran = _serve(tmp_path, "--check", "--tls-cert", f"{tmp_path}/c.pem", "--tls-key", f"{tmp_path}/k.pem")
+    ran = _serve(
+        tmp_path,
+        "--check",
+        "--tls-cert",
+        f"{tmp_path}/c.pem",
+        "--tls-key",
+        f"{tmp_path}/k.pem",
+    )
     assert _line(ran.stdout, "certificate").startswith("note")
     assert "renew it" in ran.stdout
 
@@ -78,7 +85,9 @@ def test_a_backup_of_a_running_server_starts_another(tmp_path: Path) -> None:
     new.parent.chmod(0o700)
     with serving(old) as server:
         key = server.key("read")["key"]
-        source, copy = (sqlite3.connect(at / "service.db") for at in (old / "serve", new))
+        source, copy = (
+            sqlite3.connect(at / "service.db") for at in (old / "serve", new)
+        )
         source.backup(copy)
         source.close()
         copy.close()
@@ -88,13 +97,23 @@ def test_a_backup_of_a_running_server_starts_another(tmp_path: Path) -> None:
 
 def test_an_empty_postgresql(tmp_path: Path) -> None:
     with postgres() as url:
-        assert _line(_serve(tmp_path, "--check", "--database", url).stdout, "database").endswith(": empty")
+        assert _line(
+            _serve(tmp_path, "--check", "--database", url).stdout, "database"
+        ).endswith(": empty")
 
 
 @pytest.mark.parametrize("kind", ["system", "user"])
 def test_the_unit_starts_the_same_server(tmp_path: Path, kind: str) -> None:
     told = _serve(
-        tmp_path, "--print-unit", kind, "--output-kept", "1m", "--public-url", "https://x/", "--engine", "oci"
+        tmp_path,
+        "--print-unit",
+        kind,
+        "--output-kept",
+        "1m",
+        "--public-url",
+        "https://x/",
+        "--engine",
+        "oci",
     )
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
@@ -106,7 +125,9 @@ def test_the_unit_starts_the_same_server(tmp_path: Path, kind: str) -> None:
         "--listen": "127.0.0.1:0", "--output-kept": "1m", "--public-url": "https://x/", "--engine": "oci"
     }  # fmt: skip
     assert unit["Service"]["KillMode"] == "process"
-    assert unit["Install"]["WantedBy"] == ("default.target" if kind == "user" else "multi-user.target")
+    assert unit["Install"]["WantedBy"] == (
+        "default.target" if kind == "user" else "multi-user.target"
+    )
 
 
 def test_systemd_is_told(tmp_path: Path) -> None:
@@ -114,7 +135,9 @@ def test_systemd_is_told(tmp_path: Path) -> None:
     with told:
         told.bind(str(tmp_path / "notify"))
         told.settimeout(60)
-        with serving(tmp_path, env={"NOTIFY_SOCKET": str(tmp_path / "notify")}) as server:
+        with serving(
+            tmp_path, env={"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        ) as server:
             assert told.recv(100) == b"READY=1"
             server.stop()
             assert told.recv(100) == b"STOPPING=1"

@@ -38,7 +38,9 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
 
 @pytest.fixture(scope="module")
 def site(server: Serving, session: str) -> str:
-    server.client.put(f"/v1/sessions/{session}/files?path=site.py", content=SITE.encode())
+    server.client.put(
+        f"/v1/sessions/{session}/files?path=site.py", content=SITE.encode()
+    )
     server.run(session, "python3 site.py", wait=0)
     path = f"/v1/sessions/{session}/ports/8000"
     deadline = time.monotonic() + 30
@@ -50,16 +52,24 @@ def site(server: Serving, session: str) -> str:
 
 def test_a_request_reaches_what_listens_inside(server: Serving, site: str) -> None:
     answer = server.client.post(
-        f"{site}/a%2Fb//c?x=1&y=2", content=b"body", headers={"X-Mine": "1", "Cookie": "s=1", "Belljar-Request": "1"}
+        f"{site}/a%2Fb//c?x=1&y=2",
+        content=b"body",
+        headers={"X-Mine": "1", "Cookie": "s=1", "Belljar-Request": "1"},
     )
     assert answer.status_code == 201
     got = answer.json()
-    assert (got["path"], got["method"], got["body"]) == ("/a%2Fb//c?x=1&y=2", "POST", "body")
+    assert (got["path"], got["method"], got["body"]) == (
+        "/a%2Fb//c?x=1&y=2",
+        "POST",
+        "body",
+    )
     assert got["headers"]["x-mine"] == "1"
     assert not {"authorization", "cookie", "belljar-request"} & set(got["headers"])
     assert KEY not in json.dumps(got)
     assert answer.headers["x-own"] == "yes"
-    assert answer.headers["content-security-policy"] == "sandbox allow-scripts allow-forms"
+    assert (
+        answer.headers["content-security-policy"] == "sandbox allow-scripts allow-forms"
+    )
     for name in ("set-cookie", "access-control-allow-origin", "clear-site-data"):
         assert name not in answer.headers
 
@@ -75,12 +85,17 @@ def test_nothing_listens(server: Serving, session: str) -> None:
     answer = server.client.get(f"/v1/sessions/{session}/ports/9/")
     assert (answer.status_code, answer.json()["code"]) == (502, "port_closed")
     for port in ("0", "65536", "x"):
-        assert server.client.get(f"/v1/sessions/{session}/ports/{port}/").status_code == 400
+        assert (
+            server.client.get(f"/v1/sessions/{session}/ports/{port}/").status_code
+            == 400
+        )
 
 
 def test_a_link_needs_no_key_and_ends_with_its_session(server: Serving) -> None:
     session = server.session()
-    server.client.put(f"/v1/sessions/{session}/files?path=site.py", content=SITE.encode())
+    server.client.put(
+        f"/v1/sessions/{session}/files?path=site.py", content=SITE.encode()
+    )
     server.run(session, "python3 site.py", wait=0)
     maker = server.key("run", reach="tenant")
     with server.with_key(maker["key"]) as client:
@@ -90,21 +105,29 @@ def test_a_link_needs_no_key_and_ends_with_its_session(server: Serving) -> None:
     while (answer := httpx.get(f"{made['url']}x", trust_env=False)).status_code == 502:
         assert time.monotonic() < deadline
     assert answer.json()["path"] == "/x"
-    second = server.client.post(f"/v1/sessions/{session}/links", json={"port": 8000, "seconds": 1}).json()["url"]
+    second = server.client.post(
+        f"/v1/sessions/{session}/links", json={"port": 8000, "seconds": 1}
+    ).json()["url"]
     assert httpx.get(second, trust_env=False).status_code == 201
     time.sleep(1.1)
     assert httpx.get(second, trust_env=False).status_code == 404
     server.client.delete(f"/v1/keys/{maker['id']}")
     assert httpx.get(made["url"], trust_env=False).status_code == 404
-    third = server.client.post(f"/v1/sessions/{session}/links", json={"port": 8000}).json()["url"]
+    third = server.client.post(
+        f"/v1/sessions/{session}/links", json={"port": 8000}
+    ).json()["url"]
     server.client.delete(f"/v1/sessions/{session}")
     assert httpx.get(third, trust_env=False).status_code == 404
 
 
-def _attach(server: Serving, command: dict[str, Any], offset: int = 0, **headers: str) -> ClientConnection:
+def _attach(
+    server: Serving, command: dict[str, Any], offset: int = 0, **headers: str
+) -> ClientConnection:
     path = f"/v1/sessions/{command['session']}/commands/{command['id']}/attach?offset={offset}"
     sent = headers or {"Authorization": f"Bearer {KEY}"}
-    return connect(server.url.replace("http", "ws") + path, additional_headers=sent, proxy=None)
+    return connect(
+        server.url.replace("http", "ws") + path, additional_headers=sent, proxy=None
+    )
 
 
 def _read(socket: ClientConnection, until: bytes) -> bytes:
@@ -117,7 +140,9 @@ def _read(socket: ClientConnection, until: bytes) -> bytes:
 
 
 def test_a_terminal_is_typed_into(server: Serving, session: str) -> None:
-    command = server.run(session, "PS1='> ' bash --norc --noprofile -i", pty=True, wait=0)
+    command = server.run(
+        session, "PS1='> ' bash --norc --noprofile -i", pty=True, wait=0
+    )
     with _attach(server, command) as socket:
         socket.send(b"echo $((6*7))\n")
         assert b"42" in _read(socket, b"42\r\n")
@@ -134,7 +159,9 @@ def test_a_terminal_is_typed_into(server: Serving, session: str) -> None:
             socket.recv(30)
 
 
-def test_closing_kills_nothing_and_stdin_can_be_closed(server: Serving, session: str) -> None:
+def test_closing_kills_nothing_and_stdin_can_be_closed(
+    server: Serving, session: str
+) -> None:
     command = server.run(session, "cat; echo over", stdin_open=True, wait=0)
     with _attach(server, command) as socket:
         socket.send(b"typed\n")
@@ -148,7 +175,14 @@ def test_closing_kills_nothing_and_stdin_can_be_closed(server: Serving, session:
 
 def test_what_is_no_message_closes(server: Serving, session: str) -> None:
     command = server.run(session, "sleep 100", pty=True, wait=0)
-    for wrong in ("nonsense", "{}", '{"resize": [0, 1]}', '{"other": 1}', "[]", '{"resize": ["a", 1]}'):
+    for wrong in (
+        "nonsense",
+        "{}",
+        '{"resize": [0, 1]}',
+        '{"other": 1}',
+        "[]",
+        '{"resize": ["a", 1]}',
+    ):
         with _attach(server, command) as socket:
             socket.send(wrong)
             with pytest.raises(websockets.ConnectionClosedError) as closed:

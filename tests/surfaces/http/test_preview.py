@@ -48,7 +48,9 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
 
 def _site(server: Serving) -> str:
     session = server.session()
-    server.client.put(f"/v1/sessions/{session}/files?path=site.py", content=SITE.encode())
+    server.client.put(
+        f"/v1/sessions/{session}/files?path=site.py", content=SITE.encode()
+    )
     server.run(session, "python3 site.py", wait=0)
     deadline = time.monotonic() + 30
     while server.client.get(f"/v1/sessions/{session}/ports/8000/").status_code == 502:
@@ -58,7 +60,11 @@ def _site(server: Serving) -> str:
 
 
 def _link(server: Serving, session: str) -> str:
-    return str(server.client.post(f"/v1/sessions/{session}/links", json={"port": 8000}).json()["url"])
+    return str(
+        server.client.post(f"/v1/sessions/{session}/links", json={"port": 8000}).json()[
+            "url"
+        ]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +72,12 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, i
     """A server whose links have host names."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    options = ("--preview-listen", f"127.0.0.1:{port}", "--preview-url", f"http://*.previews.example:{port}")
+    options = (
+        "--preview-listen",
+        f"127.0.0.1:{port}",
+        "--preview-url",
+        f"http://*.previews.example:{port}",
+    )
     with serving(tmp_path_factory.mktemp("serve"), *options) as server:
         yield server, port
 
@@ -80,12 +91,22 @@ def host(named: tuple[Serving, int]) -> str:
     return url.removeprefix("http://").rstrip("/")
 
 
-def _get(named: tuple[Serving, int], host: str, path: str = "/", **headers: str) -> httpx.Response:
-    return httpx.get(f"http://127.0.0.1:{named[1]}{path}", headers={"Host": host, **headers}, trust_env=False)
+def _get(
+    named: tuple[Serving, int], host: str, path: str = "/", **headers: str
+) -> httpx.Response:
+    return httpx.get(
+        f"http://127.0.0.1:{named[1]}{path}",
+        headers={"Host": host, **headers},
+        trust_env=False,
+    )
 
 
-def test_a_host_of_its_own_serves_a_whole_app(named: tuple[Serving, int], host: str) -> None:
-    answer = _get(named, host, "/a%2Fb//c?x=1", Cookie="s=1", Authorization=f"Bearer {KEY}")
+def test_a_host_of_its_own_serves_a_whole_app(
+    named: tuple[Serving, int], host: str
+) -> None:
+    answer = _get(
+        named, host, "/a%2Fb//c?x=1", Cookie="s=1", Authorization=f"Bearer {KEY}"
+    )
     got = answer.json()
     assert (answer.status_code, got["path"]) == (200, "/a%2Fb//c?x=1")
     assert got["headers"]["cookie"] == "s=1"
@@ -101,21 +122,35 @@ def test_a_redirect_stays_on_the_host(named: tuple[Serving, int], host: str) -> 
     assert (answer.status_code, answer.headers["location"]) == (302, "/x?y")
 
 
-def test_a_websocket_gets_the_apps_cookies(named: tuple[Serving, int], host: str) -> None:
+def test_a_websocket_gets_the_apps_cookies(
+    named: tuple[Serving, int], host: str
+) -> None:
     raw = socket.create_connection(("127.0.0.1", named[1]))
-    with connect(f"ws://{host}/ws", sock=raw, additional_headers={"Cookie": "s=1"}, proxy=None) as opened:
+    with connect(
+        f"ws://{host}/ws", sock=raw, additional_headers={"Cookie": "s=1"}, proxy=None
+    ) as opened:
         assert opened.recv(30) == "s=1"
 
 
 def test_other_names_lead_nowhere(named: tuple[Serving, int], host: str) -> None:
     server, port = named
     token = host.partition(".")[0]
-    wrong = [f"127.0.0.1:{port}", f"previews.example:{port}", f"a.{host}", f"{token}.evil.example", "", f"{token}."]
+    wrong = [
+        f"127.0.0.1:{port}",
+        f"previews.example:{port}",
+        f"a.{host}",
+        f"{token}.evil.example",
+        "",
+        f"{token}.",
+    ]
     for name in wrong:
         assert _get(named, name, f"/p/{token}/").status_code == 421, name
     assert _get(named, f"{'0' * 48}.previews.example:{port}").status_code == 404
     # The service is not there, nor links at the service's own address.
-    assert _get(named, host, "/v1/sessions", Authorization=f"Bearer {KEY}").json()["path"] == "/v1/sessions"
+    assert (
+        _get(named, host, "/v1/sessions", Authorization=f"Bearer {KEY}").json()["path"]
+        == "/v1/sessions"
+    )
     assert server.client.get(f"/p/{token}/").status_code == 404
 
 
@@ -126,17 +161,37 @@ def test_without_names_links_lead_to_the_other_port(tmp_path: Path) -> None:
         assert not url.startswith(server.url)
         answer = httpx.get(url, headers={"Cookie": "s=1"}, trust_env=False)
         assert "cookie" not in answer.json()["headers"]
-        assert answer.headers["content-security-policy"] == "sandbox allow-scripts allow-forms"
+        assert (
+            answer.headers["content-security-policy"]
+            == "sandbox allow-scripts allow-forms"
+        )
         assert "set-cookie" not in answer.headers
-        assert httpx.get(url.replace(server.told["previews"], server.url), trust_env=False).status_code == 404
+        assert (
+            httpx.get(
+                url.replace(server.told["previews"], server.url), trust_env=False
+            ).status_code
+            == 404
+        )
         beside = httpx.get(f"{server.told['previews']}/v1/sessions", trust_env=False)
         assert beside.status_code == 404
         foreign = httpx.get(url, headers={"Host": "evil.example"}, trust_env=False)
-        assert (foreign.status_code, json.loads(foreign.text)["code"]) == (421, "host_refused")
+        assert (foreign.status_code, json.loads(foreign.text)["code"]) == (
+            421,
+            "host_refused",
+        )
 
 
 @pytest.mark.parametrize(
-    "pattern", ["", "x", "ftp://*.x", "https://*.", "https://*.*.x", "https://x/path", "https://a.*.x"]
+    "pattern",
+    [
+        "",
+        "x",
+        "ftp://*.x",
+        "https://*.",
+        "https://*.*.x",
+        "https://x/path",
+        "https://a.*.x",
+    ],
 )
 def test_a_pattern_that_means_nothing(pattern: str) -> None:
     with pytest.raises(UsageError, match="--preview-url"):

@@ -18,14 +18,18 @@ from tests.surfaces.http.serving import KEY, Serving, events, serving
 from belljar.audit import reader
 
 LINES = 4000
-TICKING = f"for i in $(seq {LINES}); do echo line $i äöü; echo err $i >&2; sleep 0.001; done"
+TICKING = (
+    f"for i in $(seq {LINES}); do echo line $i äöü; echo err $i >&2; sleep 0.001; done"
+)
 EXPECTED = [f"line {i} äöü" for i in range(1, LINES + 1)]
 
 
 def _running(ids: list[str]) -> set[str]:
     """Which of these sessions have a sandbox."""
     listed = ["docker", "ps", "--format", "{{.Names}}", "--filter", "name=belljar-bj-"]
-    names = subprocess.run(listed, capture_output=True, text=True, check=False).stdout.split()
+    names = subprocess.run(
+        listed, capture_output=True, text=True, check=False
+    ).stdout.split()
     return {id for id in ids if f"belljar-{id}" in names}
 
 
@@ -43,11 +47,16 @@ class Reader:
         last: str | None = None
         deadline = time.monotonic() + 120
         while self.ended is None and time.monotonic() < deadline:
-            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
+            headers = {
+                "Accept": "text/event-stream",
+                **({"Last-Event-ID": last} if last else {}),
+            }
             try:
                 with (
                     self._server.with_key(KEY) as client,
-                    client.stream("GET", self._path, headers=headers, timeout=30) as answer,
+                    client.stream(
+                        "GET", self._path, headers=headers, timeout=30
+                    ) as answer,
                 ):
                     for event in events(answer.iter_lines()):
                         last = event.get("id", last)
@@ -74,11 +83,15 @@ class Reader:
             position += len(data)
 
     def text(self, stream: str) -> str:
-        return b"".join(data for _, data, name in self.pieces if name == stream).decode()
+        return b"".join(
+            data for _, data, name in self.pieces if name == stream
+        ).decode()
 
 
 @pytest.mark.engine
-def test_nothing_is_lost_when_the_server_is_killed_again_and_again(tmp_path: Path) -> None:
+def test_nothing_is_lost_when_the_server_is_killed_again_and_again(
+    tmp_path: Path,
+) -> None:
     with serving(tmp_path) as server:
         session = server.session(workspace="w")
         found = server.run(session, TICKING, wait=0)
@@ -97,35 +110,65 @@ def test_nothing_is_lost_when_the_server_is_killed_again_and_again(tmp_path: Pat
             server.kill()
             server.start()
         assert server.client.get(f"/v1/sessions/{session}").json()["state"] == "ready"
-        assert server.client.post(path, json=again, headers=key).json()["id"] == first["id"]
+        assert (
+            server.client.post(path, json=again, headers=key).json()["id"]
+            == first["id"]
+        )
         ended = follower.join()
         follower.check()
         assert follower.text("stdout").splitlines() == EXPECTED
-        assert follower.text("stderr").splitlines() == [f"err {i}" for i in range(1, LINES + 1)]
+        assert follower.text("stderr").splitlines() == [
+            f"err {i}" for i in range(1, LINES + 1)
+        ]
         assert ended["result"]["stdout"].splitlines() == EXPECTED
         assert ended["result"]["cause"] == "exited"
         waiting = server.client.get(f"/v1/approvals/{asked['approval']}").json()
         assert waiting == approval
         body = {"decision": "allow", "token": approval["token"]}
-        assert server.client.post(f"/v1/approvals/{approval['id']}", json=body).status_code == 200
-        allowed = server.client.get(f"{path}/{asked['id']}", headers={"Prefer": "wait=30"}).json()
+        assert (
+            server.client.post(f"/v1/approvals/{approval['id']}", json=body).status_code
+            == 200
+        )
+        allowed = server.client.get(
+            f"{path}/{asked['id']}", headers={"Prefer": "wait=30"}
+        ).json()
         assert allowed["result"]["stdout"] == "allowed\n"
         server.client.get(f"{path}/{once['id']}", headers={"Prefer": "wait=30"})
-        assert server.run(session, "cat once idempotent")["result"]["stdout"] == "once\nidempotent\n"
-        assert server.run(session, "pwd; echo $X", shell="s")["result"]["stdout"] == "/tmp\nkept\n"
+        assert (
+            server.run(session, "cat once idempotent")["result"]["stdout"]
+            == "once\nidempotent\n"
+        )
+        assert (
+            server.run(session, "pwd; echo $X", shell="s")["result"]["stdout"]
+            == "/tmp\nkept\n"
+        )
         assert server.client.get("/v1/audit/verify").json()["ok"]
-        records = list(reader.records(tmp_path / "serve" / "tenants" / "default" / "audit"))
-        starts = [record["run"] for record in records if record["kind"] == "start" and record["session"] == session]
-        ends = [record["run"] for record in records if record["kind"] == "end" and record["session"] == session]
+        records = list(
+            reader.records(tmp_path / "serve" / "tenants" / "default" / "audit")
+        )
+        starts = [
+            record["run"]
+            for record in records
+            if record["kind"] == "start" and record["session"] == session
+        ]
+        ends = [
+            record["run"]
+            for record in records
+            if record["kind"] == "end" and record["session"] == session
+        ]
         assert len(starts) == len(set(starts))
         assert sorted(starts) == sorted(ends)
 
 
 @pytest.mark.engine
-def test_a_session_that_was_starting_is_made_and_an_orphan_is_removed(tmp_path: Path) -> None:
+def test_a_session_that_was_starting_is_made_and_an_orphan_is_removed(
+    tmp_path: Path,
+) -> None:
     before = _directories()  # of other tests
     with serving(tmp_path) as server:
-        ids = [server.client.post("/v1/sessions", json={}).json()["id"] for _ in range(3)]
+        ids = [
+            server.client.post("/v1/sessions", json={}).json()["id"] for _ in range(3)
+        ]
         queued = server.run(ids[0], "echo ran", wait=0)
         server.kill()
         server.start()
@@ -153,7 +196,10 @@ def test_a_graceful_stop_leaves_sessions_alone(tmp_path: Path) -> None:
         opened = threading.Event()
 
         def follow() -> None:
-            with server.with_key(KEY) as client, client.stream("GET", "/v1/events") as answer:
+            with (
+                server.with_key(KEY) as client,
+                client.stream("GET", "/v1/events") as answer,
+            ):
                 for _ in answer.iter_lines():
                     opened.set()
 
@@ -167,14 +213,19 @@ def test_a_graceful_stop_leaves_sessions_alone(tmp_path: Path) -> None:
         server.start()
         path = f"/v1/sessions/{session}/commands/{found['id']}"
         ended = server.client.get(path, headers={"Prefer": "wait=30"}).json()
-        assert (ended["result"]["stdout"], ended["result"]["cause"]) == ("survived\n", "exited")
+        assert (ended["result"]["stdout"], ended["result"]["cause"]) == (
+            "survived\n",
+            "exited",
+        )
 
 
 @pytest.mark.engine
 def test_a_paused_session_stays_paused_over_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         session = server.session()
-        found = server.run(session, "read line; echo got $line", wait=0, stdin_open=True)
+        found = server.run(
+            session, "read line; echo got $line", wait=0, stdin_open=True
+        )
         path = f"/v1/sessions/{session}/commands/{found['id']}"
         while server.client.get(path).json()["state"] != "running":
             time.sleep(0.05)
@@ -182,7 +233,10 @@ def test_a_paused_session_stays_paused_over_a_restart(tmp_path: Path) -> None:
         server.kill()
         server.start()
         assert server.client.get(f"/v1/sessions/{session}").json()["state"] == "paused"
-        assert server.client.post(f"{path}/stdin", content=b"x\n").json()["code"] == "not_ready"
+        assert (
+            server.client.post(f"{path}/stdin", content=b"x\n").json()["code"]
+            == "not_ready"
+        )
         server.client.patch(f"/v1/sessions/{session}", json={"paused": False})
         assert server.client.post(f"{path}/stdin", content=b"on\n").status_code == 204
         ended = server.client.get(path, headers={"Prefer": "wait=30"}).json()

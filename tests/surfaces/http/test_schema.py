@@ -33,7 +33,9 @@ expected-statuses = ["2xx", 400, 401, 403, 404, 409, 410, 422, 429]
 """
 
 
-def _fuzz(server: Serving, key: str, where: Path, config: str, *options: str) -> tuple[int, str]:
+def _fuzz(
+    server: Serving, key: str, where: Path, config: str, *options: str
+) -> tuple[int, str]:
     """Failures are in the text; the number of cases."""
     (where / "schemathesis.toml").write_text(config)
     command = [
@@ -42,28 +44,54 @@ def _fuzz(server: Serving, key: str, where: Path, config: str, *options: str) ->
         "--phases", "examples,coverage,fuzzing", "--continue-on-failure", "--no-color", "--seed", "29",
         "--request-timeout", "90", *options,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=where)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=where
+    )
     cases = re.search(r"Test cases:\n\s+(\d+) generated", done.stdout)
     assert cases, done.stdout[-3000:] + done.stderr
     assert done.returncode == 0, done.stdout[-12000:]
     return int(cases[1]), done.stdout
 
 
-def test_two_thousand_requests_are_answered_as_the_schema_says(server: Serving, tmp_path: Path) -> None:
+def test_two_thousand_requests_are_answered_as_the_schema_says(
+    server: Serving, tmp_path: Path
+) -> None:
     key = server.key("operator", quota={"sessions": 2, "creates_per_minute": 20})["key"]
-    cases, _ = _fuzz(server, key, tmp_path, CONFIG.partition("[parameters]")[0], "--max-examples", str(EXAMPLES))
+    cases, _ = _fuzz(
+        server,
+        key,
+        tmp_path,
+        CONFIG.partition("[parameters]")[0],
+        "--max-examples",
+        str(EXAMPLES),
+    )
     assert cases >= AT_LEAST
 
 
-def test_requests_of_a_real_session_are_answered_as_the_schema_says(server: Serving, tmp_path: Path) -> None:
+def test_requests_of_a_real_session_are_answered_as_the_schema_says(
+    server: Serving, tmp_path: Path
+) -> None:
     session = server.session(changes="staged")
     command = server.run(session, "echo hi")["id"]
     key = server.key("run", "approve", quota={"sessions": 3})["key"]
     config = CONFIG.format(sid=session, cid=command)
     # What ends the session, or waits long for it, is for other tests.
-    left_out = ("--exclude-operation-id", "delete_session", "--exclude-operation-id", "patch_session")
+    left_out = (
+        "--exclude-operation-id",
+        "delete_session",
+        "--exclude-operation-id",
+        "patch_session",
+    )
     cases, _ = _fuzz(
-        server, key, tmp_path, config, "--include-path-regex", "/v1/sessions/", *left_out, "--max-examples", "6"
+        server,
+        key,
+        tmp_path,
+        config,
+        "--include-path-regex",
+        "/v1/sessions/",
+        *left_out,
+        "--max-examples",
+        "6",
     )
     assert cases > 100
     assert server.client.get(f"/v1/sessions/{session}").json()["state"] == "ready"

@@ -38,7 +38,9 @@ def test_a_wrong_setting_is_refused(tmp_path: Path, options: tuple[str, ...]) ->
     assert _refused(tmp_path, *options)
 
 
-@pytest.mark.parametrize("key", ["", "bj_short", "xx_" + "a" * 40, "bj_" + "a" * 40 + " "])
+@pytest.mark.parametrize(
+    "key", ["", "bj_short", "xx_" + "a" * 40, "bj_" + "a" * 40 + " "]
+)
 def test_a_weak_first_key_is_refused(tmp_path: Path, key: str) -> None:
     assert serve.BOOTSTRAP in _refused(tmp_path, BELLJAR_BOOTSTRAP_KEY=key)
 
@@ -47,10 +49,14 @@ def test_the_first_key_is_told_once_and_hidden(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         assert set(server.told) == {"url", "pid"}
         assert server.told["pid"] == server.process.pid
-        assert KEY.encode() not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert KEY.encode() not in b"".join(
+            path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+        )
         assert "another belljar serve" in _refused(tmp_path)
         assert server.stop() == 0
-    environment = {name: value for name, value in os.environ.items() if name != serve.BOOTSTRAP}
+    environment = {
+        name: value for name, value in os.environ.items() if name != serve.BOOTSTRAP
+    }
     fresh = tmp_path / "fresh"
     fresh.mkdir(0o700)
     process = subprocess.Popen(
@@ -80,7 +86,9 @@ def test_tls_makes_cookies_secure(tmp_path: Path) -> None:
         assert process.stdout is not None
         url = process.stdout.readline().split('"')[3]
         with httpx.Client(
-            base_url=url, verify=ssl.create_default_context(cafile=tmp_path / "c.pem"), trust_env=False
+            base_url=url,
+            verify=ssl.create_default_context(cafile=tmp_path / "c.pem"),
+            trust_env=False,
         ) as client:
             answer = client.post("/v1/login", json={"key": KEY})
         process.terminate()
@@ -94,14 +102,25 @@ def test_tls_makes_cookies_secure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "sent",
-    [b"GET /v1/sessions HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b""],
+    [
+        b"GET /v1/sessions HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"",
+    ],
     ids=["half a request", "no key", "nothing"],
 )
-def test_clients_without_a_key_do_not_lock_out_others(tmp_path: Path, sent: bytes) -> None:
+def test_clients_without_a_key_do_not_lock_out_others(
+    tmp_path: Path, sent: bytes
+) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
-    with serving(tmp_path / "state", wrapper=("prlimit", "--nofile=256:256")) as server, ExitStack() as held:
+    with (
+        serving(tmp_path / "state", wrapper=("prlimit", "--nofile=256:256")) as server,
+        ExitStack() as held,
+    ):
         for _ in range(400):
-            idle = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            idle = held.enter_context(
+                socket.create_connection(("127.0.0.1", server.port), timeout=60)
+            )
             with suppress(OSError):  # the server has closed it to make room
                 idle.sendall(sent)
         with server.with_key(KEY) as client:
@@ -110,7 +129,10 @@ def test_clients_without_a_key_do_not_lock_out_others(tmp_path: Path, sent: byte
 
 
 def test_connections_send_small_answers_at_once() -> None:
-    with serve._listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+    with (
+        serve._listening("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+    ):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -14,12 +14,16 @@ def test_nothing_of_a_tenant_is_above_its_own_directory(tmp_path: Path) -> None:
         own = made.tenant_directory(tenant)
         assert own.parent == tmp_path / "tenants"
         workspaces = [made.workspace_of(tenant, "s", name) for name in (None, "shared")]
-        assert all(own in place.parents for place in (*workspaces, made.trail(tenant).where))
+        assert all(
+            own in place.parents for place in (*workspaces, made.trail(tenant).where)
+        )
 
 
 def test_a_tenant_has_one_host_and_one_trail(tmp_path: Path) -> None:
     made = Server(tmp_path)
-    assert made.host_of("default") is made.host_of("default") is not made.host_of("other")
+    assert (
+        made.host_of("default") is made.host_of("default") is not made.host_of("other")
+    )
     assert made.trail("default") is made.trail("default") is not made.trail("other")
 
 

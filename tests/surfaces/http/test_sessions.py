@@ -13,7 +13,9 @@ import belljar
 from belljar.surfaces.http import service, sessions, storage  # noqa: F401 - what these tests are about
 
 
-def _until_ended(server: Serving, session: str, seconds: float = 40) -> dict[str, object]:
+def _until_ended(
+    server: Serving, session: str, seconds: float = 40
+) -> dict[str, object]:
     deadline = time.monotonic() + seconds
     while True:
         found = server.client.get(f"/v1/sessions/{session}").json()
@@ -23,20 +25,33 @@ def _until_ended(server: Serving, session: str, seconds: float = 40) -> dict[str
 
 
 def test_a_session_says_what_is_in_force(server: Serving) -> None:
-    body = {"name": "mine", "limits": {"memory": "512m", "cpus": 0.5}, "metadata": {"a": "b"}, "env": {"X": "1"}}
+    body = {
+        "name": "mine",
+        "limits": {"memory": "512m", "cpus": 0.5},
+        "metadata": {"a": "b"},
+        "env": {"X": "1"},
+    }
     made = server.client.post("/v1/sessions", json=body)
     assert made.status_code == 201
     found = made.json()
     assert found["state"] in ("queued", "starting")
     assert made.headers["location"] == f"/v1/sessions/{found['id']}"
     assert set(found["limits"]) == set(belljar.Limits().as_dict())
-    assert (found["limits"]["memory"], found["lease"], found["policy"]) == (512 << 20, 600, "default")
+    assert (found["limits"]["memory"], found["lease"], found["policy"]) == (
+        512 << 20,
+        600,
+        "default",
+    )
     assert server.run(found["id"], "echo $X")["result"]["stdout"] == "1\n"
     listed = server.client.get("/v1/sessions?metadata.a=b&state=ready").json()["items"]
     assert [each["id"] for each in listed] == [found["id"]]
     assert server.client.get("/v1/sessions?metadata.a=c").json()["items"] == []
     ended = server.client.delete(f"/v1/sessions/{found['id']}")
-    assert (ended.status_code, ended.json()["state"], ended.json()["reason"]) == (200, "ended", "deleted")
+    assert (ended.status_code, ended.json()["state"], ended.json()["reason"]) == (
+        200,
+        "ended",
+        "deleted",
+    )
     assert server.client.delete(f"/v1/sessions/{found['id']}").json() == ended.json()
 
 
@@ -52,20 +67,31 @@ def test_after_the_end_reading_goes_on(server: Serving) -> None:
     assert server.client.get(f"{path}/{done['id']}").json() == done
     assert server.client.get(f"{path}/{done['id']}/output").content == b"kept\n"
     killed = server.client.get(f"{path}/{running['id']}").json()
-    assert (killed["result"]["cause"], killed["result"]["stdout"]) == ("killed", "half\n")
+    assert (killed["result"]["cause"], killed["result"]["stdout"]) == (
+        "killed",
+        "half\n",
+    )
 
 
 def test_commands_queue_until_the_sandbox_is_ready(server: Serving) -> None:
     session = server.client.post("/v1/sessions", json={}).json()["id"]
     assert server.run(session, "echo early")["result"]["stdout"] == "early\n"
-    answer = server.client.post(f"/v1/sessions/{session}/commands", json={"command": "rm -rf /"})
+    answer = server.client.post(
+        f"/v1/sessions/{session}/commands", json={"command": "rm -rf /"}
+    )
     assert answer.json()["code"] == "policy_denied"
     server.client.delete(f"/v1/sessions/{session}")
 
 
 def test_a_missing_image_is_a_state(server: Serving) -> None:
-    made = server.client.post("/v1/sessions", json={"image": "no-such-image"}, headers={"Prefer": "wait=60"})
-    assert (made.status_code, made.json()["state"], made.json()["reason"]) == (201, "ended", "failed")
+    made = server.client.post(
+        "/v1/sessions", json={"image": "no-such-image"}, headers={"Prefer": "wait=60"}
+    )
+    assert (made.status_code, made.json()["state"], made.json()["reason"]) == (
+        201,
+        "ended",
+        "failed",
+    )
     assert made.json()["error"]["code"] == "image_missing"
 
 
@@ -80,12 +106,19 @@ def test_a_lease_ends_a_session_and_use_extends_it(server: Serving) -> None:
 
 
 def test_a_patch_changes_lease_and_metadata(server: Serving, session: str) -> None:
-    found = server.client.patch(f"/v1/sessions/{session}", json={"lease": 1000, "metadata": {"k": "v"}}).json()
+    found = server.client.patch(
+        f"/v1/sessions/{session}", json={"lease": 1000, "metadata": {"k": "v"}}
+    ).json()
     assert (found["lease"], found["metadata"]) == (1000, {"k": "v"})
     assert 990 < found["expires"] - time.time() <= 1000
     shorter = server.client.patch(f"/v1/sessions/{session}", json={"lease": 700}).json()
     assert shorter["expires"] - time.time() <= 700
-    assert server.client.patch(f"/v1/sessions/{session}", json={"lease": None}).json()["field"] == "lease"
+    assert (
+        server.client.patch(f"/v1/sessions/{session}", json={"lease": None}).json()[
+            "field"
+        ]
+        == "lease"
+    )
 
 
 def test_a_paused_session_stands_still(server: Serving) -> None:
@@ -93,7 +126,9 @@ def test_a_paused_session_stands_still(server: Serving) -> None:
     found = server.run(session, "i=0; while :; do i=$((i+1)); echo $i; done", wait=0)
     path = f"/v1/sessions/{session}/commands/{found['id']}"
     server.client.get(f"{path}/output", params={"wait": 30})
-    paused = server.client.patch(f"/v1/sessions/{session}", json={"paused": True}).json()
+    paused = server.client.patch(
+        f"/v1/sessions/{session}", json={"paused": True}
+    ).json()
     assert (paused["state"], paused["paused"]) == ("paused", True)
     queued = server.run(session, "echo later", wait=0)
     assert queued["state"] == "queued"
@@ -105,9 +140,20 @@ def test_a_paused_session_stands_still(server: Serving) -> None:
         server.client.post(f"{path}/signal", json={"signal": "INT"}),
         server.client.delete(path),
     ):
-        assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (409, "not_ready", "1")
-    assert server.client.patch(f"/v1/sessions/{session}", json={"paused": False}).json()["state"] == "ready"
-    later = server.client.get(f"/v1/sessions/{session}/commands/{queued['id']}", headers={"Prefer": "wait=30"}).json()
+        assert (
+            answer.status_code,
+            answer.json()["code"],
+            answer.headers["retry-after"],
+        ) == (409, "not_ready", "1")
+    assert (
+        server.client.patch(f"/v1/sessions/{session}", json={"paused": False}).json()[
+            "state"
+        ]
+        == "ready"
+    )
+    later = server.client.get(
+        f"/v1/sessions/{session}/commands/{queued['id']}", headers={"Prefer": "wait=30"}
+    ).json()
     assert later["result"]["stdout"] == "later\n"
     server.client.delete(f"/v1/sessions/{session}")
 
@@ -126,7 +172,11 @@ def test_a_paused_session_can_be_ended_and_nothing_is_left(server: Serving) -> N
     found = server.run(session, "sleep 600", wait=0)
     server.client.patch(f"/v1/sessions/{session}", json={"paused": True})
     ended = server.client.delete(f"/v1/sessions/{session}").json()
-    assert (ended["state"], ended["reason"], ended["paused"]) == ("ended", "deleted", False)
+    assert (ended["state"], ended["reason"], ended["paused"]) == (
+        "ended",
+        "deleted",
+        False,
+    )
     command = server.client.get(f"/v1/sessions/{session}/commands/{found['id']}").json()
     assert (command["state"], command["result"]["cause"]) == ("ended", "killed")
 
@@ -147,7 +197,9 @@ def test_a_named_workspace_outlives_its_session(server: Serving) -> None:
 def test_a_lost_sandbox_is_noticed(server: Serving) -> None:
     session = server.session()
     found = server.run(session, "sleep 100", wait=0)
-    subprocess.run(["docker", "kill", f"belljar-{session}"], check=True, capture_output=True)
+    subprocess.run(
+        ["docker", "kill", f"belljar-{session}"], check=True, capture_output=True
+    )
     ended = _until_ended(server, session)
     assert (ended["reason"], ended["error"]["code"]) == ("lost", "sandbox_lost")  # type: ignore[index]
     command = server.client.get(f"/v1/sessions/{session}/commands/{found['id']}").json()

@@ -20,18 +20,42 @@ def test_a_session_begins_with_a_snapshot(server: Serving) -> None:
     server.run(first, "echo w > file; echo t > /tmp/t; echo h > ~/h")
     made = server.client.post("/v1/snapshots", json={"session": first, "name": "ready"})
     assert made.status_code == 201, made.text
-    assert (made.json()["name"], made.json()["image"], made.json()["left_out"]) == ("ready", "base", [])
+    assert (made.json()["name"], made.json()["image"], made.json()["left_out"]) == (
+        "ready",
+        "base",
+        [],
+    )
     assert made.json()["size"] > 0
-    assert server.client.post("/v1/snapshots", json={"session": first, "name": "ready"}).json()["code"] == "conflict"
+    assert (
+        server.client.post(
+            "/v1/snapshots", json={"session": first, "name": "ready"}
+        ).json()["code"]
+        == "conflict"
+    )
     server.client.delete(f"/v1/sessions/{first}")
     twin = _ready(server, snapshot="ready", name="twin")
-    assert (twin["snapshot"], twin["from"], twin["name"], twin["env"]) == ("ready", None, "twin", {"OWN": "1"})
+    assert (twin["snapshot"], twin["from"], twin["name"], twin["env"]) == (
+        "ready",
+        None,
+        "twin",
+        {"OWN": "1"},
+    )
     assert twin["limits"]["pids"] == 77  # type: ignore[index]
-    assert server.run(str(twin["id"]), "cat file /tmp/t ~/h; echo $OWN")["result"]["stdout"] == "w\nt\nh\n1\n"
-    assert [each["name"] for each in server.client.get("/v1/snapshots").json()["items"]] == ["ready"]
+    assert (
+        server.run(str(twin["id"]), "cat file /tmp/t ~/h; echo $OWN")["result"][
+            "stdout"
+        ]
+        == "w\nt\nh\n1\n"
+    )
+    assert [
+        each["name"] for each in server.client.get("/v1/snapshots").json()["items"]
+    ] == ["ready"]
     assert server.client.delete("/v1/snapshots/ready").status_code == 204
     assert server.client.delete("/v1/snapshots/ready").json()["code"] == "not_found"
-    assert server.client.post("/v1/sessions", json={"snapshot": "ready"}).json()["code"] == "not_found"
+    assert (
+        server.client.post("/v1/sessions", json={"snapshot": "ready"}).json()["code"]
+        == "not_found"
+    )
     server.client.delete(f"/v1/sessions/{twin['id']}")
 
 
@@ -42,7 +66,10 @@ def test_a_fork_has_the_files_and_is_apart(server: Serving) -> None:
     fork = _ready(server, **{"from": first})
     assert (fork["from"], fork["changes"]) == (first, "staged")
     assert (
-        server.run(str(fork["id"]), "cat a b /tmp/t; echo $OWN; rm b")["result"]["stdout"] == "applied\nstaged\nt\n1\n"
+        server.run(str(fork["id"]), "cat a b /tmp/t; echo $OWN; rm b")["result"][
+            "stdout"
+        ]
+        == "applied\nstaged\nt\n1\n"
     )
     assert server.run(first, "cat b")["result"]["stdout"] == "staged\n"
     for session in (first, fork["id"]):
@@ -61,7 +88,12 @@ def test_what_cannot_be_forked_is_refused(server: Serving) -> None:
     ):
         answer = server.client.post("/v1/sessions", json=body)
         assert (answer.status_code, answer.json()["code"]) == (status, code), body
-    assert server.client.post("/v1/snapshots", json={"session": direct, "name": "../x"}).json()["code"] == "usage"
+    assert (
+        server.client.post(
+            "/v1/snapshots", json={"session": direct, "name": "../x"}
+        ).json()["code"]
+        == "usage"
+    )
     for session in (direct, staged):
         server.client.delete(f"/v1/sessions/{session}")
 
@@ -73,7 +105,10 @@ def test_another_tenants_snapshot_does_not_exist(server: Serving) -> None:
     with server.with_key(server.key("run", tenant="other")["key"]) as other:
         assert other.get("/v1/snapshots").json()["items"] == []
         assert other.delete("/v1/snapshots/mine").json()["code"] == "not_found"
-        assert other.post("/v1/sessions", json={"snapshot": "mine"}).json()["code"] == "not_found"
+        assert (
+            other.post("/v1/sessions", json={"snapshot": "mine"}).json()["code"]
+            == "not_found"
+        )
     with server.with_key(server.key("run", reach="own")["key"]) as narrow:
         assert narrow.get("/v1/snapshots").json()["items"] == []
         answer = narrow.post("/v1/snapshots", json={"session": session, "name": "x"})

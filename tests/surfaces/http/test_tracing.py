@@ -36,17 +36,35 @@ def test_a_clients_trace_goes_on_through_the_service(tmp_path: Path) -> None:
         session = server.session()
         server.run(session, "echo topsecret; exit 3")
         server.client.get("/v1/keys/nobody")
-    found = {span["name"]: span for span in map(json.loads, spans.read_text().splitlines())}
+    found = {
+        span["name"]: span for span in map(json.loads, spans.read_text().splitlines())
+    }
     command, asked = found["command"], found["POST /v1/sessions/{sid}/commands"]
-    assert {span["context"]["trace_id"] for span in (command, asked, found["session start"])} == {f"0x{TRACE}"}
+    assert {
+        span["context"]["trace_id"] for span in (command, asked, found["session start"])
+    } == {f"0x{TRACE}"}
     assert command["parent_id"] == asked["context"]["span_id"]
     assert command["attributes"]["belljar.cause"] == "exited"
     assert command["attributes"]["process.exit.code"] == 3
     assert asked["attributes"]["belljar.request_id"] == "mine"
     assert "topsecret" not in spans.read_text()
     assert KEY not in spans.read_text()
-    logged = [json.loads(line) for line in (tmp_path / "serve.log").read_text().splitlines() if line.startswith("{")]
-    requests: list[dict[str, Any]] = [each for each in logged if each["logger"] == "belljar.requests"]
-    made = next(each for each in requests if each["message"] == "POST /v1/sessions/{sid}/commands")
-    assert (made["status"], made["request_id"], made["tenant"]) == (200, "mine", "default")
+    logged = [
+        json.loads(line)
+        for line in (tmp_path / "serve.log").read_text().splitlines()
+        if line.startswith("{")
+    ]
+    requests: list[dict[str, Any]] = [
+        each for each in logged if each["logger"] == "belljar.requests"
+    ]
+    made = next(
+        each
+        for each in requests
+        if each["message"] == "POST /v1/sessions/{sid}/commands"
+    )
+    assert (made["status"], made["request_id"], made["tenant"]) == (
+        200,
+        "mine",
+        "default",
+    )
     assert KEY not in (tmp_path / "serve.log").read_text()

@@ -15,7 +15,9 @@ PATIENCE = 60.0
 def seen(server: Serving, session: str, field: str, expected: Any = None) -> Any:
     """The field, once it is there, and as expected."""
     end = time.monotonic() + PATIENCE
-    while (found := server.client.get(f"/v1/sessions/{session}").json()[field]) is None or expected not in (
+    while (
+        found := server.client.get(f"/v1/sessions/{session}").json()[field]
+    ) is None or expected not in (
         None,
         found,
     ):
@@ -42,7 +44,9 @@ def test_it_is_hot_after_a_while_and_not_before() -> None:
     assert vitals.as_dict(now + LOUD_SECONDS)["hot"]
 
 
-def test_a_session_tells_its_last_command_its_load_and_its_changes(server: Serving) -> None:
+def test_a_session_tells_its_last_command_its_load_and_its_changes(
+    server: Serving,
+) -> None:
     session = server.session(changes="staged", workspace="vitals")
     server.run(session, "printf 'a\\nb\\nc\\n' > new; echo written; exit 3")
     found = server.client.get(f"/v1/sessions/{session}").json()
@@ -57,17 +61,33 @@ def test_a_session_tells_its_last_command_its_load_and_its_changes(server: Servi
     assert seen(server, session, "denied") <= time.time()
 
 
-def test_a_session_says_what_is_in_force_and_by_whose_word(server: Serving, session: str) -> None:
-    found = {each["limit"]: each for each in server.client.get(f"/v1/sessions/{session}").json()["verified"]}
-    assert {"memory", "pids", "nofile", "network", "read_only_root", "capabilities"} <= set(found)
+def test_a_session_says_what_is_in_force_and_by_whose_word(
+    server: Serving, session: str
+) -> None:
+    found = {
+        each["limit"]: each
+        for each in server.client.get(f"/v1/sessions/{session}").json()["verified"]
+    }
+    assert {
+        "memory",
+        "pids",
+        "nofile",
+        "network",
+        "read_only_root",
+        "capabilities",
+    } <= set(found)
     assert found["network"]["in_force"] == "none"
     assert all(each["by"] for each in found.values())
 
 
-def test_the_newest_records_of_the_trail_come_first_if_asked(server: Serving, session: str) -> None:
+def test_the_newest_records_of_the_trail_come_first_if_asked(
+    server: Serving, session: str
+) -> None:
     server.run(session, "true")
     first = server.client.get("/v1/audit?order=newest&limit=3").json()
-    second = server.client.get(f"/v1/audit?order=newest&limit=3&cursor={first['next']}").json()
+    second = server.client.get(
+        f"/v1/audit?order=newest&limit=3&cursor={first['next']}"
+    ).json()
     order = [record["seq"] for record in [*first["items"], *second["items"]]]
     assert order == sorted(order, reverse=True)
     assert len(set(order)) == len(order)

@@ -16,7 +16,11 @@ pytestmark = pytest.mark.engine
 
 def _hits(server: Serving) -> float:
     lines = server.client.get("/metrics").text.splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("belljar_pool_hits_total "))
+    return next(
+        float(line.split()[1])
+        for line in lines
+        if line.startswith("belljar_pool_hits_total ")
+    )
 
 
 def _directories() -> set[str]:
@@ -42,17 +46,37 @@ def test_the_next_session_like_it_is_ready_and_nobody_elses(tmp_path: Path) -> N
         assert _hits(server) == 0
         second = server.session(env={"X": "1"}, metadata={"a": "b"}, name="second")
         assert _hits(server) == 1
-        assert server.run(second, "ls; echo $X$Y", shell="s")["result"]["stdout"] == "1\n"
+        assert (
+            server.run(second, "ls; echo $X$Y", shell="s")["result"]["stdout"] == "1\n"
+        )
         told = server.client.get(f"/v1/sessions/{second}").json()
-        assert (told["name"], told["metadata"], told["state"]) == ("second", {"a": "b"}, "ready")
+        assert (told["name"], told["metadata"], told["state"]) == (
+            "second",
+            {"a": "b"},
+            "ready",
+        )
         asked = server.run(second, 'rm -rf "$NOWHERE"; echo on', wait=0)
         deadline = time.monotonic() + 30
-        while not (waiting := server.client.get(f"/v1/approvals?session={second}").json()["items"]):
+        while not (
+            waiting := server.client.get(f"/v1/approvals?session={second}").json()[
+                "items"
+            ]
+        ):
             assert time.monotonic() < deadline
         body = {"decision": "allow", "token": waiting[0]["token"]}
-        assert server.client.post(f"/v1/approvals/{waiting[0]['id']}", json=body).status_code == 200
+        assert (
+            server.client.post(
+                f"/v1/approvals/{waiting[0]['id']}", json=body
+            ).status_code
+            == 200
+        )
         path = f"/v1/sessions/{second}/commands/{asked['id']}"
-        assert server.client.get(path, headers={"Prefer": "wait=30"}).json()["result"]["stdout"] == "on\n"
+        assert (
+            server.client.get(path, headers={"Prefer": "wait=30"}).json()["result"][
+                "stdout"
+            ]
+            == "on\n"
+        )
         for id in (first, other, second):
             server.client.delete(f"/v1/sessions/{id}")
         assert server.stop() == 0

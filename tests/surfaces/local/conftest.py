@@ -37,17 +37,29 @@ class Local:
         assert self.server.stderr is not None
         assert b"answers" in self.server.stderr.readline()
 
-    def run(self, *args: str | Path, env: dict[str, str] | None = None, **more: object) -> Answer:
+    def run(
+        self, *args: str | Path, env: dict[str, str] | None = None, **more: object
+    ) -> Answer:
         return belljar(*args, env={**self.env, **(env or {})}, **more)  # type: ignore[arg-type]
 
     def popen(self, *args: str | Path, **options: object) -> subprocess.Popen[bytes]:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        streams = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
         argv = [*PROGRAM, *map(str, args)]
-        return subprocess.Popen(argv, env=environment(**self.env), **{**streams, **options})  # type: ignore[call-overload, no-any-return]
+        return subprocess.Popen(
+            argv, env=environment(**self.env), **{**streams, **options}
+        )  # type: ignore[call-overload, no-any-return]
 
     def waiting(self) -> list[Path]:
         """The directories of sandboxes that wait."""
-        return [path for path in self.root.glob("bj-*/session.json") if '"waits": true' in path.read_text()]
+        return [
+            path
+            for path in self.root.glob("bj-*/session.json")
+            if '"waits": true' in path.read_text()
+        ]
 
     def warm(self, workspace: Path, *options: str) -> None:
         """Run a command until two sandboxes of its kind wait; on a busy machine the server may be too slow at first."""
@@ -86,7 +98,9 @@ class Local:
 def local() -> Iterator[Local]:
     """Without a server; a short path, since sockets have one."""
     below = "/run" if os.geteuid() == 0 else None
-    with tempfile.TemporaryDirectory(prefix="bj-local-", dir=below, ignore_cleanup_errors=True) as root:
+    with tempfile.TemporaryDirectory(
+        prefix="bj-local-", dir=below, ignore_cleanup_errors=True
+    ) as root:
         at = Local(Path(root))
         yield at
         at.stop()

@@ -56,13 +56,21 @@ def test_json_has_the_same_fields(local: Local, workspace: Path) -> None:
     local.start()
     served = local.run(*argv, cwd=workspace).json
     assert served.keys() == plain.keys()
-    assert (served["stdout"], served["exit_code"], served["verdict"]) == ("hi\n", 0, plain["verdict"])
+    assert (served["stdout"], served["exit_code"], served["verdict"]) == (
+        "hi\n",
+        0,
+        plain["verdict"],
+    )
 
 
-def test_the_second_command_finds_a_sandbox_that_waits_and_each_is_used_once(served: Local, workspace: Path) -> None:
+def test_the_second_command_finds_a_sandbox_that_waits_and_each_is_used_once(
+    served: Local, workspace: Path
+) -> None:
     seen = set()
     for _ in range(3):
-        answer = served.run("run", "--json", "touch /tmp/mark 2>&1; ls /tmp", cwd=workspace).json
+        answer = served.run(
+            "run", "--json", "touch /tmp/mark 2>&1; ls /tmp", cwd=workspace
+        ).json
         assert answer["stdout"] == "mark\n"
         seen.add(answer["session"])
         served.until(lambda: len(served.waiting()) == 2)
@@ -75,7 +83,9 @@ def test_the_second_command_finds_a_sandbox_that_waits_and_each_is_used_once(ser
     assert len(seen) == 6
 
 
-def test_a_sandbox_that_waited_is_listed_from_its_first_use_on(served: Local, workspace: Path) -> None:
+def test_a_sandbox_that_waited_is_listed_from_its_first_use_on(
+    served: Local, workspace: Path
+) -> None:
     served.warm(workspace)
     begun = time.time()
     with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
@@ -97,7 +107,9 @@ def test_a_sandbox_of_another_kind_is_not_used(served: Local, workspace: Path) -
     assert answer["session"] not in ready
 
 
-def test_a_terminal_is_passed_on_with_its_size_keys_and_detaching(served: Local, workspace: Path) -> None:
+def test_a_terminal_is_passed_on_with_its_size_keys_and_detaching(
+    served: Local, workspace: Path
+) -> None:
     for _ in range(2):
         argv = (*PROGRAM, "run", 'read -r line; stty size; tty; echo "<$line>"')
         terminal = Terminal(*argv, rows=31, cols=97, cwd=workspace, **served.env)
@@ -108,16 +120,25 @@ def test_a_terminal_is_passed_on_with_its_size_keys_and_detaching(served: Local,
         served.until(served.waiting)
 
 
-def test_approvals_are_asked_for_on_the_client_s_terminal(served: Local, workspace: Path) -> None:
+def test_approvals_are_asked_for_on_the_client_s_terminal(
+    served: Local, workspace: Path
+) -> None:
     for answer, status in (("n", 126), ("y", 1)):
-        terminal = Terminal(*PROGRAM, "run", "sudo -n false || exit 1", cwd=workspace, **served.env)
+        terminal = Terminal(
+            *PROGRAM, "run", "sudo -n false || exit 1", cwd=workspace, **served.env
+        )
         terminal.until("allow it?")
         terminal.type(f"{answer}\r")
         assert terminal.status() == status
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_signals_end_the_command_as_in_a_plain_run(served: Local, workspace: Path, number: int, status: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+)
+def test_signals_end_the_command_as_in_a_plain_run(
+    served: Local, workspace: Path, number: int, status: int
+) -> None:
     with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
@@ -138,7 +159,9 @@ def test_a_stopped_client_stops_its_worker(served: Local, workspace: Path) -> No
         assert process.wait(LONGEST) == 143
 
 
-def test_a_client_that_dies_takes_its_command_with_it(served: Local, workspace: Path) -> None:
+def test_a_client_that_dies_takes_its_command_with_it(
+    served: Local, workspace: Path
+) -> None:
     served.env["BELLJAR_STATE"] = str(served.root / "state")
     served.stop()
     served.start()
@@ -150,10 +173,14 @@ def test_a_client_that_dies_takes_its_command_with_it(served: Local, workspace: 
     served.until(lambda: not Path(f"/proc/{worker}").exists())
     records = served.run("audit", "show", "--json").json
     assert [each["cause"] for each in records if each["kind"] == "end"] == ["killed"]
-    assert {each["client"] for each in records} == {process.pid}, "the trail records the peer"
+    assert {each["client"] for each in records} == {process.pid}, (
+        "the trail records the peer"
+    )
 
 
-def test_the_client_s_descriptors_stay_outside_and_blocking(served: Local, workspace: Path, tmp_path: Path) -> None:
+def test_the_client_s_descriptors_stay_outside_and_blocking(
+    served: Local, workspace: Path, tmp_path: Path
+) -> None:
     (tmp_path / "host-file").write_text("line\n")
     options = ("--policy", "none")
     served.warm(workspace, *options)
@@ -161,9 +188,16 @@ def test_the_client_s_descriptors_stay_outside_and_blocking(served: Local, works
     with (
         open(tmp_path / "host-file") as stdin,
         open(tmp_path / "output", "wb") as stdout,
-        served.popen("run", *options, script, cwd=workspace, stdin=stdin, stdout=stdout) as process,
+        served.popen(
+            "run", *options, script, cwd=workspace, stdin=stdin, stdout=stdout
+        ) as process,
     ):
-        served.until(lambda: "begun" in (tmp_path / "output").read_text() or process.poll() is not None)
+        served.until(
+            lambda: (
+                "begun" in (tmp_path / "output").read_text()
+                or process.poll() is not None
+            )
+        )
         for descriptor in (stdin.fileno(), stdout.fileno()):
             assert not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_NONBLOCK
         (workspace / "go").touch()
@@ -172,7 +206,11 @@ def test_the_client_s_descriptors_stay_outside_and_blocking(served: Local, works
     assert text.startswith("begun\n")
     assert text.endswith("\nline\n")
     assert "pipe:" in text, "the sandbox's own"
-    assert not [line for line in text.splitlines() if str(tmp_path) in line or str(served.root) in line]
+    assert not [
+        line
+        for line in text.splitlines()
+        if str(tmp_path) in line or str(served.root) in line
+    ]
 
 
 def test_the_directory_is_the_one_the_client_is_in_whatever_its_path_leads_to_now(
@@ -183,7 +221,11 @@ def test_the_directory_is_the_one_the_client_is_in_whatever_its_path_leads_to_no
     (here / "mine").touch()
     script = f"mv {here} {moved}; mkdir {here}; {sys.executable} -m belljar run ls"
     ran = subprocess.run(
-        ["bash", "-c", script], cwd=here, env=environment(**served.env), capture_output=True, check=True
+        ["bash", "-c", script],
+        cwd=here,
+        env=environment(**served.env),
+        capture_output=True,
+        check=True,
     )
     assert ran.stdout == b"mine\n"
 
@@ -233,7 +275,10 @@ def _impostor(local: Local, answer: bytes | None) -> Iterator[None]:
         each.close()
 
 
-@pytest.mark.parametrize("answer", [b"", b"refused nonsense\n", b"taken 999999999\n", b"taken x\n", b"\xff\0\n", None])
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"refused nonsense\n", b"taken 999999999\n", b"taken x\n", b"\xff\0\n", None],
+)
 def test_a_server_that_answers_nonsense_or_nothing_is_not_used(
     local: Local, workspace: Path, answer: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +286,9 @@ def test_a_server_that_answers_nonsense_or_nothing_is_not_used(
         _fallen_back(local, workspace)
 
 
-def test_a_meeting_place_that_others_can_enter_is_not_used(local: Local, workspace: Path) -> None:
+def test_a_meeting_place_that_others_can_enter_is_not_used(
+    local: Local, workspace: Path
+) -> None:
     with _impostor(local, b"status 0\n"):
         local.place.chmod(0o755)
         assert "only you can enter" in _fallen_back(local, workspace)
@@ -286,8 +333,16 @@ def test_the_client_imports_little() -> None:
         "import os, sys; before = set(sys.modules); from belljar.surfaces.local import client, meeting; "
         "import _socket, _signal; print(*sorted(set(sys.modules) - before))"
     )
-    argv = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path}; {program}"]
-    made = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    argv = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        f"import sys; sys.path[:0] = {sys.path}; {program}",
+    ]
+    made = subprocess.run(
+        argv, capture_output=True, text=True, check=True
+    ).stdout.split()
     own = [name for name in made if name.startswith("belljar")]
     assert client.__name__ in own
     assert set(made) - set(own) <= {"__future__", "_socket"}
@@ -296,7 +351,11 @@ def test_the_client_imports_little() -> None:
 def _worker_of(local: Local) -> int:
     """The only worker that does not wait."""
     assert local.server is not None
-    children = Path(f"/proc/{local.server.pid}/task/{local.server.pid}/children").read_text().split()
+    children = (
+        Path(f"/proc/{local.server.pid}/task/{local.server.pid}/children")
+        .read_text()
+        .split()
+    )
     waiting = {str(_owner(path)) for path in local.waiting()}
     (pid,) = (int(each) for each in children if each not in waiting)
     return pid
@@ -306,7 +365,9 @@ def _owner(facts: Path) -> int:
     """The process that holds the lock of a sandbox's directory."""
     inode = (facts.parent / "owner").stat().st_ino
     lines = Path("/proc/locks").read_text().splitlines()
-    return next(int(line.split()[4]) for line in lines if line.split()[5].endswith(f":{inode}"))
+    return next(
+        int(line.split()[4]) for line in lines if line.split()[5].endswith(f":{inode}")
+    )
 
 
 def _state(pid: int) -> str:

@@ -68,9 +68,15 @@ def test_callers_that_say_nothing_keep_nobody_out(served: Local) -> None:
     try:
         while len(silent) < MOST_CALLERS + 10:
             silent.append(socket.socket(socket.AF_UNIX))
-            served.until(lambda: silent[-1].connect_ex(str(served.place / "socket")) == 0)
+            served.until(
+                lambda: silent[-1].connect_ex(str(served.place / "socket")) == 0
+            )
         silent[0].sendall(b"0000")
-        served.until(lambda: "not by the local server" not in served.run("check", "-v", "ls").stderr)
+        served.until(
+            lambda: (
+                "not by the local server" not in served.run("check", "-v", "ls").stderr
+            )
+        )
     finally:
         for each in silent:
             each.close()
@@ -107,16 +113,27 @@ def limited() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 
-@pytest.mark.parametrize(("make", "which"), [(confined, "NoNewPrivs"), (limited, "limits")])
+@pytest.mark.parametrize(
+    ("make", "which"), [(confined, "NoNewPrivs"), (limited, "limits")]
+)
 def test_a_client_with_less_rights_than_the_server_is_refused(
     served: Local, make: Callable[[], None], which: str
 ) -> None:
     argv = [sys.executable, "-m", "belljar", "check", "-v", "ls"]
     ran = subprocess.run(
-        argv, env=environment(**served.env), preexec_fn=make, capture_output=True, text=True, check=True, cwd="/"
+        argv,
+        env=environment(**served.env),
+        preexec_fn=make,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
     )
     assert ran.stdout == "allow (low)\n"
-    assert f"not by the local server: it was started with other rights ({which})" in ran.stderr
+    assert (
+        f"not by the local server: it was started with other rights ({which})"
+        in ran.stderr
+    )
 
 
 @pytest.mark.root
@@ -140,7 +157,9 @@ def test_another_user_is_refused(served: Local) -> None:
     os.close(write)
 
 
-def test_nothing_of_one_client_is_left_in_the_next(served: Local, workspace: Path) -> None:
+def test_nothing_of_one_client_is_left_in_the_next(
+    served: Local, workspace: Path
+) -> None:
     served.run("run", "-e", "SECRET", "echo", cwd=workspace, env={"SECRET": "word"})
     answer = served.run("run", "-e", "SECRET", "echo", cwd=workspace)
     assert answer.status == 2
@@ -160,14 +179,21 @@ def test_a_client_below_make_is_served(served: Local, workspace: Path) -> None:
     assert made.stdout == b"hi\n", made.stderr
 
 
-def test_a_client_with_other_variables_that_matter_gets_a_new_sandbox(served: Local, workspace: Path) -> None:
+def test_a_client_with_other_variables_that_matter_gets_a_new_sandbox(
+    served: Local, workspace: Path
+) -> None:
     served.warm(workspace)
     ready = {path.parent.name for path in served.waiting()}
     env = {"BELLJAR_PATIENCE": "2"}
-    assert served.run("run", "--json", "true", cwd=workspace, env=env).json["session"] not in ready
+    assert (
+        served.run("run", "--json", "true", cwd=workspace, env=env).json["session"]
+        not in ready
+    )
 
 
-def test_settings_are_read_for_each_command(local: Local, workspace: Path, tmp_path: Path) -> None:
+def test_settings_are_read_for_each_command(
+    local: Local, workspace: Path, tmp_path: Path
+) -> None:
     settings = tmp_path / "config.toml"
     settings.write_text('memory = "64m"\n')
     settings.chmod(0o600)
@@ -177,16 +203,28 @@ def test_settings_are_read_for_each_command(local: Local, workspace: Path, tmp_p
         settings.write_text(f'memory = "{memory}"\n')
         for _ in range(2):
             local.run("run", "--report", "report.json", "true", cwd=workspace)
-            assert f'"memory": {int(memory[:-1]) << 20}' in (workspace / "report.json").read_text()
+            assert (
+                f'"memory": {int(memory[:-1]) << 20}'
+                in (workspace / "report.json").read_text()
+            )
             local.until(local.waiting)
 
 
-def test_another_or_a_changed_belljar_is_not_served(local: Local, tmp_path: Path) -> None:
+def test_another_or_a_changed_belljar_is_not_served(
+    local: Local, tmp_path: Path
+) -> None:
     copy = tmp_path / "belljar"
-    shutil.copytree(Path(belljar.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(belljar.__file__).parent,
+        copy,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     for name in ("policies", "sandbox-images"):
         shutil.copytree(resources.directory(name), copy / name)
-    uncounted = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}  # the copy is not what is tested
+    uncounted = {
+        "COVERAGE_PROCESS_CONFIG": "",
+        "COVERAGE_PROCESS_START": "",
+    }  # the copy is not what is tested
     same = {"PYTHONPATH": str(tmp_path), **uncounted}
     local.start(setup="pass", **same)
     assert "another Belljar" in local.run("check", "-v", "ls").stderr
@@ -207,7 +245,9 @@ def test_an_idle_server_ends_with_all_that_waits(local: Local, workspace: Path) 
     assert not (local.place / "socket").exists()
 
 
-def test_sandboxes_that_wait_end_with_a_killed_server(served: Local, workspace: Path) -> None:
+def test_sandboxes_that_wait_end_with_a_killed_server(
+    served: Local, workspace: Path
+) -> None:
     served.warm(workspace)
     assert served.server is not None
     served.server.kill()
@@ -215,8 +255,14 @@ def test_sandboxes_that_wait_end_with_a_killed_server(served: Local, workspace: 
     assert served.run("run", "echo hi", cwd=workspace).stdout == "hi\n"
 
 
-def test_a_command_that_runs_outlives_the_end_of_the_server(served: Local, workspace: Path) -> None:
-    with served.popen("run", "echo begun; until [ -e go ]; do sleep 0.05; done; echo done", cwd=workspace) as process:
+def test_a_command_that_runs_outlives_the_end_of_the_server(
+    served: Local, workspace: Path
+) -> None:
+    with served.popen(
+        "run",
+        "echo begun; until [ -e go ]; do sleep 0.05; done; echo done",
+        cwd=workspace,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         assert served.run("serve", "--stop").status == 0
@@ -225,7 +271,9 @@ def test_a_command_that_runs_outlives_the_end_of_the_server(served: Local, works
         assert process.wait(LONGEST) == 0
 
 
-def test_a_workspace_that_was_moved_gets_a_new_sandbox(served: Local, workspace: Path) -> None:
+def test_a_workspace_that_was_moved_gets_a_new_sandbox(
+    served: Local, workspace: Path
+) -> None:
     served.warm(workspace)
     ready = {path.parent.name for path in served.waiting()}
     moved = workspace.with_name("moved")
@@ -233,7 +281,9 @@ def test_a_workspace_that_was_moved_gets_a_new_sandbox(served: Local, workspace:
     assert served.run("run", "--json", "true", cwd=moved).json["session"] not in ready
 
 
-def test_a_sandbox_that_died_while_it_waited_is_not_used(served: Local, workspace: Path, docker_client: Any) -> None:
+def test_a_sandbox_that_died_while_it_waited_is_not_used(
+    served: Local, workspace: Path, docker_client: Any
+) -> None:
     served.warm(workspace)
     for path in served.waiting():
         docker_client.containers.get(json.loads(path.read_text())["container"]).kill()
@@ -241,9 +291,17 @@ def test_a_sandbox_that_died_while_it_waited_is_not_used(served: Local, workspac
 
 
 @pytest.mark.parametrize(
-    "more", [{"changes": "staged"}, {"name": "x"}, {"keep": True}, {"cache": (("pip", "~/.cache/pip"),)}]
+    "more",
+    [
+        {"changes": "staged"},
+        {"name": "x"},
+        {"keep": True},
+        {"cache": (("pip", "~/.cache/pip"),)},
+    ],
 )
-def test_sandboxes_with_something_of_their_own_are_not_started_ahead(more: dict[str, Any]) -> None:
+def test_sandboxes_with_something_of_their_own_are_not_started_ahead(
+    more: dict[str, Any],
+) -> None:
     assert worker.can_wait(SandboxOptions("."))
     assert not worker.can_wait(SandboxOptions(".", **more))
 
@@ -257,7 +315,9 @@ def test_a_guess_rests_on_the_options_before_the_command() -> None:
     assert of("run", "--", "ls", "-l") == ("run", "--")
 
 
-@pytest.mark.parametrize("parts", [([],), ([b"", b"a"], [], [b"x=\xff"]), ([b"a b\n"],) * 3])
+@pytest.mark.parametrize(
+    "parts", [([],), ([b"", b"a"], [], [b"x=\xff"]), ([b"a b\n"],) * 3]
+)
 def test_what_was_packed_is_unpacked(parts: tuple[list[bytes], ...]) -> None:
     packed = meeting.packed(*parts)
     assert int(packed[:8], 16) == len(packed) - 8
@@ -270,7 +330,9 @@ def _children(local: Local) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
-def test_the_server_s_children_are_in_sessions_of_their_own(served: Local, workspace: Path) -> None:
+def test_the_server_s_children_are_in_sessions_of_their_own(
+    served: Local, workspace: Path
+) -> None:
     served.warm(workspace)
     assert served.server is not None
     for child in _children(served):
@@ -279,7 +341,9 @@ def test_the_server_s_children_are_in_sessions_of_their_own(served: Local, works
         for each in Path(f"/proc/{child}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed meanwhile
                 held.add(os.readlink(each))
-        assert not any(str(served.place) in name for name in held), "the lock or the listener of the server"
+        assert not any(str(served.place) in name for name in held), (
+            "the lock or the listener of the server"
+        )
     served.server.send_signal(signal.SIGTERM)
     assert served.server.wait(LONGEST) == 0
     assert list(served.root.glob("bj-*")) == []

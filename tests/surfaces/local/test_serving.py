@@ -12,7 +12,9 @@ from tests.surfaces.local.conftest import Local
 from belljar.surfaces.local import serving
 
 
-def test_a_detached_server_answers_when_the_command_returns_and_stops_when_told(local: Local) -> None:
+def test_a_detached_server_answers_when_the_command_returns_and_stops_when_told(
+    local: Local,
+) -> None:
     started = local.run("serve", "--local", "--detach")
     assert (started.status, started.stdout, started.stderr) == (0, "", "")
     assert "not by the local server" not in local.run("check", "-v", "ls").stderr
@@ -38,7 +40,9 @@ def test_a_socket_of_a_dead_server_is_replaced(local: Local) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o710])
-def test_a_meeting_place_that_others_can_enter_is_refused(local: Local, mode: int) -> None:
+def test_a_meeting_place_that_others_can_enter_is_refused(
+    local: Local, mode: int
+) -> None:
     local.place.mkdir()
     local.place.chmod(mode)
     answer = local.run("serve", "--local", "--detach")
@@ -57,11 +61,16 @@ def test_the_unit_starts_this_belljar(local: Local) -> None:
     printed = local.run("serve", "--local-unit").stdout
     assert f"ExecStart={sys.executable} -P -m belljar serve --local\n" in printed
     assert printed.splitlines()[0].startswith("# belljar serve --local-unit")
-    assert printed.rstrip() == serving.UNIT.format(python=sys.executable, path=os.environ["PATH"]).rstrip()
+    assert (
+        printed.rstrip()
+        == serving.UNIT.format(python=sys.executable, path=os.environ["PATH"]).rstrip()
+    )
 
 
 @pytest.mark.engine
-def test_with_resident_auto_the_first_run_starts_the_server(local: Local, workspace: Path, tmp_path: Path) -> None:
+def test_with_resident_auto_the_first_run_starts_the_server(
+    local: Local, workspace: Path, tmp_path: Path
+) -> None:
     settings = tmp_path / "config.toml"
     settings.write_text('resident = "auto"\n')
     settings.chmod(0o600)

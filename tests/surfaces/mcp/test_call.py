@@ -40,13 +40,17 @@ async def test_a_person_who_approves_lets_the_command_run(desk: Desk) -> None:
         ("run_command", {"command": "sudo", "args": ["true"]}),
     ],
 )
-async def test_every_family_asks_once(desk: Desk, tool: str, arguments: dict[str, Any]) -> None:
+async def test_every_family_asks_once(
+    desk: Desk, tool: str, arguments: dict[str, Any]
+) -> None:
     desk.person.will("accept", approve=True)
     await desk.mcp.call_tool(tool, arguments)
     assert len(desk.person.questions) == 1
 
 
-async def test_a_command_too_long_to_read_is_denied_without_a_question(desk: Desk) -> None:
+async def test_a_command_too_long_to_read_is_denied_without_a_question(
+    desk: Desk,
+) -> None:
     desk.person.will("accept", approve=True)
     result = await desk.call(f"sudo true; touch ran; echo {'x' * 30_000}")
     assert result.is_error
@@ -61,8 +65,12 @@ async def test_a_command_cannot_forge_the_question_s_text(desk: Desk) -> None:
         assert "\nRisk: low" not in question
 
 
-@pytest.mark.parametrize("answer", [("decline", {}), ("cancel", {}), ("accept", {"approve": False})])
-async def test_without_a_clear_yes_the_command_does_not_run(desk: Desk, answer: tuple[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    "answer", [("decline", {}), ("cancel", {}), ("accept", {"approve": False})]
+)
+async def test_without_a_clear_yes_the_command_does_not_run(
+    desk: Desk, answer: tuple[str, dict[str, Any]]
+) -> None:
     desk.person.will(answer[0], **answer[1])
     result = await desk.call(ASKED)
     assert result.is_error
@@ -73,7 +81,9 @@ async def test_without_a_clear_yes_the_command_does_not_run(desk: Desk, answer: 
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_that_cannot_ask_gets_a_denial(workspace: Path, era: str) -> None:
+async def test_a_client_that_cannot_ask_gets_a_denial(
+    workspace: Path, era: str
+) -> None:
     async with client(workspace, era=era) as mcp:
         result = await mcp.call_tool("Bash", {"command": ASKED})
     assert result.is_error
@@ -82,13 +92,28 @@ async def test_a_client_that_cannot_ask_gets_a_denial(workspace: Path, era: str)
 
 
 @pytest.mark.parametrize("shared", ["auto"], indirect=True)
-async def test_an_approval_is_good_for_the_command_that_was_shown_only(desk: Desk) -> None:
-    call, yes = desk.mcp.session.call_tool, types.ElicitResult(action="accept", content={"approve": True})
+async def test_an_approval_is_good_for_the_command_that_was_shown_only(
+    desk: Desk,
+) -> None:
+    call, yes = (
+        desk.mcp.session.call_tool,
+        types.ElicitResult(action="accept", content={"approve": True}),
+    )
     shown = await call("Bash", {"command": "sudo true"}, allow_input_required=True)
     assert isinstance(shown, types.InputRequiredResult)
     with pytest.raises(MCPError, match="requestState"):
-        await call("Bash", {"command": ASKED}, input_responses={"approve": yes}, request_state=shown.request_state)
-    unasked = await call("Bash", {"command": ASKED}, input_responses={"approve": yes}, allow_input_required=True)
+        await call(
+            "Bash",
+            {"command": ASKED},
+            input_responses={"approve": yes},
+            request_state=shown.request_state,
+        )
+    unasked = await call(
+        "Bash",
+        {"command": ASKED},
+        input_responses={"approve": yes},
+        allow_input_required=True,
+    )
     assert isinstance(unasked, types.InputRequiredResult)
     assert not desk.appeared("ran")
 
@@ -103,8 +128,12 @@ async def test_output_arrives_while_the_command_runs(desk: Desk) -> None:
 
     waiting = "printf 'begun \\xe2'; printf '\\x82\\xac\\n'; until [ -e seen ]; do sleep 0.02; done; echo end"
     result = await desk.call(waiting, progress_callback=watch)
-    assert "".join(message or "" for _, message in seen).startswith("begun €"[: len(seen[0][1] or "")])
-    assert [progress for progress, _ in seen] == sorted({progress for progress, _ in seen})
+    assert "".join(message or "" for _, message in seen).startswith(
+        "begun €"[: len(seen[0][1] or "")]
+    )
+    assert [progress for progress, _ in seen] == sorted(
+        {progress for progress, _ in seen}
+    )
     assert text(result).split() == ["begun", "€", "end"]
 
 
@@ -143,7 +172,9 @@ async def test_several_calls_run_at_once(desk: Desk) -> None:
 
     async def call(mine: str, theirs: str) -> None:
         meet = f"touch {mine}; until [ -e {theirs} ]; do sleep 0.02; done"
-        results.append(await desk.mcp.call_tool("shell_execute", {"command": meet, "timeout": 20}))
+        results.append(
+            await desk.mcp.call_tool("shell_execute", {"command": meet, "timeout": 20})
+        )
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call, "a", "b")
@@ -169,7 +200,12 @@ class Client:
 
 async def test_a_question_goes_to_the_client_whose_call_it_is() -> None:
     """Two clients once shared one question: the newest call's client was asked about the other's program."""
-    calls, one, other, verdict = Calls(), Client(), Client(), host_verdict("a.example", 443, "default")
+    calls, one, other, verdict = (
+        Calls(),
+        Client(),
+        Client(),
+        host_verdict("a.example", 443, "default"),
+    )
     with calls.begun(one.call()):
         assert await calls.approve(verdict) is True
         with calls.begun(other.call()):
@@ -178,7 +214,12 @@ async def test_a_question_goes_to_the_client_whose_call_it_is() -> None:
 
 
 async def test_with_several_clients_nobody_is_asked_about_a_host() -> None:
-    calls, one, other, verdict = Calls(), Client(), Client(), host_verdict("a.example", 443, "default")
+    calls, one, other, verdict = (
+        Calls(),
+        Client(),
+        Client(),
+        host_verdict("a.example", 443, "default"),
+    )
 
     async def of_the_door() -> bool | None:
         return await calls.approve(verdict)
@@ -189,5 +230,7 @@ async def test_with_several_clients_nobody_is_asked_about_a_host() -> None:
         assert await loop.create_task(of_the_door(), context=door) is True
         with calls.begun(other.call()):
             assert await loop.create_task(of_the_door(), context=door) is None
-        assert await loop.create_task(of_the_door(), context=door) is None, "the other's program may still run"
+        assert await loop.create_task(of_the_door(), context=door) is None, (
+            "the other's program may still run"
+        )
     assert (one.asked, other.asked) == (1, 0)

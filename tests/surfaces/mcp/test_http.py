@@ -18,7 +18,13 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from tests.surfaces.mcp_client import COMMAND, ERAS, UNTIL_NO_SLEEP_IS_LEFT, Person, sessions
+from tests.surfaces.mcp_client import (
+    COMMAND,
+    ERAS,
+    UNTIL_NO_SLEEP_IS_LEFT,
+    Person,
+    sessions,
+)
 
 from belljar.errors import UsageError
 from belljar.surfaces.mcp.http import parse_address
@@ -34,11 +40,15 @@ class Served:
 
     def post(self, **headers: str) -> int:
         accept = {"Accept": "application/json, text/event-stream"}
-        return httpx2.post(self.url, json=LISTING, headers={**accept, **headers}).status_code
+        return httpx2.post(
+            self.url, json=LISTING, headers={**accept, **headers}
+        ).status_code
 
 
 @contextmanager
-def serving(workspace: Path, wrapper: tuple[str, ...] = (), **environment: str) -> Iterator[Served]:
+def serving(
+    workspace: Path, wrapper: tuple[str, ...] = (), **environment: str
+) -> Iterator[Served]:
     process = subprocess.Popen(
         [*wrapper, *COMMAND, "--workspace", str(workspace), "--http", "127.0.0.1:0"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -54,9 +64,13 @@ def serving(workspace: Path, wrapper: tuple[str, ...] = (), **environment: str) 
 
 
 @asynccontextmanager
-async def connected(served: Served, token: str = TOKEN, **more: Any) -> AsyncIterator[Client]:
+async def connected(
+    served: Served, token: str = TOKEN, **more: Any
+) -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http,
+        httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {token}"}, timeout=60
+        ) as http,
         Client(streamable_http_client(served.url, http_client=http), **more) as mcp,
     ):
         yield mcp
@@ -65,12 +79,21 @@ async def connected(served: Served, token: str = TOKEN, **more: Any) -> AsyncIte
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server for tests that only check access."""
-    with serving(tmp_path_factory.mktemp("workspace"), BELLJAR_MCP_TOKEN=TOKEN) as served:
+    with serving(
+        tmp_path_factory.mktemp("workspace"), BELLJAR_MCP_TOKEN=TOKEN
+    ) as served:
         yield served
 
 
 def test_a_request_without_the_token_is_refused(served: Served) -> None:
-    for refused in ("", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN):
+    for refused in (
+        "",
+        "Bearer",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Basic {TOKEN}",
+        TOKEN,
+    ):
         assert served.post(Authorization=refused) == 401
     assert served.post() == 401
     # The token is accepted. 400 only means that a session must be opened first.
@@ -80,7 +103,10 @@ def test_a_request_without_the_token_is_refused(served: Served) -> None:
 def test_a_web_page_s_request_is_refused_even_with_the_token(served: Served) -> None:
     assert served.post(Authorization=f"Bearer {TOKEN}", Host="evil.example") == 421
     assert served.post(Authorization=f"Bearer {TOKEN}", Host="127.0.0.1:1") == 421
-    assert served.post(Authorization=f"Bearer {TOKEN}", Origin="http://evil.example") == 403
+    assert (
+        served.post(Authorization=f"Bearer {TOKEN}", Origin="http://evil.example")
+        == 403
+    )
     assert served.post(Authorization=f"Bearer {TOKEN}", Origin="null") == 403
 
 
@@ -92,7 +118,10 @@ def test_requests_without_the_token_write_nothing_to_the_log(workspace: Path) ->
     with serving(workspace, BELLJAR_MCP_TOKEN=TOKEN) as served:
         port = int(served.url.split(":")[2].partition("/")[0])
         for _ in range(600):
-            for said in (f"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{UPGRADE}\r\n", "no request\r\n\r\n"):
+            for said in (
+                f"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{UPGRADE}\r\n",
+                "no request\r\n\r\n",
+            ):
                 with socket.create_connection(("127.0.0.1", port), 20) as line:
                     line.sendall(said.encode())
                     line.recv(100)
@@ -126,7 +155,9 @@ def test_loopback_addresses_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_calls_questions_and_progress_work_over_http(workspace: Path, era: str) -> None:
+async def test_calls_questions_and_progress_work_over_http(
+    workspace: Path, era: str
+) -> None:
     person = Person()
     person.will("accept", approve=True)
 
@@ -135,7 +166,9 @@ async def test_calls_questions_and_progress_work_over_http(workspace: Path, era:
 
     with serving(workspace, BELLJAR_MCP_TOKEN=TOKEN) as served:
         async with connected(served, mode=era, elicitation_callback=person) as mcp:
-            waits = {"command": "echo begun; until [ -e seen ]; do sleep 0.02; done; sudo true; touch ran"}
+            waits = {
+                "command": "echo begun; until [ -e seen ]; do sleep 0.02; done; sudo true; touch ran"
+            }
             await mcp.call_tool("Bash", waits, progress_callback=watch)
     assert len(person.questions) == 1
     assert (workspace / "ran").exists()
@@ -152,7 +185,11 @@ async def test_a_cancelled_call_leaves_no_process(workspace: Path, era: str) -> 
         async with connected(served, mode=era) as mcp:
 
             async def call() -> None:
-                await mcp.call_tool("Bash", {"command": "echo begun; sleep 1001"}, progress_callback=watch)
+                await mcp.call_tool(
+                    "Bash",
+                    {"command": "echo begun; sleep 1001"},
+                    progress_callback=watch,
+                )
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call)
@@ -162,11 +199,15 @@ async def test_a_cancelled_call_leaves_no_process(workspace: Path, era: str) -> 
                 await mcp.call_tool("Bash", {"command": UNTIL_NO_SLEEP_IS_LEFT})
 
 
-async def test_the_server_ends_its_sandbox_and_never_prints_a_given_token(workspace: Path) -> None:
+async def test_the_server_ends_its_sandbox_and_never_prints_a_given_token(
+    workspace: Path,
+) -> None:
     before = sessions()
     with serving(workspace, BELLJAR_MCP_TOKEN=TOKEN) as served:
         async with connected(served) as mcp:
-            await mcp.call_tool("Bash", {"command": "sleep 1000", "run_in_background": True})
+            await mcp.call_tool(
+                "Bash", {"command": "sleep 1000", "run_in_background": True}
+            )
         assert sessions() - before
         served.process.send_signal(signal.SIGTERM)
         written = served.process.stderr.read()

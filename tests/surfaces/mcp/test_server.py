@@ -16,7 +16,14 @@ import mcp_types as types
 import pytest
 from docker.errors import NotFound
 from mcp import Client, MCPError
-from tests.surfaces.mcp_client import ERAS, UNTIL_NO_SLEEP_IS_LEFT, Person, client, sessions, text
+from tests.surfaces.mcp_client import (
+    ERAS,
+    UNTIL_NO_SLEEP_IS_LEFT,
+    Person,
+    client,
+    sessions,
+    text,
+)
 
 from belljar import Session
 from belljar.surfaces.cli.mcp_command import build
@@ -41,7 +48,9 @@ class Desk:
     workspace: Path
     person: Person
 
-    async def call(self, command: str, tool: str = "Bash", **more: Any) -> types.CallToolResult:
+    async def call(
+        self, command: str, tool: str = "Bash", **more: Any
+    ) -> types.CallToolResult:
         return await self.mcp.call_tool(tool, {"command": command}, **more)
 
     def appeared(self, name: str) -> bool:
@@ -49,12 +58,16 @@ class Desk:
 
 
 @pytest.fixture(scope="module", params=ERAS)
-async def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
+async def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Desk]:
     workspace = tmp_path_factory.mktemp("workspace")
     if os.geteuid() == 0:
         os.chown(workspace, 1000, 1000)
     person = Person()
-    async with client(workspace, "--tools", "all", era=request.param, elicitation_callback=person) as mcp:
+    async with client(
+        workspace, "--tools", "all", era=request.param, elicitation_callback=person
+    ) as mcp:
         yield Desk(mcp, workspace, person)
 
 
@@ -99,12 +112,16 @@ async def test_each_family_runs_a_command(desk: Desk) -> None:
 
 
 async def test_a_background_shell_is_started_read_and_ended(desk: Desk) -> None:
-    started = await desk.mcp.call_tool("Bash", {"command": "echo hi; exec sleep 1001", "run_in_background": True})
+    started = await desk.mcp.call_tool(
+        "Bash", {"command": "echo hi; exec sleep 1001", "run_in_background": True}
+    )
     shell = started.structured_content["metadata"]["shell_id"]
     seen = ""
     with anyio.fail_after(120):
         while not seen:
-            seen = (await desk.mcp.call_tool("BashOutput", {"bash_id": shell})).structured_content["metadata"]["stdout"]
+            seen = (
+                await desk.mcp.call_tool("BashOutput", {"bash_id": shell})
+            ).structured_content["metadata"]["stdout"]
     assert seen == "hi\n"
     assert shell in text(await desk.mcp.call_tool("ListShells", {}))
     assert not (await desk.mcp.call_tool("KillShell", {"shell_id": shell})).is_error
@@ -127,12 +144,31 @@ async def test_wrong_parameters_are_all_named_in_the_result(desk: Desk) -> None:
     assert all(name in text(result) for name in ("command", "comand", "timeout"))
 
 
-async def test_without_a_sandbox_each_family_returns_an_error_in_its_own_shape(workspace: Path) -> None:
-    arguments = parse(["mcp", "--workspace", str(workspace), "--tools", "all", "--image", "nosuch:image"])
+async def test_without_a_sandbox_each_family_returns_an_error_in_its_own_shape(
+    workspace: Path,
+) -> None:
+    arguments = parse(
+        [
+            "mcp",
+            "--workspace",
+            str(workspace),
+            "--tools",
+            "all",
+            "--image",
+            "nosuch:image",
+        ]
+    )
     shapes = {
         "Bash": {"success", "output", "error", "metadata"},
         "terminal-run": {"success", "content", "message", "data", "errors"},
-        "execute_command": {"status", "output", "error", "exit_code", "metadata", "code"},
+        "execute_command": {
+            "status",
+            "output",
+            "error",
+            "exit_code",
+            "metadata",
+            "code",
+        },
         "shell_execute": {"content", "is_error", "metadata"},
         "run_command": {"exit_code", "stdout", "stderr", "error"},
     }
@@ -158,14 +194,20 @@ async def test_a_lost_sandbox_is_told_to_the_model_before_anything_else_runs(
     """It would go on in a directory, with variables and files, that are gone."""
     before = sessions()
     async with client(workspace) as mcp:
-        started = await mcp.call_tool("Bash", {"command": "sleep 1000", "run_in_background": True})
+        started = await mcp.call_tool(
+            "Bash", {"command": "sleep 1000", "run_in_background": True}
+        )
         await mcp.call_tool("Bash", {"command": "cd /tmp; touch mine"})
         (ours,) = sessions() - before
         container = docker_client.containers.get(f"belljar-{ours}")
         container.kill()
         with suppress(NotFound):  # it removes itself
             container.wait()
-        while not (told := await mcp.call_tool("Bash", {"command": "touch /workspace/ran; pwd"})).is_error:
+        while not (
+            told := await mcp.call_tool(
+                "Bash", {"command": "touch /workspace/ran; pwd"}
+            )
+        ).is_error:
             (workspace / "ran").unlink()  # the loss was not noticed yet
         again = await mcp.call_tool("Bash", {"command": "pwd; ls /tmp"})
     (shell,) = set(re.findall(r"shell_[0-9a-f]+", text(started)))
@@ -178,10 +220,17 @@ async def test_a_lost_sandbox_is_told_to_the_model_before_anything_else_runs(
 # Lists need no sandbox and no process of their own.
 
 
-async def test_only_the_bash_family_is_listed_unless_others_are_wanted(workspace: Path) -> None:
+async def test_only_the_bash_family_is_listed_unless_others_are_wanted(
+    workspace: Path,
+) -> None:
     assert set(await _listed(workspace)) == FAMILIES["bash"]
-    assert set(await _listed(workspace, "--tools", "run_command, terminal-run")) == {"run_command", "terminal-run"}
-    assert set(await _listed(workspace, "--tools", "all")) == set().union(*FAMILIES.values())
+    assert set(await _listed(workspace, "--tools", "run_command, terminal-run")) == {
+        "run_command",
+        "terminal-run",
+    }
+    assert set(await _listed(workspace, "--tools", "all")) == set().union(
+        *FAMILIES.values()
+    )
 
 
 async def test_every_parameter_is_described(workspace: Path) -> None:
@@ -193,7 +242,10 @@ async def test_every_parameter_is_described(workspace: Path) -> None:
 
 
 async def test_the_tool_annotations_match_the_sandbox(workspace: Path) -> None:
-    closed, opened = await _listed(workspace), await _listed(workspace, "--network", "full")
+    closed, opened = (
+        await _listed(workspace),
+        await _listed(workspace, "--network", "full"),
+    )
     assert _hints(closed["Bash"]) == (False, True, False, False)
     assert _hints(opened["Bash"]) == (False, True, False, True)
     assert _hints(opened["BashOutput"]) == (True, False, False, False)
@@ -210,4 +262,9 @@ async def _listed(workspace: Path, *options: str) -> dict[str, types.Tool]:
 def _hints(tool: types.Tool) -> tuple[bool | None, ...]:
     hints = tool.annotations
     assert hints is not None
-    return hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint
+    return (
+        hints.read_only_hint,
+        hints.destructive_hint,
+        hints.idempotent_hint,
+        hints.open_world_hint,
+    )

@@ -22,7 +22,9 @@ async def test_a_result_comes_as_text_and_as_structured_content(desk: Desk) -> N
     assert text(again).strip() == again.structured_content["output"].strip() == "/tmp"
 
 
-async def test_long_output_is_sent_once_and_not_also_as_structured_content(desk: Desk) -> None:
+async def test_long_output_is_sent_once_and_not_also_as_structured_content(
+    desk: Desk,
+) -> None:
     long = "x" * 5000
     calls: dict[str, dict[str, Any]] = {
         "Bash": {"command": f"echo {long}"},
@@ -34,7 +36,9 @@ async def test_long_output_is_sent_once_and_not_also_as_structured_content(desk:
     for name, arguments in calls.items():
         result = await desk.mcp.call_tool(name, arguments)
         assert text(result).count(long) == 1, name
-        told = json.dumps(result.structured_content).replace(json.dumps(arguments["command"])[1:-1], "")
+        told = json.dumps(result.structured_content).replace(
+            json.dumps(arguments["command"])[1:-1], ""
+        )
         assert long not in told, name
 
 

@@ -13,7 +13,13 @@ from pygments.token import Text
 from belljar.surfaces.terminal import colours
 from belljar.surfaces.terminal.colours import LONGEST, coloured, fragments
 
-DIFF = ["diff --git a/x.py b/x.py", "@@ -1,2 +1,2 @@", " def f(x):", "-    return 1", "+    return 'a'  # why"]
+DIFF = [
+    "diff --git a/x.py b/x.py",
+    "@@ -1,2 +1,2 @@",
+    " def f(x):",
+    "-    return 1",
+    "+    return 'a'  # why",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +41,15 @@ def test_a_language_s_words_are_told_apart() -> None:
     found = [*fragments(DIFF, "dir/x.py")]
     assert ("ansiblue", "def") in found[2]
     assert found[3] == [("ansired", DIFF[3])]
-    assert {style for style, text in found[4] if text in ("'", "a", "# why")} == {"ansiyellow", "italic"}
+    assert {style for style, text in found[4] if text in ("'", "a", "# why")} == {
+        "ansiyellow",
+        "italic",
+    }
 
 
-def test_text_that_was_made_to_keep_a_language_s_rules_busy_gets_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_that_was_made_to_keep_a_language_s_rules_busy_gets_no_colours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Slow(RegexLexer):
         tokens = {"root": [(r"(a+)+b", Text), (r".|\n", Text)]}  # noqa: RUF012
 
@@ -71,7 +82,9 @@ def plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("plain")
 def test_who_wants_no_colours_gets_none() -> None:
     assert coloured("+x") == "+x"
-    assert not any(style == "ansiblue" for line in fragments(DIFF, "x.py") for style, _ in line)
+    assert not any(
+        style == "ansiblue" for line in fragments(DIFF, "x.py") for style, _ in line
+    )
 
 
 def test_a_line_for_a_terminal_is_coloured_by_its_sign_as_a_whole() -> None:

@@ -16,7 +16,9 @@ from tests.surfaces.real_terminal import Terminal
 pytestmark = pytest.mark.usefixtures("base_image")
 
 
-def test_keys_that_the_program_did_not_read_never_reach_the_host_shell(workspace: Path) -> None:
+def test_keys_that_the_program_did_not_read_never_reach_the_host_shell(
+    workspace: Path,
+) -> None:
     shell = Terminal.host_shell(workspace)
     shell.type("belljar run 'echo up; sleep 1.5'\n")
     shell.until("up\r\n")
@@ -29,7 +31,9 @@ def test_keys_that_the_program_did_not_read_never_reach_the_host_shell(workspace
     shell.status()
 
 
-def test_keys_typed_for_a_denied_run_never_reach_the_host_shell(workspace: Path) -> None:
+def test_keys_typed_for_a_denied_run_never_reach_the_host_shell(
+    workspace: Path,
+) -> None:
     shell = Terminal.host_shell(workspace)
     shell.type("belljar run 'rm -rf /'\ntouch for-the-sandbox\n")  # as one paste
     shell.until("denied")
@@ -41,10 +45,14 @@ def test_keys_typed_for_a_denied_run_never_reach_the_host_shell(workspace: Path)
     shell.status()
 
 
-DRAWING = r"stty raw -echo; printf '\033[?1049h\033[?25lup\n'; head -c 1 >/dev/null; exit 3"
+DRAWING = (
+    r"stty raw -echo; printf '\033[?1049h\033[?25lup\n'; head -c 1 >/dev/null; exit 3"
+)
 
 
-@pytest.mark.parametrize("ending", ["the program's own", "SIGTERM", "SIGHUP", "the sandbox is lost"])
+@pytest.mark.parametrize(
+    "ending", ["the program's own", "SIGTERM", "SIGHUP", "the sandbox is lost"]
+)
 def test_the_terminal_is_restored_however_the_run_ends(
     workspace: Path, tmp_path: Path, docker_client: Any, ending: str
 ) -> None:
@@ -61,7 +69,11 @@ def test_the_terminal_is_restored_however_the_run_ends(
         shell.type("\x03")  # an ordinary byte on a raw terminal
     elif ending == "the sandbox is lost":
         listed = docker_client.api.containers(filters={"label": "org.belljar.owner"})
-        (id,) = [each["Id"] for each in listed if each["Labels"]["org.belljar.owner"].startswith(f"{own}:")]
+        (id,) = [
+            each["Id"]
+            for each in listed
+            if each["Labels"]["org.belljar.owner"].startswith(f"{own}:")
+        ]
         docker_client.api.kill(id)
     else:
         os.kill(int(own), getattr(signal, ending))

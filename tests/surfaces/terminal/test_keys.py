@@ -29,7 +29,9 @@ def test_a_single_ctrl_p_reaches_the_program(workspace: Path) -> None:
     assert terminal.status() == 0
 
 
-def test_a_detached_program_runs_on_and_its_sandbox_ends_with_it(workspace: Path) -> None:
+def test_a_detached_program_runs_on_and_its_sandbox_ends_with_it(
+    workspace: Path,
+) -> None:
     first = run(workspace, "echo u'p'; read -p 'say: ' x; echo got-$x; exit 7")
     first.until("say: ")
     first.type("\x10\x11")

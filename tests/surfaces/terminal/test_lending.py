@@ -9,7 +9,9 @@ from tests.surfaces.cli.test_safe_mode import terminal as terminal
 from tests.surfaces.real_terminal import Terminal
 
 
-def test_a_hang_up_ends_safe_mode_while_a_program_has_the_terminal(terminal: Terminal) -> None:
+def test_a_hang_up_ends_safe_mode_while_a_program_has_the_terminal(
+    terminal: Terminal,
+) -> None:
     terminal.line("trap '' HUP; echo u'p'; cat")
     terminal.until("up\r\n")
     os.close(terminal.fd)
@@ -48,7 +50,9 @@ def test_programs_have_a_terminal(terminal: Terminal) -> None:
     terminal.until(">>> ")
     terminal.type("6 * 7\r")
     terminal.until("42\r\n")
-    terminal.until(">>> ")  # earlier the key would come while the terminal's settings change
+    terminal.until(
+        ">>> "
+    )  # earlier the key would come while the terminal's settings change
     terminal.type("\x04")
     terminal.line("seq 500 | less")
     terminal.until("\x1b[?1049h")
@@ -58,7 +62,9 @@ def test_programs_have_a_terminal(terminal: Terminal) -> None:
     assert terminal.status() == 0
 
 
-def test_keys_that_nothing_read_are_thrown_away(terminal: Terminal, workspace: Path) -> None:
+def test_keys_that_nothing_read_are_thrown_away(
+    terminal: Terminal, workspace: Path
+) -> None:
     terminal.line("echo u'p'; sleep 1")
     terminal.until("up\r\n")
     terminal.type("touch typed-ahead\n")

@@ -38,7 +38,9 @@ def test_a_program_s_terminal_queries_are_answered_by_belljar(workspace: Path) -
 
 
 def test_a_program_that_never_reads_its_answers_does_not_block(workspace: Path) -> None:
-    terminal = run(workspace, r"for i in {1..20000}; do printf '\033[6n'; done; echo do'ne'")
+    terminal = run(
+        workspace, r"for i in {1..20000}; do printf '\033[6n'; done; echo do'ne'"
+    )
     terminal.until("done")
     assert terminal.status() == 0
 
@@ -55,16 +57,32 @@ ANSWERS = [
     pytest.param(b"\x1b[5n", b"\x1b[0n", id="are you well"),
     pytest.param(b"\x1b[6n", b"\x1b[24;1R", id="at the beginning, in the last row"),
     pytest.param(b"\x1b[?6n", b"\x1b[?24;1R", id="the same, as DEC has it"),
-    pytest.param(b"\x1b[999;999H\x1b[6n", b"\x1b[24;80R", id="no further than the corner"),
-    pytest.param(b"\x1b[2;1H\xe2\x96\xbd\x1b[6n", b"\x1b[2;2R", id="vim: how wide is this"),
+    pytest.param(
+        b"\x1b[999;999H\x1b[6n", b"\x1b[24;80R", id="no further than the corner"
+    ),
+    pytest.param(
+        b"\x1b[2;1H\xe2\x96\xbd\x1b[6n", b"\x1b[2;2R", id="vim: how wide is this"
+    ),
     pytest.param(b"\x1b[3;5Habc\b\x1b[2B\x1b[6n", b"\x1b[5;7R", id="moved and written"),
     pytest.param(b"\x1b[1;79Habcd\x1b[6n", b"\x1b[2;3R", id="wrapped"),
-    pytest.param("\x1b[1;1H日本e\u0301\x1b[6n".encode(), b"\x1b[1;6R", id="wide and combining"),
-    pytest.param(b"\x1b[5;5H\x1b7\x1b[H\x1b8\x1b[A\x1b[6n", b"\x1b[4;5R", id="saved and restored"),
+    pytest.param(
+        "\x1b[1;1H日本e\u0301\x1b[6n".encode(), b"\x1b[1;6R", id="wide and combining"
+    ),
+    pytest.param(
+        b"\x1b[5;5H\x1b7\x1b[H\x1b8\x1b[A\x1b[6n", b"\x1b[4;5R", id="saved and restored"
+    ),
     pytest.param(b"\x1b[4;9Hx\r\n\ty\x1b[6n", b"\x1b[5;10R", id="next line and a tab"),
     pytest.param(b"\x1b[18t", b"\x1b[8;24;80t", id="how large are you"),
-    pytest.param(b"\x1b[?25$p\x1b[?1049h\x1b[?1049$p", b"\x1b[?25;1$y\x1b[?1049;1$y", id="modes that are on"),
-    pytest.param(b"\x1b[?2004$p\x1b[?9999$p", b"\x1b[?2004;2$y\x1b[?9999;0$y", id="off, and unknown"),
+    pytest.param(
+        b"\x1b[?25$p\x1b[?1049h\x1b[?1049$p",
+        b"\x1b[?25;1$y\x1b[?1049;1$y",
+        id="modes that are on",
+    ),
+    pytest.param(
+        b"\x1b[?2004$p\x1b[?9999$p",
+        b"\x1b[?2004;2$y\x1b[?9999;0$y",
+        id="off, and unknown",
+    ),
 ]
 
 
@@ -76,10 +94,22 @@ def test_each_known_query_has_its_answer(data: bytes, answer: bytes) -> None:
 @settings(deadline=None)
 @given(
     st.lists(
-        st.sampled_from([b"\x1b[6n", b"\x1b[9A", b"\x1b[99C", b"\x1b[3;200H", b"\n", b"\x1bM", b"\xe6\x97\xa5" * 70])
+        st.sampled_from(
+            [
+                b"\x1b[6n",
+                b"\x1b[9A",
+                b"\x1b[99C",
+                b"\x1b[3;200H",
+                b"\n",
+                b"\x1bM",
+                b"\xe6\x97\xa5" * 70,
+            ]
+        )
     )
 )
 def test_the_reported_cursor_is_never_off_the_screen(pieces: list[bytes]) -> None:
-    for said in re.findall(rb"\x1b\[(\d+);(\d+)R", asked(b"".join(pieces), rows=10, cols=20)):
+    for said in re.findall(
+        rb"\x1b\[(\d+);(\d+)R", asked(b"".join(pieces), rows=10, cols=20)
+    ):
         assert 1 <= int(said[0]) <= 10
         assert 1 <= int(said[1]) <= 20

@@ -52,7 +52,9 @@ def test_a_message_is_one_line_without_controls() -> None:
 
 
 @given(st.binary(), st.integers(min_value=1, max_value=7))
-def test_no_control_character_passes_however_the_output_is_cut(data: bytes, step: int) -> None:
+def test_no_control_character_passes_however_the_output_is_cut(
+    data: bytes, step: int
+) -> None:
     seen = shown(*(data[i : i + step] for i in range(0, len(data), step)))
     rest = re.sub(r"\x1b\[[0-9;:]*m", "", seen)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", rest)
@@ -65,14 +67,23 @@ def test_exact_text_has_no_control_characters_but_newlines_and_tabs(text: str) -
     assert exact(shown) == shown
 
 
-@pytest.mark.parametrize("hidden", "\xad\u034f\u115f\u180e\u206a\u2800\u3164\ufe01\uffa0\U000e0101\u200d\ufe0f")
+@pytest.mark.parametrize(
+    "hidden",
+    "\xad\u034f\u115f\u180e\u206a\u2800\u3164\ufe01\uffa0\U000e0101\u200d\ufe0f",
+)
 def test_exact_text_shows_every_invisible_character(hidden: str) -> None:
     """Such a character can be a variable's whole name, or make a word look like another."""
-    for text in (f"if (a{hidden}) run({hidden})", f"{hidden}x", f"=\u00e9{hidden}{hidden}\u200b\u200d"):
+    for text in (
+        f"if (a{hidden}) run({hidden})",
+        f"{hidden}x",
+        f"=\u00e9{hidden}{hidden}\u200b\u200d",
+    ):
         assert hidden not in exact(text).replace("\u00e9" + 2 * hidden, "")
 
 
-@pytest.mark.parametrize("text", ["⚠\ufe0f", "👩\u200d💻", "❤\ufe0f\u200d🔥", "می\u200cخواهم", "grüße"])
+@pytest.mark.parametrize(
+    "text", ["⚠\ufe0f", "👩\u200d💻", "❤\ufe0f\u200d🔥", "می\u200cخواهم", "grüße"]
+)
 def test_emoji_joiners_and_accents_are_kept(text: str) -> None:
     assert exact(text) == safe(text) == text
 

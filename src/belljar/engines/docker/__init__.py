@@ -8,7 +8,12 @@ from belljar.engines.docker import hosts
 from belljar.engines.docker.client import ADVICE
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.engine import DockerEngine
-from belljar.errors import EngineError, EngineRefused, EngineUnavailable, NamedEngineUnavailable
+from belljar.errors import (
+    EngineError,
+    EngineRefused,
+    EngineUnavailable,
+    NamedEngineUnavailable,
+)
 
 
 def find(runtime: str = "", state: Path | None = None) -> DockerEngine:
@@ -17,7 +22,9 @@ def find(runtime: str = "", state: Path | None = None) -> DockerEngine:
     return first_that_answers(sockets, Dialect(), runtime)
 
 
-def first_that_answers(sockets: tuple[str, ...], dialect: Dialect, runtime: str = "") -> DockerEngine:
+def first_that_answers(
+    sockets: tuple[str, ...], dialect: Dialect, runtime: str = ""
+) -> DockerEngine:
     """The engine that the settings name, or the first of `sockets` where an engine of this dialect answers."""
     reasons: list[str] = []
     refused, broken = "", False
@@ -26,7 +33,9 @@ def first_that_answers(sockets: tuple[str, ...], dialect: Dialect, runtime: str 
             engine = DockerEngine(endpoint, dialect, runtime)
         except EngineUnavailable as error:
             if endpoint.named_by:
-                raise NamedEngineUnavailable(f"{error} ({endpoint.named_by} names it)") from error
+                raise NamedEngineUnavailable(
+                    f"{error} ({endpoint.named_by} names it)"
+                ) from error
             reasons.append(reason := str(error).partition(": ")[2].removesuffix(ADVICE))
             if isinstance(error.__cause__, PermissionError):
                 refused = f"{dialect.name.capitalize()} is there, but {reason}"
@@ -34,13 +43,19 @@ def first_that_answers(sockets: tuple[str, ...], dialect: Dialect, runtime: str 
                 broken = True  # the user's own broken service matters more than one that refuses access
             continue
         except EngineError as error:
-            raise NamedEngineUnavailable(str(error)) if endpoint.named_by else error from None
+            raise (
+                NamedEngineUnavailable(str(error)) if endpoint.named_by else error
+            ) from None
         if _kind(engine) == dialect.name:
             return engine
         reasons.append(f"what answers at {endpoint.host} is {_kind(engine)}")
     if refused and not broken:
         raise EngineRefused(refused)
-    start = f"`{hosts.podman_start()}`" if dialect.name == "podman" else "`make engine` installs one"
+    start = (
+        f"`{hosts.podman_start()}`"
+        if dialect.name == "podman"
+        else "`make engine` installs one"
+    )
     raise EngineUnavailable(
         f"No {dialect.name.capitalize()} answers: {'; '.join(reasons)}. Start one ({start}), or set DOCKER_HOST."
     )

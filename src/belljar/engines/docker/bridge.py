@@ -21,7 +21,9 @@ class Demultiplexed:
     def __init__(self, connection: socket.socket, first: bytes = b"") -> None:
         self._socket = connection
         self._socket.setblocking(False)
-        self.pipes: deque[int] = deque()  # always empty: descriptors cannot cross a network
+        self.pipes: deque[int] = (
+            deque()
+        )  # always empty: descriptors cannot cross a network
         self._raw = b""
         self._missing = 0
         self._is_stdout = False

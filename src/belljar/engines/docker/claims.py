@@ -24,13 +24,20 @@ def claims(document: Mapping[str, Any], dialect: Dialect, machine: str) -> Prote
         ulimits=_ulimits(config.get("Ulimits")),
         read_only_root=config.get("ReadonlyRootfs"),
         capabilities=_capabilities(config),
-        no_new_privileges=any(option in ("no-new-privileges", "no-new-privileges:true") for option in options),
+        no_new_privileges=any(
+            option in ("no-new-privileges", "no-new-privileges:true")
+            for option in options
+        ),
         seccomp=_seccomp(options, dialect, machine),
-        network=_NETWORKS.get(config.get("NetworkMode") or "", config.get("NetworkMode")),
+        network=_NETWORKS.get(
+            config.get("NetworkMode") or "", config.get("NetworkMode")
+        ),
         own_namespaces=dialect.claimed_namespaces(config),
         masked_paths=_paths(config.get("MaskedPaths")),
         readonly_paths=_paths(config.get("ReadonlyPaths")),
-        extras=frozenset(name for name in dialect.extras if config.get(name)) if config else None,
+        extras=frozenset(name for name in dialect.extras if config.get(name))
+        if config
+        else None,
         removes_itself=config.get("AutoRemove"),
     )
 
@@ -42,14 +49,21 @@ def _capabilities(config: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 def _seccomp(options: list[str], dialect: Dialect, machine: str) -> str | None:
-    profiles = [option.removeprefix("seccomp=") for option in options if option.startswith("seccomp=")]
+    profiles = [
+        option.removeprefix("seccomp=")
+        for option in options
+        if option.startswith("seccomp=")
+    ]
     return dialect.profile_name(profiles[0], machine) if len(profiles) == 1 else None
 
 
 def _ulimits(limits: Any) -> frozenset[tuple[str, int]] | None:
     if not limits:
         return None
-    return frozenset((str(limit["Name"]), max(int(limit["Soft"]), int(limit["Hard"]))) for limit in limits)
+    return frozenset(
+        (str(limit["Name"]), max(int(limit["Soft"]), int(limit["Hard"])))
+        for limit in limits
+    )
 
 
 def _paths(paths: Any) -> frozenset[str] | None:

@@ -36,8 +36,14 @@ def create_body(spec: SandboxSpec, dialect: Dialect | None = None) -> dict[str, 
         "HostConfig": {
             **_isolation(spec, dialect),
             **_resources(spec, dialect),
-            "Mounts": [_mount(mount) for mount in spec.mounts if not _belongs_in_tmpfs(mount)],
-            "Tmpfs": {mount.target: dialect.tmpfs_options(mount) for mount in spec.mounts if _belongs_in_tmpfs(mount)},
+            "Mounts": [
+                _mount(mount) for mount in spec.mounts if not _belongs_in_tmpfs(mount)
+            ],
+            "Tmpfs": {
+                mount.target: dialect.tmpfs_options(mount)
+                for mount in spec.mounts
+                if _belongs_in_tmpfs(mount)
+            },
         },
     }
 
@@ -46,7 +52,10 @@ def _environment(spec: SandboxSpec) -> list[str]:
     """A name without a value makes the engine drop that variable of the image."""
     image = {entry.partition("=")[0] for entry in spec.image.env}
     ours = {**spec.env, **spec.secrets}
-    return [*(f"{name}={value}" for name, value in ours.items()), *sorted(image - ours.keys())]
+    return [
+        *(f"{name}={value}" for name, value in ours.items()),
+        *sorted(image - ours.keys()),
+    ]
 
 
 def _belongs_in_tmpfs(mount: Mount) -> bool:
@@ -58,18 +67,36 @@ def _mount(mount: Mount) -> dict[str, Any]:
     common = {"Target": mount.target, "ReadOnly": mount.read_only}
     if mount.kind == "bind":
         options = {"Propagation": "rprivate", "NonRecursive": True}
-        return {"Type": "bind", "Source": mount.source, **common, "BindOptions": options}
+        return {
+            "Type": "bind",
+            "Source": mount.source,
+            **common,
+            "BindOptions": options,
+        }
     if mount.kind == "volume":
         return {"Type": "volume", "Source": mount.source, **common}
     if mount.kind == "overlay":
-        return {"Type": "volume", **common, "VolumeOptions": {"NoCopy": True, "DriverConfig": _overlay(mount)}}
-    return {"Type": "tmpfs", "Target": mount.target, "TmpfsOptions": {"SizeBytes": mount.size, "Mode": mount.mode}}
+        return {
+            "Type": "volume",
+            **common,
+            "VolumeOptions": {"NoCopy": True, "DriverConfig": _overlay(mount)},
+        }
+    return {
+        "Type": "tmpfs",
+        "Target": mount.target,
+        "TmpfsOptions": {"SizeBytes": mount.size, "Mode": mount.mode},
+    }
 
 
 def _overlay(mount: Mount) -> dict[str, Any]:
     """An unnamed volume: the engine's own driver mounts the overlay, and removes it with the container."""
-    layers = f"lowerdir={mount.source},upperdir={mount.upper},workdir={mount.work},userxattr"
-    return {"Name": "local", "Options": {"type": "overlay", "device": "overlay", "o": layers}}
+    layers = (
+        f"lowerdir={mount.source},upperdir={mount.upper},workdir={mount.work},userxattr"
+    )
+    return {
+        "Name": "local",
+        "Options": {"type": "overlay", "device": "overlay", "o": layers},
+    }
 
 
 def _isolation(spec: SandboxSpec, dialect: Dialect) -> dict[str, Any]:
@@ -112,5 +139,8 @@ def _resources(spec: SandboxSpec, dialect: Dialect) -> dict[str, Any]:
         "ShmSize": limits.shm,
         "OomScoreAdj": OOM_SCORE,
         "OomKillDisable": False,
-        "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in dialect.ulimits(spec).items()],
+        "Ulimits": [
+            {"Name": name, "Soft": value, "Hard": value}
+            for name, value in dialect.ulimits(spec).items()
+        ],
     }

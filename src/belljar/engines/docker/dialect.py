@@ -23,9 +23,20 @@ class Dialect:
     """Whether it copies a link out of a container as a link, not as its target."""
     # These fields of the HostConfig must be empty: we ask for none of them.
     extras: tuple[str, ...] = (
-        "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "Binds", "VolumesFrom",
-        "PortBindings", "PublishAllPorts", "ExtraHosts", "Sysctls", "OomKillDisable",
-    )  # fmt: skip
+        "Privileged",
+        "CapAdd",
+        "Devices",
+        "DeviceRequests",
+        "DeviceCgroupRules",
+        "GroupAdd",
+        "Binds",
+        "VolumesFrom",
+        "PortBindings",
+        "PublishAllPorts",
+        "ExtraHosts",
+        "Sysctls",
+        "OomKillDisable",
+    )
 
     def security_options(self, spec: SandboxSpec) -> list[str]:
         label = [f"label={spec.security_label}"] if spec.security_label else []
@@ -35,8 +46,15 @@ class Dialect:
         """Why sandboxes cannot use AppArmor although the engine has it."""
         return ""
 
-    def can_limit(self, client: Client, info: Mapping[str, Any]) -> dict[str, bool | None]:
-        keys = {"memory": "MemoryLimit", "swap": "SwapLimit", "pids": "PidsLimit", "cpus": "CpuCfsQuota"}
+    def can_limit(
+        self, client: Client, info: Mapping[str, Any]
+    ) -> dict[str, bool | None]:
+        keys = {
+            "memory": "MemoryLimit",
+            "swap": "SwapLimit",
+            "pids": "PidsLimit",
+            "cpus": "CpuCfsQuota",
+        }
         return {name: info.get(key) for name, key in keys.items()}
 
     def seccomp(self, spec: SandboxSpec) -> str:
@@ -48,11 +66,17 @@ class Dialect:
 
     def profile_name(self, option: str, machine: str) -> str:
         """Which of our profiles this security option holds."""
-        names = (name for name in ("default", "debug") if option == self.profile_option(profile_text(name, machine)))
+        names = (
+            name
+            for name in ("default", "debug")
+            if option == self.profile_option(profile_text(name, machine))
+        )
         return next(names, "another profile")
 
     def tmpfs_options(self, mount: Mount) -> str:
-        return ",".join(["rw", *(["exec"] if mount.executable else []), *mount.tmpfs_options()])
+        return ",".join(
+            ["rw", *(["exec"] if mount.executable else []), *mount.tmpfs_options()]
+        )
 
     def ignores_ulimits(self, rootless: bool) -> bool:
         return False

@@ -28,19 +28,33 @@ class Endpoint:
     @property
     def path(self) -> str | None:
         """The path of its socket, if it is on this machine."""
-        return self.host.removeprefix("unix://") if self.host.startswith("unix://") else None
+        return (
+            self.host.removeprefix("unix://")
+            if self.host.startswith("unix://")
+            else None
+        )
 
 
 def candidates(sockets: tuple[str, ...]) -> list[Endpoint]:
     """The endpoint that the settings name, or else these sockets."""
     if host := environment.value("DOCKER_HOST"):
         verifies = environment.value("DOCKER_TLS_VERIFY")
-        certificates = environment.value("DOCKER_CERT_PATH", str(_config())) if verifies else ""
-        return [Endpoint(host.replace("http+docker://", "unix://"), certificates, "DOCKER_HOST")]
+        certificates = (
+            environment.value("DOCKER_CERT_PATH", str(_config())) if verifies else ""
+        )
+        return [
+            Endpoint(
+                host.replace("http+docker://", "unix://"), certificates, "DOCKER_HOST"
+            )
+        ]
     if named := _context():
         return [named]
     # Not where another user may listen (`sudo -E` brings his XDG_RUNTIME_DIR).
-    places = [host for host in dict.fromkeys(sockets) if not untrusted(os.path.dirname(host.removeprefix("unix://")))]
+    places = [
+        host
+        for host in dict.fromkeys(sockets)
+        if not untrusted(os.path.dirname(host.removeprefix("unix://")))
+    ]
     return [Endpoint(host) for host in places]
 
 
@@ -54,13 +68,20 @@ def _config() -> Path:
 
 def _context() -> Endpoint | None:
     """The engine chosen with `docker context use`, unless it is the default one."""
-    config = read_json(_config() / "config.json") or {}  # the docker command ignores a broken file, too
-    name = environment.value("DOCKER_CONTEXT") or str(config.get("currentContext") or "")
+    config = (
+        read_json(_config() / "config.json") or {}
+    )  # the docker command ignores a broken file, too
+    name = environment.value("DOCKER_CONTEXT") or str(
+        config.get("currentContext") or ""
+    )
     if name in ("", "default"):
         return None
     id = hashlib.sha256(name.encode()).hexdigest()
     meta = _config() / "contexts/meta" / id / "meta.json"
-    for file in (_config() / "config.json", meta):  # root with another user's HOME would be led to an engine of his
+    for file in (
+        _config() / "config.json",
+        meta,
+    ):  # root with another user's HOME would be led to an engine of his
         if found := untrusted(file):
             raise NamedEngineUnavailable(
                 f"Docker's context {name!r} is not used: others own {found} or may write to it; DOCKER_HOST names an "
@@ -74,7 +95,9 @@ def _context() -> Endpoint | None:
             f"Docker's context {name!r} cannot be read; `docker context ls` lists them"
         ) from error
     certificates = _config() / "contexts/tls" / id / "docker"
-    return Endpoint(host, str(certificates) if certificates.is_dir() else "", f"context {name}")
+    return Endpoint(
+        host, str(certificates) if certificates.is_dir() else "", f"context {name}"
+    )
 
 
 def podman_start() -> str:

@@ -26,10 +26,20 @@ HARMLESS = "harmless-images"
 DOING = "looking for links in the image"
 MOST_LINKS = 40  # the kernel's limit
 # Where the engine itself mounts. Docker replaces what an image has there, Podman follows it.
-_ENGINE_MOUNTS = ("/dev", "/proc", "/sys", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+_ENGINE_MOUNTS = (
+    "/dev",
+    "/proc",
+    "/sys",
+    "/etc/hosts",
+    "/etc/hostname",
+    "/etc/resolv.conf",
+)
 _KERNEL_MOUNTS = ("/dev", "/proc", "/sys")  # full of links that are not the image's
 _LINK_MODE = 1 << 27  # os.ModeSymlink of Go
-_FRESH = ("/tmp", "/var/tmp")  # empty in each sandbox: what an engine creates there does no harm
+_FRESH = (
+    "/tmp",
+    "/var/tmp",
+)  # empty in each sandbox: what an engine creates there does no harm
 
 ReadLink = Callable[[str], str | None]
 """The target of the link at a path; None: there is no link."""
@@ -45,9 +55,13 @@ class ImageLinks:
     def refuse(self, spec: SandboxSpec) -> None:
         """Raise ProtectionMissing if a link would lead a mount of this sandbox into another mount."""
         mounts: dict[str, str] = {
-            mount.target: mount.kind for mount in spec.mounts if not _is_below(mount.target, spec.private)
+            mount.target: mount.kind
+            for mount in spec.mounts
+            if not _is_below(mount.target, spec.private)
         }
-        key = hashlib.sha256(json.dumps([spec.image.ref, sorted(mounts.items())]).encode()).hexdigest()
+        key = hashlib.sha256(
+            json.dumps([spec.image.ref, sorted(mounts.items())]).encode()
+        ).hexdigest()
         if key in self._harmless:
             return
         with self._lock:
@@ -57,12 +71,22 @@ class ImageLinks:
             self._harmless.add(key)
 
     def _inspect(self, spec: SandboxSpec, mounts: dict[str, str]) -> None:
-        tmpfs = dict.fromkeys(spec.image.volumes, "")  # instead of volumes, into which the engine would copy files
+        tmpfs = dict.fromkeys(
+            spec.image.volumes, ""
+        )  # instead of volumes, into which the engine would copy files
         body = {
-            "Image": spec.image.ref, "Entrypoint": ["/none"], "Cmd": [], "Labels": spec.all_labels,
-            "NetworkDisabled": True, "HostConfig": {"NetworkMode": "none", "Tmpfs": tmpfs},
-        }  # fmt: skip
-        id = quote(self._client.ask(DOING, "POST", "/containers/create", body, seconds=SLOW_SECONDS)["Id"])
+            "Image": spec.image.ref,
+            "Entrypoint": ["/none"],
+            "Cmd": [],
+            "Labels": spec.all_labels,
+            "NetworkDisabled": True,
+            "HostConfig": {"NetworkMode": "none", "Tmpfs": tmpfs},
+        }
+        id = quote(
+            self._client.ask(
+                DOING, "POST", "/containers/create", body, seconds=SLOW_SECONDS
+            )["Id"]
+        )
         try:
             read_link = cache(lambda path: self._read_link(id, path))
             for target in sorted({*mounts, *_ENGINE_MOUNTS}):
@@ -73,12 +97,22 @@ class ImageLinks:
                     )
         finally:
             path = f"/containers/{id}?force=1&v=1"
-            self._client.ask(DOING, "DELETE", path, expected=(200, 204, 404, 409), seconds=SLOW_SECONDS)
+            self._client.ask(
+                DOING,
+                "DELETE",
+                path,
+                expected=(200, 204, 404, 409),
+                seconds=SLOW_SECONDS,
+            )
 
     def _read_link(self, id: str, path: str) -> str | None:
         url = f"/containers/{id}/archive?path={quote(path)}"
-        head, _ = self._client.request(DOING, "HEAD", url, expected=(200, 404))  # 404 from Podman: it leads nowhere
-        header = re.search(rb"\r\nx-docker-container-path-stat: *([^\r]+)", head, re.IGNORECASE)
+        head, _ = self._client.request(
+            DOING, "HEAD", url, expected=(200, 404)
+        )  # 404 from Podman: it leads nowhere
+        header = re.search(
+            rb"\r\nx-docker-container-path-stat: *([^\r]+)", head, re.IGNORECASE
+        )
         status = json.loads(base64.b64decode(header[1])) if header else None
         if status is None or not status["mode"] & _LINK_MODE:
             return None
@@ -103,13 +137,26 @@ def _only_link(archive: bytes) -> str:
 def led_astray(target: str, mounts: dict[str, str], read_link: ReadLink) -> str | None:
     """The forbidden place that links on the way to `target` lead to: one in a mount of the host or the kernel, or one
     above another mount, which would then be made in this one. None: they lead to no such place."""
-    shared = [path for path, kind in mounts.items() if kind != "tmpfs" and path not in _FRESH]
-    moved = [end for path in shared if path != target and (end := _end(path, mounts, read_link))]
+    shared = [
+        path for path, kind in mounts.items() if kind != "tmpfs" and path not in _FRESH
+    ]
+    moved = [
+        end
+        for path in shared
+        if path != target and (end := _end(path, mounts, read_link))
+    ]
     for at, links in _steps(target, mounts, read_link):
-        if links > MOST_LINKS or (links and any(_is_below(at, path) for path in (*shared, *moved, *_KERNEL_MOUNTS))):
+        if links > MOST_LINKS or (
+            links
+            and any(_is_below(at, path) for path in (*shared, *moved, *_KERNEL_MOUNTS))
+        ):
             return at
     end = _end(target, mounts, read_link)
-    covered = [path for path in (*mounts, *_ENGINE_MOUNTS) if path != target and path.startswith(f"{end.rstrip('/')}/")]
+    covered = [
+        path
+        for path in (*mounts, *_ENGINE_MOUNTS)
+        if path != target and path.startswith(f"{end.rstrip('/')}/")
+    ]
     return end if end and covered else None
 
 
@@ -119,13 +166,17 @@ def _end(target: str, mounts: dict[str, str], read_link: ReadLink) -> str:
     return at if links else ""
 
 
-def _steps(target: str, mounts: dict[str, str], read_link: ReadLink) -> Iterator[tuple[str, int]]:
+def _steps(
+    target: str, mounts: dict[str, str], read_link: ReadLink
+) -> Iterator[tuple[str, int]]:
     """Each place on the way to `target`, and how many links led there."""
     at = "/"
     left = _parts(target)
     links = 0
     while left and links <= MOST_LINKS:
-        at = posixpath.normpath(posixpath.join(at, left.pop(0)))  # no link is left in `at`, so normpath may drop `..`
+        at = posixpath.normpath(
+            posixpath.join(at, left.pop(0))
+        )  # no link is left in `at`, so normpath may drop `..`
         yield at, links
         if not links and left and at in mounts:
             return  # nothing of the image is below a mount

@@ -30,7 +30,9 @@ class DockerImages:
         self.client, self.name_prefixes = client, name_prefixes
 
     @contextmanager
-    def _docker_py(self, doing: str, timeout: float | None = None) -> Iterator[APIClient]:
+    def _docker_py(
+        self, doing: str, timeout: float | None = None
+    ) -> Iterator[APIClient]:
         from docker import APIClient
         from docker.errors import APIError, DockerException
         from docker.tls import TLSConfig
@@ -38,9 +40,17 @@ class DockerImages:
         tls: dict[str, Any] = {}
         if directory := self.client.endpoint.certificates:
             pair = (f"{directory}/cert.pem", f"{directory}/key.pem")
-            tls = {"tls": TLSConfig(client_cert=pair, ca_cert=f"{directory}/ca.pem", verify=True)}
+            tls = {
+                "tls": TLSConfig(
+                    client_cert=pair, ca_cert=f"{directory}/ca.pem", verify=True
+                )
+            }
         try:
-            with closing(APIClient(self.client.endpoint.host, version="auto", timeout=timeout, **tls)) as client:
+            with closing(
+                APIClient(
+                    self.client.endpoint.host, version="auto", timeout=timeout, **tls
+                )
+            ) as client:
                 yield client
         except (DockerException, OSError) as error:
             reason = error.explanation if isinstance(error, APIError) else error
@@ -50,34 +60,59 @@ class DockerImages:
         doing = f"looking at image {reference}"
         with expected_shape(doing):
             try:
-                image = self.client.ask(doing, "GET", f"/images/{quote(reference)}/json")
+                image = self.client.ask(
+                    doing, "GET", f"/images/{quote(reference)}/json"
+                )
             except Answered as error:
                 if error.status == 404:
                     return None
                 raise
             config = image.get("Config") or {}
-            return Image(str(image["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ())))
+            return Image(
+                str(image["Id"]),
+                tuple(config.get("Env") or ()),
+                tuple(sorted(config.get("Volumes") or ())),
+            )
 
-    def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
-        changes = [f"WORKDIR {cwd}", 'CMD ["bash"]', *(f"LABEL {key}={value}" for key, value in labels.items())]
+    def image_import(
+        self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]
+    ) -> None:
+        changes = [
+            f"WORKDIR {cwd}",
+            'CMD ["bash"]',
+            *(f"LABEL {key}={value}" for key, value in labels.items()),
+        ]
         with self._docker_py(f"importing {reference}") as client:
             answer = client.import_image(str(tar), changes=changes)
-        self.image_tag(json.loads(answer)["status"], reference)  # Podman 4.3 would drop the tag of a name in the import
+        self.image_tag(
+            json.loads(answer)["status"], reference
+        )  # Podman 4.3 would drop the tag of a name in the import
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
         with self._docker_py(f"building {recipe.reference}") as client:
             lines = client.build(
-                fileobj=recipe.context, custom_context=True, dockerfile=recipe.dockerfile, tag=recipe.reference,
-                buildargs=recipe.arguments, labels=recipe.labels, rm=True, forcerm=True, decode=True,
-            )  # fmt: skip
+                fileobj=recipe.context,
+                custom_context=True,
+                dockerfile=recipe.dockerfile,
+                tag=recipe.reference,
+                buildargs=recipe.arguments,
+                labels=recipe.labels,
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
             for line in lines:
                 if "error" in line:
-                    raise EngineError(f"building {recipe.reference}: {line['error'].strip()}")
+                    raise EngineError(
+                        f"building {recipe.reference}: {line['error'].strip()}"
+                    )
                 report(line.get("stream", ""))
 
     def image_tag(self, reference: str, alias: str) -> None:
         repository, _, tag = alias.rpartition(":")
-        path = f"/images/{quote(reference)}/tag?repo={quote(repository)}&tag={quote(tag)}"
+        path = (
+            f"/images/{quote(reference)}/tag?repo={quote(repository)}&tag={quote(tag)}"
+        )
         self.client.ask(f"tagging {reference}", "POST", path)
 
     def image_list(self, label: str) -> list[StoredImage]:
@@ -87,7 +122,10 @@ class DockerImages:
             return [_stored(image, self.name_prefixes) for image in images]
 
     def registry_has(self, reference: str) -> bool:
-        with suppress(EngineError), self._docker_py(f"looking for {reference}", REGISTRY_SECONDS) as client:
+        with (
+            suppress(EngineError),
+            self._docker_py(f"looking for {reference}", REGISTRY_SECONDS) as client,
+        ):
             client.inspect_distribution(reference)
             return True
         return False
@@ -95,7 +133,16 @@ class DockerImages:
 
 def _stored(image: dict[str, Any], prefixes: tuple[str, ...]) -> StoredImage:
     tags = (str(tag) for tag in image.get("RepoTags") or [] if tag != "<none>:<none>")
-    names = tuple(tag.removeprefix(next((prefix for prefix in prefixes if tag.startswith(prefix)), "")) for tag in tags)
+    names = tuple(
+        tag.removeprefix(
+            next((prefix for prefix in prefixes if tag.startswith(prefix)), "")
+        )
+        for tag in tags
+    )
     return StoredImage(
-        str(image["Id"]), names, dict(image.get("Labels") or {}), int(image["Size"]), float(image["Created"])
+        str(image["Id"]),
+        names,
+        dict(image.get("Labels") or {}),
+        int(image["Size"]),
+        float(image["Created"]),
     )

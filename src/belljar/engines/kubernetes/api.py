@@ -19,7 +19,12 @@ from lightkube.config.models import User
 from lightkube.core.exceptions import ApiError, ConfigError
 from lightkube.resources.core_v1 import Pod
 from lightkube.types import PatchType
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from belljar.engines.kubernetes.settings import Settings
 from belljar.errors import EngineError, EngineRefused, EngineUnavailable
@@ -56,19 +61,29 @@ class Api:
                 f"No Kubernetes cluster is configured: {error}. Set KUBECONFIG, or BELLJAR_KUBERNETES_CONTEXT"
             ) from error
         if config is None:
-            raise EngineUnavailable(f"The kubeconfig has no context {settings.context!r}")
+            raise EngineUnavailable(
+                f"The kubeconfig has no context {settings.context!r}"
+            )
         self.config = config
         self.namespace = settings.namespace or config.namespace or "default"
         self.server = str(config.cluster.server)
         timeout = httpx2.Timeout(stretched(ANSWER_SECONDS))
-        self._transport = httpx2.HTTPTransport(verify=self.tls, limits=httpx2.Limits(max_connections=CONNECTIONS))
+        self._transport = httpx2.HTTPTransport(
+            verify=self.tls, limits=httpx2.Limits(max_connections=CONNECTIONS)
+        )
         self._client = lightkube.Client(
-            config, namespace=self.namespace, timeout=timeout, field_manager="belljar", transport=self._transport
+            config,
+            namespace=self.namespace,
+            timeout=timeout,
+            field_manager="belljar",
+            transport=self._transport,
         )
 
     def get(self, name: str) -> dict[str, Any] | None:
         try:
-            return self._asked("looking at the Pod", lambda: self._client.get(Pod, name).to_dict())
+            return self._asked(
+                "looking at the Pod", lambda: self._client.get(Pod, name).to_dict()
+            )
         except Answered as error:
             if error.status == 404:
                 return None
@@ -78,18 +93,25 @@ class Api:
         name = pod["metadata"]["name"]
         try:
             made = cast("Pod", Pod.from_dict(dict(pod)))
-            return self._asked("creating the Pod", lambda: self._client.create(made).to_dict())
+            return self._asked(
+                "creating the Pod", lambda: self._client.create(made).to_dict()
+            )
         except Answered as error:
             if error.status == 409 and (there := self.get(name)) is not None:
                 return there  # of our own earlier request, whose answer was lost
             if error.status == 403 and "exceeded quota" in str(error):
-                raise QuotaExceeded(f"{error}; end other sandboxes, or ask for a larger quota") from error
+                raise QuotaExceeded(
+                    f"{error}; end other sandboxes, or ask for a larger quota"
+                ) from error
             raise
 
     def delete(self, name: str, uid: str | None = None) -> bool:
         """False: it did not exist."""
         try:
-            self._asked("removing the Pod", lambda: self._client.delete(Pod, name, grace_period=0))
+            self._asked(
+                "removing the Pod",
+                lambda: self._client.delete(Pod, name, grace_period=0),
+            )
         except Answered as error:
             if error.status != 404:
                 raise
@@ -100,7 +122,9 @@ class Api:
         """A JSON patch, all of it or nothing. Not repeated: a test in it would fail the second time."""
         doing = "claiming the Pod"
         with _translated(doing, self.server):
-            return self._client.patch(Pod, name, operations, patch_type=PatchType.JSON).to_dict()
+            return self._client.patch(
+                Pod, name, operations, patch_type=PatchType.JSON
+            ).to_dict()
         raise AssertionError
 
     def list(self, labels: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
@@ -113,11 +137,16 @@ class Api:
 
         return self._asked("listing the Pods", ask)
 
-    def watch(self, labels: Mapping[str, str], version: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def watch(
+        self, labels: Mapping[str, str], version: str
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Changes since that version, until the server ends it; errors are the caller's."""
         with _translated("watching the Pods", self.server):
             for kind, pod in self._client.watch(
-                Pod, labels=dict(labels), server_timeout=WATCH_SECONDS, resource_version=version
+                Pod,
+                labels=dict(labels),
+                server_timeout=WATCH_SECONDS,
+                resource_version=version,
             ):
                 yield kind, pod.to_dict()
 
@@ -125,7 +154,9 @@ class Api:
         answer = self.request("asking for its version", "GET", "/version")
         return {str(key): str(value) for key, value in answer.items()}
 
-    def request(self, doing: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def request(
+        self, doing: str, method: str, path: str, body: Any = None
+    ) -> dict[str, Any]:
         """What lightkube has no typed resource for."""
 
         def ask() -> dict[str, Any]:
@@ -140,11 +171,15 @@ class Api:
     def _http(self) -> httpx2.Client:
         auth = client_adapter.user_auth(self.config.user)
         timeout = stretched(ANSWER_SECONDS)
-        return httpx2.Client(base_url=self.server, transport=self._transport, auth=auth, timeout=timeout)
+        return httpx2.Client(
+            base_url=self.server, transport=self._transport, auth=auth, timeout=timeout
+        )
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        return client_adapter.verify_cluster(self.config.cluster, self.config.user or User(), self.config.abs_file)
+        return client_adapter.verify_cluster(
+            self.config.cluster, self.config.user or User(), self.config.abs_file
+        )
 
     @property
     def address(self) -> tuple[str, int]:
@@ -157,16 +192,22 @@ class Api:
         request = httpx2.Request("GET", self.server)
         if auth is not None:
             request = next(auth.sync_auth_flow(request))
-        return {name: value for name, value in request.headers.items() if name.lower() == "authorization"}
+        return {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() == "authorization"
+        }
 
     def close(self) -> None:
         self._transport.close()
 
     def _asked(self, doing: str, ask: Callable[[], T]) -> T:
         for attempt in Retrying(
-            stop=stop_after_delay(stretched(RETRY_SECONDS)), wait=wait_random_exponential(0.05, 2.0),
-            retry=retry_if_exception(_passes), reraise=True,
-        ):  # fmt: skip
+            stop=stop_after_delay(stretched(RETRY_SECONDS)),
+            wait=wait_random_exponential(0.05, 2.0),
+            retry=retry_if_exception(_passes),
+            reraise=True,
+        ):
             with attempt, _translated(doing, self.server):
                 about_to_wait()
                 return ask()
@@ -182,12 +223,16 @@ class _translated:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
         if isinstance(error, ApiError):
             status = int(error.status.code or 0)
             message = str(error.status.message or error)[:400]
             if status in (401, 403) and "quota" not in message:
-                raise EngineRefused(f"{self._doing}: {message}; `belljar doctor` says what is missing") from error
+                raise EngineRefused(
+                    f"{self._doing}: {message}; `belljar doctor` says what is missing"
+                ) from error
             raise Answered(self._doing, status, message) from error
         if isinstance(error, httpx2.HTTPError | httpx2.StreamError | OSError):
             text = f"{self._doing}: the API server at {self._server} did not answer ({_brief(error)})"
@@ -198,7 +243,9 @@ def _passes(error: BaseException) -> bool:
     """Whether it may be different in a moment."""
     if isinstance(error, EngineRefused):
         return False
-    return isinstance(error, EngineUnavailable) or (isinstance(error, Answered) and error.status in BUSY)
+    return isinstance(error, EngineUnavailable) or (
+        isinstance(error, Answered) and error.status in BUSY
+    )
 
 
 def _brief(error: BaseException) -> str:

@@ -26,21 +26,41 @@ def _rights(api: Api) -> Iterator[Finding]:
     for group, resource, verbs in RIGHTS:
         name, _, subresource = resource.partition("/")
         for verb in verbs:
-            asked = {"namespace": api.namespace, "verb": verb, "group": group, "resource": name,
-                     "subresource": subresource}  # fmt: skip
-            body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-                    "spec": {"resourceAttributes": asked}}  # fmt: skip
+            asked = {
+                "namespace": api.namespace,
+                "verb": verb,
+                "group": group,
+                "resource": name,
+                "subresource": subresource,
+            }
+            body = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": asked},
+            }
             try:
                 answer = api.request("asking for a right", "POST", REVIEW, body)
             except EngineError as error:
-                yield Finding("rights", False, str(error), "check the credentials of the kubeconfig")
+                yield Finding(
+                    "rights",
+                    False,
+                    str(error),
+                    "check the credentials of the kubeconfig",
+                )
                 return
             if not (answer.get("status") or {}).get("allowed"):
                 missing.append(f"{verb} {resource}")
     if missing:
-        yield Finding("rights", False, f"not allowed in namespace {api.namespace}: {', '.join(missing)}", APPLY)
+        yield Finding(
+            "rights",
+            False,
+            f"not allowed in namespace {api.namespace}: {', '.join(missing)}",
+            APPLY,
+        )
     else:
-        yield Finding("rights", True, f"all that the engine needs in namespace {api.namespace}")
+        yield Finding(
+            "rights", True, f"all that the engine needs in namespace {api.namespace}"
+        )
 
 
 def _network(settings: Settings) -> Finding:
@@ -48,7 +68,12 @@ def _network(settings: Settings) -> Finding:
         detail = f"Pods of the runtime class {settings.runtime_class}; the init proves that they have no route"
         return Finding("network", True, detail)
     fix = "name a RuntimeClass whose handler gives a Pod no network (--runtime NAME; README of the engine)"
-    return Finding("network", True, "Pods as the cluster makes them: one with a route is refused", fix)
+    return Finding(
+        "network",
+        True,
+        "Pods as the cluster makes them: one with a route is refused",
+        fix,
+    )
 
 
 def _seccomp(settings: Settings) -> Finding:
@@ -61,7 +86,10 @@ def _seccomp(settings: Settings) -> Finding:
 def _images(settings: Settings) -> Finding:
     if settings.images:
         return Finding("images", True, f"Belljar's own come from {settings.images}")
-    fix = (
-        "push them, and put the registry into BELLJAR_KUBERNETES_IMAGES (`belljar kubernetes image` writes the init's)"
+    fix = "push them, and put the registry into BELLJAR_KUBERNETES_IMAGES (`belljar kubernetes image` writes the init's)"
+    return Finding(
+        "images",
+        True,
+        "Belljar's own have no registry before their names: the nodes must have them",
+        fix,
     )
-    return Finding("images", True, "Belljar's own have no registry before their names: the nodes must have them", fix)

@@ -33,18 +33,38 @@ GONE_SECONDS = 30.0
 USERS = range(200_000, 2_000_000_000)
 """Each sandbox gets a user id of its own: the limit of processes is one of the user's, on the node."""
 CAN = Capabilities(
-    link="exec", workspace=False, binds=False, overlays=False, sees_processes=False, sees_groups=False,
-    removes_itself=False, own_namespaces=frozenset({"ipc", "pid", "uts"}), masks=pod.MASKED, limits_processes=False,
-    gives_user=False, pauses=False,
-)  # fmt: skip
+    link="exec",
+    workspace=False,
+    binds=False,
+    overlays=False,
+    sees_processes=False,
+    sees_groups=False,
+    removes_itself=False,
+    own_namespaces=frozenset({"ipc", "pid", "uts"}),
+    masks=pod.MASKED,
+    limits_processes=False,
+    gives_user=False,
+    pauses=False,
+)
 DOES_WITHOUT = (
     "a workspace is copied in and out (--staged): --workspace as it is, --mount, --cache and --disk need this machine",
     "no --root, no account name for the user, no limit on the number of files",
     "what the cluster does not enforce stops the run: a network policy is no proof, only a Pod without routes is",
 )
 _FATAL = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
-_BROKEN = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff")
-_STATES = {"Pending": "created", "Running": "running", "Succeeded": "exited", "Failed": "dead", "Unknown": "unknown"}
+_BROKEN = (
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+)
+_STATES = {
+    "Pending": "created",
+    "Running": "running",
+    "Succeeded": "exited",
+    "Failed": "dead",
+    "Unknown": "unknown",
+}
 
 
 class KubernetesEngine:
@@ -57,7 +77,9 @@ class KubernetesEngine:
         self.machine, self.runtime = settings.machine, settings.runtime_class
         self.host = f"{self.api.server}, namespace {self.api.namespace}"
         self.instance = Instance(self.api, state / "kubernetes")
-        self.identity = f"kubernetes {self.api.server} {self.api.namespace} {self.instance.id}"
+        self.identity = (
+            f"kubernetes {self.api.server} {self.api.namespace} {self.instance.id}"
+        )
         self._watch = PodWatch(self.api, {pod.INSTANCE: self.instance.id})
 
     def close(self) -> None:
@@ -67,8 +89,10 @@ class KubernetesEngine:
 
     def user(self, uid: int, gid: int, *, root: bool = False) -> User:
         if root:
-            raise UsageError("--root needs a user namespace for each sandbox, which Pods do not have here: "
-                             "use the engine oci (--engine oci)")  # fmt: skip
+            raise UsageError(
+                "--root needs a user namespace for each sandbox, which Pods do not have here: "
+                "use the engine oci (--engine oci)"
+            )
         own = USERS[secrets.randbelow(len(USERS))]
         return User(own, own)
 
@@ -76,13 +100,17 @@ class KubernetesEngine:
 
     def create(self, spec: SandboxSpec, name: str) -> str:
         if spec.machine not in (None, self.machine):
-            raise EngineError(f"the sandbox was made for {spec.machine}, but the nodes are {self.machine}")
+            raise EngineError(
+                f"the sandbox was made for {spec.machine}, but the nodes are {self.machine}"
+            )
         self.instance.hold()
         made = self.api.create(pod.pod(spec, name, self.settings, self.instance.id))
         return str(made["metadata"]["name"])
 
     def start(self, id: str) -> Launched:
-        found = self._watch.wait(id, _has_started, time.monotonic() + stretched(START_SECONDS))
+        found = self._watch.wait(
+            id, _has_started, time.monotonic() + stretched(START_SECONDS)
+        )
         if found is None:
             raise EngineError(f"no sandbox {id} that could be started")
         if reason := _failure(found):
@@ -90,7 +118,9 @@ class KubernetesEngine:
             raise reason
         if not _is_running(found):
             self.destroy(id)
-            raise EngineError(f"the Pod did not start within {stretched(START_SECONDS):.0f} s: {_waits_for(found)}")
+            raise EngineError(
+                f"the Pod did not start within {stretched(START_SECONDS):.0f} s: {_waits_for(found)}"
+            )
         return self._launched(found)
 
     def inspect(self, id: str) -> Launched:
@@ -127,8 +157,18 @@ class KubernetesEngine:
 
     def list(self) -> list[Listed]:
         pods, _ = self.api.list({pod.SANDBOX: "true", pod.INSTANCE: self.instance.id})
-        found = ((each["metadata"]["name"], str((each.get("status") or {}).get("phase")), each) for each in pods)
-        return [Listed(name, _STATES.get(phase, "unknown"), pod.facts(each)) for name, phase, each in found]
+        found = (
+            (
+                each["metadata"]["name"],
+                str((each.get("status") or {}).get("phase")),
+                each,
+            )
+            for each in pods
+        )
+        return [
+            Listed(name, _STATES.get(phase, "unknown"), pod.facts(each))
+            for name, phase, each in found
+        ]
 
     def bridge(self, id: str, argv: Sequence[str]) -> exec_stream.ExecStream:
         return exec_stream.connect(self.api, id, pod.CONTAINER, argv)
@@ -155,12 +195,17 @@ class KubernetesEngine:
         )
 
     def _launched(self, found: Mapping[str, Any]) -> Launched:
-        return Launched(str(found["metadata"]["name"]), 1, pod.claims(found, self.settings))
+        return Launched(
+            str(found["metadata"]["name"]), 1, pod.claims(found, self.settings)
+        )
 
 
 def _is_running(found: Mapping[str, Any]) -> bool:
     statuses = (found.get("status") or {}).get("containerStatuses") or ()
-    return any(each["name"] == pod.CONTAINER and (each.get("state") or {}).get("running") for each in statuses)
+    return any(
+        each["name"] == pod.CONTAINER and (each.get("state") or {}).get("running")
+        for each in statuses
+    )
 
 
 def _has_started(found: Mapping[str, Any]) -> bool:
@@ -173,12 +218,19 @@ def _failure(found: Mapping[str, Any]) -> EngineError | None:
     if found["metadata"].get("deletionTimestamp"):
         return EngineError("the Pod was removed while it started")
     if status.get("phase") in ("Failed", "Succeeded"):
-        return EngineError(f"the sandbox's init ended as soon as it had started: {_ending(status)}")
-    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        return EngineError(
+            f"the sandbox's init ended as soon as it had started: {_ending(status)}"
+        )
+    for each in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
         waiting = (each.get("state") or {}).get("waiting") or {}
         said = f"{waiting.get('reason')}: {str(waiting.get('message') or '')[:300]}"
         if waiting.get("reason") in _FATAL:
-            return ImageMissing(f"the node cannot get the image {each.get('image')} ({said})")
+            return ImageMissing(
+                f"the node cannot get the image {each.get('image')} ({said})"
+            )
         if waiting.get("reason") in _BROKEN:
             return EngineError(f"the node cannot start the sandbox ({said})")
     return None
@@ -187,7 +239,10 @@ def _failure(found: Mapping[str, Any]) -> EngineError | None:
 def _ending(status: Mapping[str, Any]) -> str:
     if status.get("reason"):
         return f"{status['reason']} ({str(status.get('message') or '')[:300]})"
-    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for each in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
         ended = (each.get("state") or {}).get("terminated") or {}
         if ended and (ended.get("exitCode") or each["name"] == pod.CONTAINER):
             return f"{each['name']} exited with {ended.get('exitCode')} {str(ended.get('message') or '')[:300]}"

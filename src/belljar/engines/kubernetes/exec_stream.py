@@ -56,9 +56,13 @@ class ExecStream:
     """Seconds after which a stream that answers nothing is lost, whatever the API server says: it notices a dead node
     only after 40 s."""
 
-    def __init__(self, connected: socket.socket, websocket: WSConnection, protocol: str) -> None:
+    def __init__(
+        self, connected: socket.socket, websocket: WSConnection, protocol: str
+    ) -> None:
         connected.setblocking(False)
-        self.pipes: deque[int] = deque()  # always empty: descriptors cannot cross a network
+        self.pipes: deque[int] = (
+            deque()
+        )  # always empty: descriptors cannot cross a network
         self.protocol = protocol
         self.last_words = b""
         """What the program said on stderr, and how it ended."""
@@ -100,7 +104,9 @@ class ExecStream:
             for event in self._websocket.events():
                 self._take(event)
         except ProtocolError as error:
-            raise ConnectionResetError(f"the API server broke the protocol: {error}") from error
+            raise ConnectionResetError(
+                f"the API server broke the protocol: {error}"
+            ) from error
 
     def send(self, data: bytes, /) -> int:
         """A message is sent whole. As long as it is not, the caller is told that nothing was, and comes again with the
@@ -137,7 +143,11 @@ class ExecStream:
         elif isinstance(event, CloseConnection):
             self._is_over = True
         elif isinstance(event, BytesMessage | TextMessage):
-            data = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
+            data = (
+                event.data.encode()
+                if isinstance(event, TextMessage)
+                else bytes(event.data)
+            )
             self._take_message(data, whole=event.message_finished)
 
     def _take_message(self, data: bytes, *, whole: bool) -> None:
@@ -150,15 +160,25 @@ class ExecStream:
             self.last_words = (self.last_words + data)[:MESSAGE_MAX]
             self._is_over = self._is_over or self._channel == ENDED
         elif self._channel not in (None, CLOSED):
-            raise ConnectionResetError(f"the API server sent something on channel {self._channel}")
+            raise ConnectionResetError(
+                f"the API server sent something on channel {self._channel}"
+            )
         if whole:
             self._channel = None
 
 
 def connect(api: Api, pod: str, container: str, argv: Sequence[str]) -> ExecStream:
     """Run a program in a Pod. Blocking."""
-    query = urlencode([*(("command", word) for word in argv), ("container", container), ("stdin", "true"),
-                       ("stdout", "true"), ("stderr", "true"), ("tty", "false")])  # fmt: skip
+    query = urlencode(
+        [
+            *(("command", word) for word in argv),
+            ("container", container),
+            ("stdin", "true"),
+            ("stdout", "true"),
+            ("stderr", "true"),
+            ("tty", "false"),
+        ]
+    )
     path = f"/api/v1/namespaces/{quote(api.namespace)}/pods/{quote(pod)}/exec?{query}"
     doing = "connecting to the sandbox"
     try:
@@ -170,9 +190,13 @@ def connect(api: Api, pod: str, container: str, argv: Sequence[str]) -> ExecStre
             on_failure.pop_all()
             return stream
     except TimeoutError:
-        raise EngineUnavailable(f"{doing}: the API server at {api.server} did not answer in time") from None
+        raise EngineUnavailable(
+            f"{doing}: the API server at {api.server} did not answer in time"
+        ) from None
     except (OSError, ProtocolError) as error:
-        raise EngineUnavailable(f"{doing}: {getattr(error, 'strerror', None) or error}") from error
+        raise EngineUnavailable(
+            f"{doing}: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def _connected(api: Api) -> socket.socket:
@@ -189,11 +213,19 @@ def _connected(api: Api) -> socket.socket:
     return api.tls.wrap_socket(plain, server_hostname=host)
 
 
-def _upgraded(connected: socket.socket, api: Api, path: str, doing: str) -> tuple[WSConnection, str]:
+def _upgraded(
+    connected: socket.socket, api: Api, path: str, doing: str
+) -> tuple[WSConnection, str]:
     websocket = WSConnection(ConnectionType.CLIENT)
     headers = [(name.encode(), value.encode()) for name, value in api.headers().items()]
     host, port = api.address
-    connected.sendall(websocket.send(Request(f"{host}:{port}", path, subprotocols=PROTOCOLS, extra_headers=headers)))
+    connected.sendall(
+        websocket.send(
+            Request(
+                f"{host}:{port}", path, subprotocols=PROTOCOLS, extra_headers=headers
+            )
+        )
+    )
     said, status = b"", 0
     while True:
         data = connected.recv(RECEIVE)
@@ -201,16 +233,22 @@ def _upgraded(connected: socket.socket, api: Api, path: str, doing: str) -> tupl
         for event in websocket.events():
             if isinstance(event, AcceptConnection):
                 if event.subprotocol not in PROTOCOLS:
-                    raise EngineError(f"{doing}: the API server speaks none of {', '.join(PROTOCOLS)}")
+                    raise EngineError(
+                        f"{doing}: the API server speaks none of {', '.join(PROTOCOLS)}"
+                    )
                 return websocket, event.subprotocol
             if isinstance(event, RejectConnection):
                 status = event.status_code
                 if not event.has_body:
-                    raise EngineError(f"{doing}: the API server answered with status {status}")
+                    raise EngineError(
+                        f"{doing}: the API server answered with status {status}"
+                    )
             if isinstance(event, RejectData):
                 said = (said + event.data)[: 64 << 10]
                 if event.body_finished:
-                    raise EngineError(f"{doing}: {_message(said) or f'status {status}'}")
+                    raise EngineError(
+                        f"{doing}: {_message(said) or f'status {status}'}"
+                    )
         if not data:
             raise ConnectionResetError("the API server closed the connection")
 

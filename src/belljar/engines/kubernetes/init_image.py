@@ -23,29 +23,53 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def reference(prefix: str, machine: str = "x86_64") -> str:
-    digest = hashlib.sha256(resources.init_binary(machine).read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256(resources.init_binary(machine).read_bytes()).hexdigest()[
+        :16
+    ]
     return f"{prefix}{NAME}:{digest}"
 
 
 def write(target: Path, reference: str, machine: str = "x86_64") -> None:
     binary = resources.init_binary(machine).read_bytes()
-    target.write_bytes(docker_archive(reference, {PROGRAM.lstrip("/"): binary}, [PROGRAM], USER, machine))
+    target.write_bytes(
+        docker_archive(
+            reference, {PROGRAM.lstrip("/"): binary}, [PROGRAM], USER, machine
+        )
+    )
 
 
 def docker_archive(
-    reference: str, files: Mapping[str, bytes], entrypoint: list[str], user: str, machine: str = "x86_64"
+    reference: str,
+    files: Mapping[str, bytes],
+    entrypoint: list[str],
+    user: str,
+    machine: str = "x86_64",
 ) -> bytes:
     layer = _tar({name: (content, 0o755) for name, content in files.items()})
     digest = hashlib.sha256(layer).hexdigest()
-    config = json.dumps({
-        "architecture": _ARCHITECTURES[machine], "os": "linux", "created": "1970-01-01T00:00:00Z",
-        "config": {"Entrypoint": entrypoint, "User": user},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-        "history": [{"created": "1970-01-01T00:00:00Z"}],
-    }).encode()  # fmt: skip
+    config = json.dumps(
+        {
+            "architecture": _ARCHITECTURES[machine],
+            "os": "linux",
+            "created": "1970-01-01T00:00:00Z",
+            "config": {"Entrypoint": entrypoint, "User": user},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+            "history": [{"created": "1970-01-01T00:00:00Z"}],
+        }
+    ).encode()
     id = hashlib.sha256(config).hexdigest()
-    manifest = [{"Config": f"{id}.json", "RepoTags": [reference], "Layers": [f"{digest}/layer.tar"]}]
-    parts = {f"{id}.json": config, f"{digest}/layer.tar": layer, "manifest.json": json.dumps(manifest).encode()}
+    manifest = [
+        {
+            "Config": f"{id}.json",
+            "RepoTags": [reference],
+            "Layers": [f"{digest}/layer.tar"],
+        }
+    ]
+    parts = {
+        f"{id}.json": config,
+        f"{digest}/layer.tar": layer,
+        "manifest.json": json.dumps(manifest).encode(),
+    }
     return _tar({name: (content, 0o644) for name, content in parts.items()})
 
 

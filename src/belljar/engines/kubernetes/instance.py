@@ -39,7 +39,9 @@ class Instance:
         """From now on, until `close`, the Lease says that this instance lives."""
         with self._lock:
             if self._renewing is None:
-                self._renewing = threading.Thread(target=self._renew_on, name="belljar-instance", daemon=True)
+                self._renewing = threading.Thread(
+                    target=self._renew_on, name="belljar-instance", daemon=True
+                )
                 self._renewing.start()
 
     def close(self) -> None:
@@ -49,16 +51,26 @@ class Instance:
 
     def _renew_on(self) -> None:
         while not self._closed.is_set():
-            with suppress(EngineError, RuntimeError):  # the next time; RuntimeError: closed meanwhile
+            with suppress(
+                EngineError, RuntimeError
+            ):  # the next time; RuntimeError: closed meanwhile
                 self.renew()
             self._closed.wait(RENEW_SECONDS)
 
     def renew(self) -> None:
         path = LEASES.format(self._api.namespace)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": f"{self.id} {os.uname().nodename}", "leaseDurationSeconds": LEASE_SECONDS,
-                "renewTime": now}  # fmt: skip
-        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.lease}, "spec": spec}
+        spec = {
+            "holderIdentity": f"{self.id} {os.uname().nodename}",
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": now,
+        }
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.lease},
+            "spec": spec,
+        }
         doing = "renewing the instance's lease"
         try:
             there = self._api.request(doing, "GET", f"{path}/{self.lease}")
@@ -67,7 +79,10 @@ class Instance:
                 raise
             self._api.request(doing, "POST", path, body)
             return
-        body["metadata"] = {"name": self.lease, "resourceVersion": there["metadata"]["resourceVersion"]}
+        body["metadata"] = {
+            "name": self.lease,
+            "resourceVersion": there["metadata"]["resourceVersion"],
+        }
         self._api.request(doing, "PUT", f"{path}/{self.lease}", body)
 
 

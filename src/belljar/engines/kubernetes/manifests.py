@@ -17,7 +17,11 @@ from belljar.records import record
 ACCOUNT = "belljar"
 RIGHTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("", "pods", ("get", "list", "watch", "create", "delete")),
-    ("", "pods/exec", ("get", "create")),  # a WebSocket asks with GET; newer servers want `create` as well
+    (
+        "",
+        "pods/exec",
+        ("get", "create"),
+    ),  # a WebSocket asks with GET; newer servers want `create` as well
     ("coordination.k8s.io", "leases", ("get", "create", "update")),
 )
 """API group, resource, verbs."""
@@ -49,7 +53,10 @@ def manifests(wanted: Wanted, *, service: bool = True) -> list[Object]:
 
 
 def rules() -> list[Object]:
-    return [{"apiGroups": [group], "resources": [resource], "verbs": [*verbs]} for group, resource, verbs in RIGHTS]
+    return [
+        {"apiGroups": [group], "resources": [resource], "verbs": [*verbs]}
+        for group, resource, verbs in RIGHTS
+    ]
 
 
 def as_text(objects: list[Object]) -> str:
@@ -58,7 +65,9 @@ def as_text(objects: list[Object]) -> str:
     return "---\n".join(yaml.safe_dump(each, sort_keys=False) for each in objects)
 
 
-def _object(version: str, kind: str, name: str, wanted: Wanted | None, **more: Any) -> Object:
+def _object(
+    version: str, kind: str, name: str, wanted: Wanted | None, **more: Any
+) -> Object:
     metadata: Object = {"name": name, "labels": _LABELS}
     if wanted is not None:
         metadata["namespace"] = wanted.namespace
@@ -67,7 +76,10 @@ def _object(version: str, kind: str, name: str, wanted: Wanted | None, **more: A
 
 def _namespace(wanted: Wanted) -> Object:
     made = _object("v1", "Namespace", wanted.namespace, None)
-    made["metadata"]["labels"] = {**_LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
+    made["metadata"]["labels"] = {
+        **_LABELS,
+        "pod-security.kubernetes.io/enforce": "restricted",
+    }
     return made
 
 
@@ -76,17 +88,39 @@ def _rights(wanted: Wanted) -> list[Object]:
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": wanted.namespace}
     role = {"apiGroup": group, "kind": "Role", "name": ACCOUNT}
     return [
-        _object("v1", "ServiceAccount", ACCOUNT, wanted, automountServiceAccountToken=False),
+        _object(
+            "v1", "ServiceAccount", ACCOUNT, wanted, automountServiceAccountToken=False
+        ),
         _object(f"{group}/v1", "Role", ACCOUNT, wanted, rules=rules()),
-        _object(f"{group}/v1", "RoleBinding", ACCOUNT, wanted, roleRef=role, subjects=[subject]),
+        _object(
+            f"{group}/v1",
+            "RoleBinding",
+            ACCOUNT,
+            wanted,
+            roleRef=role,
+            subjects=[subject],
+        ),
     ]
 
 
 def _walls(wanted: Wanted) -> list[Object]:
-    closed = {"podSelector": {"matchLabels": {NETWORK: "none"}}, "policyTypes": ["Ingress", "Egress"]}
-    quota = {"pods": str(wanted.sandboxes + 4), "limits.memory": wanted.memory, "limits.cpu": str(wanted.cpus)}
+    closed = {
+        "podSelector": {"matchLabels": {NETWORK: "none"}},
+        "policyTypes": ["Ingress", "Egress"],
+    }
+    quota = {
+        "pods": str(wanted.sandboxes + 4),
+        "limits.memory": wanted.memory,
+        "limits.cpu": str(wanted.cpus),
+    }
     return [
-        _object("networking.k8s.io/v1", "NetworkPolicy", "belljar-sandboxes", wanted, spec=closed),
+        _object(
+            "networking.k8s.io/v1",
+            "NetworkPolicy",
+            "belljar-sandboxes",
+            wanted,
+            spec=closed,
+        ),
         _object("v1", "ResourceQuota", "belljar", wanted, spec={"hard": quota}),
     ]
 
@@ -95,20 +129,48 @@ def _service(wanted: Wanted) -> list[Object]:
     labels = {**_LABELS, "app.kubernetes.io/component": "serve"}
     selector = {"matchLabels": labels}
     template = {"metadata": {"labels": labels}, "spec": _serving_pod(wanted)}
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
-    spec = {"replicas": 2, "selector": selector, "strategy": rolling, "template": template}
+    rolling = {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0},
+    }
+    spec = {
+        "replicas": 2,
+        "selector": selector,
+        "strategy": rolling,
+        "template": template,
+    }
     ports = [{"name": "http", "port": 80, "targetPort": PORT}]
     return [
         _object("apps/v1", "Deployment", "belljar-serve", wanted, spec=spec),
-        _object("v1", "Service", "belljar-serve", wanted, spec={"selector": labels, "ports": ports}),
-        _object("policy/v1", "PodDisruptionBudget", "belljar-serve", wanted,
-                spec={"minAvailable": 1, "selector": selector}),
-    ]  # fmt: skip
+        _object(
+            "v1",
+            "Service",
+            "belljar-serve",
+            wanted,
+            spec={"selector": labels, "ports": ports},
+        ),
+        _object(
+            "policy/v1",
+            "PodDisruptionBudget",
+            "belljar-serve",
+            wanted,
+            spec={"minAvailable": 1, "selector": selector},
+        ),
+    ]
 
 
 def _serving_pod(wanted: Wanted) -> Object:
-    command = ["belljar", "serve", "--listen", f"0.0.0.0:{PORT}", "--behind-proxy", "--public-url", wanted.url,
-               "--database", "$(DATABASE_URL)"]  # fmt: skip
+    command = [
+        "belljar",
+        "serve",
+        "--listen",
+        f"0.0.0.0:{PORT}",
+        "--behind-proxy",
+        "--public-url",
+        wanted.url,
+        "--database",
+        "$(DATABASE_URL)",
+    ]
     environment = [
         {"name": "BELLJAR_ENGINE", "value": "kubernetes"},
         {"name": "BELLJAR_KUBERNETES_NAMESPACE", "value": wanted.namespace},
@@ -116,22 +178,48 @@ def _serving_pod(wanted: Wanted) -> Object:
         {"name": "BELLJAR_RUNTIME", "value": wanted.runtime_class},
         {"name": "BELLJAR_STATE", "value": "/state/belljar"},
         {"name": "BELLJAR_RUN", "value": "/state/run"},
-        {"name": "DATABASE_URL", "valueFrom": {"secretKeyRef": {"name": wanted.secret, "key": "url"}}},
+        {
+            "name": "DATABASE_URL",
+            "valueFrom": {"secretKeyRef": {"name": wanted.secret, "key": "url"}},
+        },
     ]
-    probe: Mapping[str, Any] = {"httpGet": {"path": "/readyz", "port": PORT}, "periodSeconds": 5}
+    probe: Mapping[str, Any] = {
+        "httpGet": {"path": "/readyz", "port": PORT},
+        "periodSeconds": 5,
+    }
     return {
         "serviceAccountName": ACCOUNT,
         "automountServiceAccountToken": True,
         "terminationGracePeriodSeconds": 60,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
-                            "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [{
-            "name": "serve", "image": f"{wanted.images}belljar/serve:latest", "command": command, "env": environment,
-            "ports": [{"containerPort": PORT}], "readinessProbe": probe,
-            "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}},
-            "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
-                                "capabilities": {"drop": ["ALL"]}},
-            "volumeMounts": [{"name": "state", "mountPath": "/state"}, {"name": "tmp", "mountPath": "/tmp"}],
-        }],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "serve",
+                "image": f"{wanted.images}belljar/serve:latest",
+                "command": command,
+                "env": environment,
+                "ports": [{"containerPort": PORT}],
+                "readinessProbe": probe,
+                "resources": {
+                    "requests": {"cpu": "250m", "memory": "256Mi"},
+                    "limits": {"cpu": "2", "memory": "1Gi"},
+                },
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [
+                    {"name": "state", "mountPath": "/state"},
+                    {"name": "tmp", "mountPath": "/tmp"},
+                ],
+            }
+        ],
         "volumes": [{"name": "state", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}],
-    }  # fmt: skip
+    }

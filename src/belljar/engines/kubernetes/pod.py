@@ -19,26 +19,49 @@ from belljar.engines.kubernetes.settings import Settings
 from belljar.engines.spec import LABEL, Mount, Protections, SandboxSpec
 
 GROUP = "belljar.org/"
-SANDBOX, INSTANCE, STATE, NETWORK = (GROUP + name for name in ("sandbox", "instance", "state", "network"))
+SANDBOX, INSTANCE, STATE, NETWORK = (
+    GROUP + name for name in ("sandbox", "instance", "state", "network")
+)
 FACTS = GROUP + "facts"
 """Belljar's own labels as JSON: values of a Kubernetes label are too short, and hold no colon."""
 CONTAINER, INSTALLER = "sandbox", "install-init"
-MASKED = frozenset({
-    "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
-    "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
-})  # fmt: skip
+MASKED = frozenset(
+    {
+        "/proc/acpi",
+        "/proc/kcore",
+        "/proc/keys",
+        "/proc/latency_stats",
+        "/proc/timer_list",
+        "/proc/timer_stats",
+        "/proc/sched_debug",
+        "/proc/scsi",
+        "/sys/firmware",
+    }
+)
 """What every kubelet masks; a Pod cannot ask for more."""
 DISK = 1 << 30
 """What a sandbox may write to the node's disk: only what Kubernetes itself keeps for it."""
-_FOREIGN = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "ephemeralContainers", "hostAliases")
+_FOREIGN = (
+    "hostNetwork",
+    "hostPID",
+    "hostIPC",
+    "shareProcessNamespace",
+    "ephemeralContainers",
+    "hostAliases",
+)
 _OWN_VOLUME = {"name", "emptyDir"}
 
 
-def pod(spec: SandboxSpec, name: str, settings: Settings, instance: str) -> dict[str, Any]:
+def pod(
+    spec: SandboxSpec, name: str, settings: Settings, instance: str
+) -> dict[str, Any]:
     labels = {
-        SANDBOX: "true", INSTANCE: instance, STATE: "claimed", NETWORK: spec.network,
+        SANDBOX: "true",
+        INSTANCE: instance,
+        STATE: "claimed",
+        NETWORK: spec.network,
         GROUP + "session": spec.labels.get(LABEL + "session", ""),
-    }  # fmt: skip
+    }
     annotations = {
         FACTS: json.dumps(spec.all_labels),
         # A node that is drained or scaled down waits for sandboxes; they end by their lease.
@@ -55,21 +78,31 @@ def pod(spec: SandboxSpec, name: str, settings: Settings, instance: str) -> dict
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "hostname": spec.hostname,
-            **({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}} if spec.network == "none" else {}),
+            **(
+                {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+                if spec.network == "none"
+                else {}
+            ),
             "securityContext": {
-                "runAsNonRoot": True, "runAsUser": spec.user.uid, "runAsGroup": spec.user.gid,
+                "runAsNonRoot": True,
+                "runAsUser": spec.user.uid,
+                "runAsGroup": spec.user.gid,
                 "seccompProfile": _seccomp(settings),
             },
             "initContainers": [_installer(spec)],
             "containers": [_container(spec, settings)],
             "volumes": [*_volumes(spec)],
         },
-    }  # fmt: skip
+    }
 
 
 def _placement(settings: Settings) -> dict[str, Any]:
-    architecture = {"kubernetes.io/arch": "arm64" if settings.machine == "aarch64" else "amd64"}
-    placement: dict[str, Any] = {"nodeSelector": {**architecture, **settings.node_selector}}
+    architecture = {
+        "kubernetes.io/arch": "arm64" if settings.machine == "aarch64" else "amd64"
+    }
+    placement: dict[str, Any] = {
+        "nodeSelector": {**architecture, **settings.node_selector}
+    }
     if settings.runtime_class:
         placement["runtimeClassName"] = settings.runtime_class
     if settings.tolerations:
@@ -95,8 +128,14 @@ def _installer(spec: SandboxSpec) -> dict[str, Any]:
         "imagePullPolicy": "IfNotPresent",
         "command": [init_image.PROGRAM, "--install", f"{volume.target}/init"],
         "resources": {"limits": small, "requests": small},
-        "securityContext": {**_confined(), "runAsUser": int(uid), "runAsGroup": int(gid)},
-        "volumeMounts": [{"name": _volume_name(spec, volume), "mountPath": volume.target}],
+        "securityContext": {
+            **_confined(),
+            "runAsUser": int(uid),
+            "runAsGroup": int(gid),
+        },
+        "volumeMounts": [
+            {"name": _volume_name(spec, volume), "mountPath": volume.target}
+        ],
     }
 
 
@@ -114,14 +153,24 @@ def _container(spec: SandboxSpec, settings: Settings) -> dict[str, Any]:
         "command": list(spec.argv),
         "args": [],
         "workingDir": spec.cwd,
-        "env": [{"name": name, "value": value.replace("$", "$$")} for name, value in environment.items()],
+        "env": [
+            {"name": name, "value": value.replace("$", "$$")}
+            for name, value in environment.items()
+        ],
         "resources": {
-            "limits": {key: f"{round(value * 1000)}m" if key == "cpu" else str(value) for key, value in limits.items()},
+            "limits": {
+                key: f"{round(value * 1000)}m" if key == "cpu" else str(value)
+                for key, value in limits.items()
+            },
             "requests": {key: str(value) for key, value in requests.items()},
         },
         "securityContext": _confined(),
         "volumeMounts": [
-            {"name": _volume_name(spec, mount), "mountPath": mount.target, "readOnly": mount.kind == "volume"}
+            {
+                "name": _volume_name(spec, mount),
+                "mountPath": mount.target,
+                "readOnly": mount.kind == "volume",
+            }
             for mount in spec.mounts
         ],
         "terminationMessagePolicy": "File",
@@ -132,15 +181,20 @@ def _container(spec: SandboxSpec, settings: Settings) -> dict[str, Any]:
 
 def _confined() -> dict[str, Any]:
     return {
-        "allowPrivilegeEscalation": False, "privileged": False, "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
-    }  # fmt: skip
+    }
 
 
 def _volumes(spec: SandboxSpec) -> Iterator[dict[str, Any]]:
     for mount in spec.mounts:
         size = {"sizeLimit": str(mount.size)} if mount.size else {}
-        yield {"name": _volume_name(spec, mount), "emptyDir": {"medium": "Memory", **size}}
+        yield {
+            "name": _volume_name(spec, mount),
+            "emptyDir": {"medium": "Memory", **size},
+        }
 
 
 def _volume_name(spec: SandboxSpec, mount: Mount) -> str:
@@ -156,7 +210,11 @@ def facts(pod: Mapping[str, Any]) -> dict[str, str]:
         found = json.loads((pod["metadata"].get("annotations") or {}).get(FACTS, "{}"))
     except ValueError:
         return {}
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    return (
+        {str(key): str(value) for key, value in found.items()}
+        if isinstance(found, dict)
+        else {}
+    )
 
 
 def claims(pod: Mapping[str, Any], settings: Settings) -> Protections:
@@ -176,12 +234,18 @@ def claims(pod: Mapping[str, Any], settings: Settings) -> Protections:
         memory=quantity(limits.get("memory")),
         cpus=_cores(limits.get("cpu")),
         read_only_root=security.get("readOnlyRootFilesystem"),
-        capabilities=frozenset(map(str, capabilities.get("add") or ())) if dropped else None,
+        capabilities=frozenset(map(str, capabilities.get("add") or ()))
+        if dropped
+        else None,
         no_new_privileges=security.get("allowPrivilegeEscalation") is False,
         # What the profile holds is the node's matter: the init shows that a filter is on.
-        seccomp="default" if context.get("seccompProfile") == _seccomp(settings) else "another profile",
+        seccomp="default"
+        if context.get("seccompProfile") == _seccomp(settings)
+        else "another profile",
         network=(pod["metadata"].get("labels") or {}).get(NETWORK),
-        own_namespaces=frozenset(name for name, field in shared.items() if not spec.get(field)),
+        own_namespaces=frozenset(
+            name for name, field in shared.items() if not spec.get(field)
+        ),
         extras=frozenset(_extras(spec, settings)),
         removes_itself=spec.get("restartPolicy") == "Never",
     )
@@ -194,20 +258,53 @@ def _extras(spec: Mapping[str, Any], settings: Settings) -> Iterator[str]:
         yield "a service account's token"
     if spec.get("runtimeClassName", "") != settings.runtime_class:
         yield f"another runtime class ({spec.get('runtimeClassName')})"
-    names = [each["name"] for each in (*spec["containers"], *(spec.get("initContainers") or ()))]
-    yield from (f"the container {name}" for name in names if name not in (CONTAINER, INSTALLER))
-    yield from (f"the volume {each.get('name')}" for each in spec.get("volumes") or () if set(each) - _OWN_VOLUME)
+    names = [
+        each["name"]
+        for each in (*spec["containers"], *(spec.get("initContainers") or ()))
+    ]
+    yield from (
+        f"the container {name}" for name in names if name not in (CONTAINER, INSTALLER)
+    )
+    yield from (
+        f"the volume {each.get('name')}"
+        for each in spec.get("volumes") or ()
+        if set(each) - _OWN_VOLUME
+    )
     for container in spec["containers"]:
         security = container.get("securityContext") or {}
-        if security.get("privileged") or security.get("procMount", "Default") != "Default":
+        if (
+            security.get("privileged")
+            or security.get("procMount", "Default") != "Default"
+        ):
             yield "privileged mode"
-        yield from (name for name in ("envFrom", "ports", "volumeDevices", "lifecycle") if container.get(name))
-        yield from (key for key in ((container.get("resources") or {}).get("limits") or {}) if key not in _RESOURCES)
-        yield from ("a variable from elsewhere" for each in container.get("env") or () if "valueFrom" in each)
+        yield from (
+            name
+            for name in ("envFrom", "ports", "volumeDevices", "lifecycle")
+            if container.get(name)
+        )
+        yield from (
+            key
+            for key in ((container.get("resources") or {}).get("limits") or {})
+            if key not in _RESOURCES
+        )
+        yield from (
+            "a variable from elsewhere"
+            for each in container.get("env") or ()
+            if "valueFrom" in each
+        )
 
 
 _RESOURCES = {"cpu", "memory", "ephemeral-storage"}
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "Ki": 1 << 10,
+    "Mi": 1 << 20,
+    "Gi": 1 << 30,
+    "Ti": 1 << 40,
+}
 
 
 def quantity(text: Any) -> int | None:

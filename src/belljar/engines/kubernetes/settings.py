@@ -60,7 +60,9 @@ def from_environment(runtime_class: str = "") -> Settings:
 
 def _name(setting: str, value: str) -> str:
     if value and not _NAME.fullmatch(value):
-        raise UsageError(f"{PREFIX}{setting}: {value!r} is not a name that Kubernetes takes")
+        raise UsageError(
+            f"{PREFIX}{setting}: {value!r} is not a name that Kubernetes takes"
+        )
     return value
 
 
@@ -72,7 +74,9 @@ def _json(setting: str, value: str, kind: type) -> Any:
     except ValueError as error:
         raise UsageError(f"{PREFIX}{setting}: not JSON ({error})") from None
     if not isinstance(found, kind):
-        raise UsageError(f"{PREFIX}{setting}: must be a JSON {'object' if kind is dict else 'list'}")
+        raise UsageError(
+            f"{PREFIX}{setting}: must be a JSON {'object' if kind is dict else 'list'}"
+        )
     return found
 
 

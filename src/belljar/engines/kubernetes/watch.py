@@ -33,7 +33,9 @@ class PodWatch:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def wait(self, name: str, until: Callable[[Found], bool], deadline: float) -> Found | None:
+    def wait(
+        self, name: str, until: Callable[[Found], bool], deadline: float
+    ) -> Found | None:
         """The Pod as it is when `until` holds, or at the deadline. None: there is no such Pod, or no more."""
         first = self._api.get(name)
         if first is None or until(first):
@@ -43,13 +45,17 @@ class PodWatch:
             self._waiting += 1
             self._start()
             try:
-                return self._wait(name, until, deadline) or (None if name in self._gone else first)
+                return self._wait(name, until, deadline) or (
+                    None if name in self._gone else first
+                )
             finally:
                 self._waiting -= 1
                 self._gone.discard(name)
                 self._wanted_until = time.monotonic() + IDLE_SECONDS
 
-    def _wait(self, name: str, until: Callable[[Found], bool], deadline: float) -> Found | None:
+    def _wait(
+        self, name: str, until: Callable[[Found], bool], deadline: float
+    ) -> Found | None:
         while name not in self._gone:
             found, left = self._pods.get(name), deadline - time.monotonic()
             if left <= 0 or (found is not None and until(found)):
@@ -64,14 +70,19 @@ class PodWatch:
 
     def _start(self) -> None:
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._follow, name="belljar-pods", daemon=True)
+            self._thread = threading.Thread(
+                target=self._follow, name="belljar-pods", daemon=True
+            )
             self._thread.start()
 
     def _follow(self) -> None:
         while not self._is_idle():
             try:
                 self._follow_once()
-            except (EngineError, RuntimeError):  # RuntimeError: the API was closed meanwhile
+            except (
+                EngineError,
+                RuntimeError,
+            ):  # RuntimeError: the API was closed meanwhile
                 time.sleep(PAUSE_SECONDS)
         with self._changed:
             self._pods.clear()
@@ -99,4 +110,6 @@ class PodWatch:
 
     def _is_idle(self) -> bool:
         with self._changed:
-            return self._closed or (not self._waiting and time.monotonic() > self._wanted_until)
+            return self._closed or (
+                not self._waiting and time.monotonic() > self._wanted_until
+            )

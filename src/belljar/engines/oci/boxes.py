@@ -89,7 +89,9 @@ class Boxes:
 
     def names(self) -> list[str]:
         try:
-            return sorted(entry.name for entry in os.scandir(self.root) if is_name(entry.name))
+            return sorted(
+                entry.name for entry in os.scandir(self.root) if is_name(entry.name)
+            )
         except OSError:
             return []
 

@@ -40,8 +40,15 @@ class Superuser:
     def user(self, uid: int, gid: int, *, root: bool) -> User:
         """That user (with `root`: root) is `uid` outside; all others are ids that nobody has."""
         own = (0, 0) if root else (uid, gid)
-        spare = SPARE_IDS + (1 + uid % (SPARE_RANGES - 1) if root else 0) * (LAST_ID + 1)
-        return User(*own, _spared(own[0], uid, spare), _spared(own[1], gid, spare), root_inside=root)
+        spare = SPARE_IDS + (1 + uid % (SPARE_RANGES - 1) if root else 0) * (
+            LAST_ID + 1
+        )
+        return User(
+            *own,
+            _spared(own[0], uid, spare),
+            _spared(own[1], gid, spare),
+            root_inside=root,
+        )
 
     def maps(self, user: User) -> Maps:
         """The user's maps, in ids as the runtime sees them."""
@@ -52,7 +59,13 @@ class Superuser:
         return {"type": "user", "path": f"{at}/{rootfs.USER_NAMESPACE}"}
 
     def start(
-        self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str
+        self,
+        runtime: Runtime,
+        name: str,
+        bundle: Path,
+        spec: SandboxSpec,
+        root: rootfs.Root,
+        at: str,
     ) -> Starting:
         """Mount its root file system and have the runtime start it."""
 
@@ -70,12 +83,16 @@ class KernelOwner(Superuser):
 
     def __init__(self) -> None:
         if os.geteuid() != 0:
-            raise EngineUnavailable("a runtime with its own kernel needs root here; use runc or crun")
+            raise EngineUnavailable(
+                "a runtime with its own kernel needs root here; use runc or crun"
+            )
         super().__init__()
 
     def user(self, uid: int, gid: int, *, root: bool) -> User:
         if root:
-            raise EngineError("--root needs a user namespace: use the runtime runc or crun")
+            raise EngineError(
+                "--root needs a user namespace: use the runtime runc or crun"
+            )
         return User(uid, gid)
 
     def maps(self, user: User) -> Maps:
@@ -96,7 +113,11 @@ class OrdinaryUser:
 
     def __init__(self) -> None:
         missing = user_namespace.missing_requirements()
-        reasons = [f"the engine oci cannot run for an ordinary user here: {missing}"] if missing else []
+        reasons = (
+            [f"the engine oci cannot run for an ordinary user here: {missing}"]
+            if missing
+            else []
+        )
         try:
             self.groups = cgroups.delegated(os.getuid())
         except EngineUnavailable as error:
@@ -108,27 +129,49 @@ class OrdinaryUser:
     def user(self, uid: int, gid: int, *, root: bool) -> User:
         """That user (with `root`: root) is the caller outside; all others are his subordinate ids."""
         own = (0, 0) if root else (uid, gid)
-        return User(*own, _shifted(own[0], uid, self._ids.uid), _shifted(own[1], gid, self._ids.gid), root_inside=root)
+        return User(
+            *own,
+            _shifted(own[0], uid, self._ids.uid),
+            _shifted(own[1], gid, self._ids.gid),
+            root_inside=root,
+        )
 
     def maps(self, user: User) -> Maps:
-        def translated(maps: tuple[IdMap, ...], own: int, first: int) -> tuple[IdMap, ...]:
+        def translated(
+            maps: tuple[IdMap, ...], own: int, first: int
+        ) -> tuple[IdMap, ...]:
             return tuple(
-                IdMap(span.inside, user_namespace.id_inside(span.outside, own, first), span.count) for span in maps
+                IdMap(
+                    span.inside,
+                    user_namespace.id_inside(span.outside, own, first),
+                    span.count,
+                )
+                for span in maps
             )
 
         ids = self._ids
-        return translated(user.uid_map, os.getuid(), ids.uid), translated(user.gid_map, os.getgid(), ids.gid)
+        return translated(user.uid_map, os.getuid(), ids.uid), translated(
+            user.gid_map, os.getgid(), ids.gid
+        )
 
     def namespace(self, at: str) -> dict[str, Any]:
         return {"type": "user"}
 
     def start(
-        self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str
+        self,
+        runtime: Runtime,
+        name: str,
+        bundle: Path,
+        spec: SandboxSpec,
+        root: rootfs.Root,
+        at: str,
     ) -> Starting:
         """Our program (rootless.py) enters the namespace, mounts, and then becomes the runtime."""
         (bundle / ROOT).write_text(json.dumps(asdict(root), default=str))
         program = [sys.executable, "-P", "-S", "-c", _PROGRAM, json.dumps(sys.path), at]
-        return runtime.begin(name, bundle, spec.ulimits, user_namespace.command(program))
+        return runtime.begin(
+            name, bundle, spec.ulimits, user_namespace.command(program)
+        )
 
 
 Caller = Superuser | OrdinaryUser
@@ -149,7 +192,11 @@ def _spared(inside: int, outside: int, spare: int) -> tuple[IdMap, ...]:
     if inside > LAST_ID:
         return (IdMap(0, spare, LAST_ID + 1), IdMap(inside, outside))
     before = (IdMap(0, spare, inside),) if inside else ()
-    return (*before, IdMap(inside, outside), IdMap(inside + 1, spare + inside + 1, LAST_ID - inside))
+    return (
+        *before,
+        IdMap(inside, outside),
+        IdMap(inside + 1, spare + inside + 1, LAST_ID - inside),
+    )
 
 
 def _shifted(inside: int, own: int, first: int) -> tuple[IdMap, ...]:
@@ -161,16 +208,29 @@ def _shifted(inside: int, own: int, first: int) -> tuple[IdMap, ...]:
     root = IdMap(0, first + LAST_ID)
     if inside > LAST_ID:
         return (root, IdMap(1, first, LAST_ID), IdMap(inside, own))
-    spans = (root, IdMap(1, first, inside - 1), IdMap(inside, own), IdMap(inside + 1, first + inside, LAST_ID - inside))
+    spans = (
+        root,
+        IdMap(1, first, inside - 1),
+        IdMap(inside, own),
+        IdMap(inside + 1, first + inside, LAST_ID - inside),
+    )
     return tuple(span for span in spans if span.count)
 
 
 def workspace_overlay(spec: SandboxSpec) -> rootfs.Overlay | None:
     overlay = next((mount for mount in spec.mounts if mount.kind == "overlay"), None)
-    return rootfs.Overlay(overlay.source.split(":"), overlay.upper, overlay.work) if overlay else None
+    return (
+        rootfs.Overlay(overlay.source.split(":"), overlay.upper, overlay.work)
+        if overlay
+        else None
+    )
 
 
 def sources(spec: SandboxSpec) -> Sequence[str]:
     """Paths of this machine that must stay visible while the root file system is mounted."""
-    paths = [path for mount in spec.mounts for path in (*mount.source.split(":"), mount.upper, mount.work)]
+    paths = [
+        path
+        for mount in spec.mounts
+        for path in (*mount.source.split(":"), mount.upper, mount.work)
+    ]
     return [path for path in paths if path.startswith("/")]

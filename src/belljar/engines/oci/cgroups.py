@@ -26,7 +26,9 @@ ABANDONED_SECONDS = 3600
 VARIABLE = "BELLJAR_CGROUP"
 FREEZER_1, FREEZER_2 = "freezer.state", "cgroup.freeze"
 """Of control groups version 1, which is the one that limits on a hybrid machine, and 2."""
-FREEZE_SECONDS = 10.0  # usually a millisecond; a process in uninterruptible sleep takes longer
+FREEZE_SECONDS = (
+    10.0  # usually a millisecond; a process in uninterruptible sleep takes longer
+)
 UNIT_END = ".scope"
 REMOVAL_SECONDS = 5.0
 """A group stays busy until the kernel has dropped the last of its processes."""
@@ -58,7 +60,11 @@ class Place:
         for kind, point in _hierarchies():
             if kind == "cgroup2":
                 with suppress(OSError):
-                    found |= set(_existing(Path(point + self.parent), "cgroup.controllers").read_text().split())
+                    found |= set(
+                        _existing(Path(point + self.parent), "cgroup.controllers")
+                        .read_text()
+                        .split()
+                    )
             else:
                 found |= set(Path(point).name.split(","))
         return found
@@ -66,9 +72,22 @@ class Place:
     def counts_swap(self) -> bool | None:
         """None: unknown, since there is no group to look at."""
         names = {"cgroup": "memory.memsw.limit_in_bytes", "cgroup2": "memory.swap.max"}
-        limiting = [(kind, point) for kind, point in _hierarchies() if kind == "cgroup2" or point.endswith("/memory")]
-        groups = [(kind, path) for kind, point in limiting for path in Path(point).iterdir() if path.is_dir()]
-        return any((path / names[kind]).exists() for kind, path in groups) if groups else None
+        limiting = [
+            (kind, point)
+            for kind, point in _hierarchies()
+            if kind == "cgroup2" or point.endswith("/memory")
+        ]
+        groups = [
+            (kind, path)
+            for kind, point in limiting
+            for path in Path(point).iterdir()
+            if path.is_dir()
+        ]
+        return (
+            any((path / names[kind]).exists() for kind, path in groups)
+            if groups
+            else None
+        )
 
     def _paths(self, name: str) -> list[str]:
         return [os.path.join(point + self.parent, name) for point in _mounts()]
@@ -77,14 +96,18 @@ class Place:
         found: set[str] = set()
         for point in _mounts():
             with suppress(OSError), os.scandir(point + self.parent) as entries:
-                found |= {entry.name for entry in entries if entry.name.startswith(prefix)}
+                found |= {
+                    entry.name for entry in entries if entry.name.startswith(prefix)
+                }
         return found
 
     def processes(self, name: str) -> set[int]:
         found: set[int] = set()
         for path in self._paths(name):
             with suppress(ValueError):
-                found |= {int(line) for line in (read(f"{path}/cgroup.procs") or "").split()}
+                found |= {
+                    int(line) for line in (read(f"{path}/cgroup.procs") or "").split()
+                }
         return found
 
     def freeze(self, name: str, frozen: bool) -> None:
@@ -95,7 +118,9 @@ class Place:
         while self.is_frozen(name) is not frozen:
             if time.monotonic() > deadline:
                 Path(file).write_text(words[False])
-                raise EngineError(f"the processes of the group {name} could not be frozen in time")
+                raise EngineError(
+                    f"the processes of the group {name} could not be frozen in time"
+                )
             time.sleep(0.001)
 
     def is_frozen(self, name: str) -> bool:
@@ -113,7 +138,9 @@ class Place:
         for path in self._paths(name):
             if os.path.exists(f"{path}/{FREEZER_2}"):
                 return f"{path}/{FREEZER_2}", ("0", "1")
-        raise EngineError(f"the control group {name} cannot be frozen: it is gone, or this machine has no freezer")
+        raise EngineError(
+            f"the control group {name} cannot be frozen: it is gone, or this machine has no freezer"
+        )
 
     def clear(self, name: str) -> bool:
         """Kill everything in the group and remove it; returns whether it is gone.
@@ -139,7 +166,10 @@ class Place:
         for point in _mounts():
             for path in Path(point + self.parent).glob("belljar-*-belljar-bj-*"):
                 with suppress(OSError):
-                    if ABANDONED.fullmatch(path.name) and time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                    if (
+                        ABANDONED.fullmatch(path.name)
+                        and time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+                    ):
                         path.rmdir()
 
 
@@ -148,7 +178,11 @@ def inhabited(names: set[str]) -> set[str]:
     found: set[str] = set()
     for path in Path("/proc").glob("[0-9]*/cgroup") if names else ():
         with suppress(OSError):
-            found |= names & {part for line in path.read_text().splitlines() for part in line.split("/")}
+            found |= names & {
+                part
+                for line in path.read_text().splitlines()
+                for part in line.split("/")
+            }
     return found
 
 
@@ -163,7 +197,11 @@ def ease_joining(pid: int) -> None:
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
             for kind, point in _hierarchies():
-                if (kind == "cgroup2") if not controllers else point.endswith(f"/{controllers}"):
+                if (
+                    (kind == "cgroup2")
+                    if not controllers
+                    else point.endswith(f"/{controllers}")
+                ):
                     Path(f"{point}{group}/cgroup.procs").write_text(str(pid))
                     return
 
@@ -178,7 +216,11 @@ def delegated(uid: int) -> Place:
     if all(os.access(place, os.W_OK | os.X_OK) for place in places):
         return Place(parent)
     where = " ".join(places)
-    by = f"mkdir -p {where}; chown -R {uid} {where}" if configured else f"sudo belljar setup-user {uid}"
+    by = (
+        f"mkdir -p {where}; chown -R {uid} {where}"
+        if configured
+        else f"sudo belljar setup-user {uid}"
+    )
     raise EngineUnavailable(
         "the engine oci cannot limit what an ordinary user's sandboxes take: no control groups are yours at "
         f"{where}. Root can give you them: `{by}`"
@@ -191,7 +233,11 @@ def places_for(uid: int) -> list[str]:
 
 
 def _limiting(parent: str) -> list[str]:
-    return [point + parent for kind, point in _hierarchies() if kind == "cgroup" or version() == "2"]
+    return [
+        point + parent
+        for kind, point in _hierarchies()
+        if kind == "cgroup" or version() == "2"
+    ]
 
 
 def _user_manager(uid: int) -> Place:
@@ -229,7 +275,9 @@ def _removed(path: str) -> bool:
         return True
     try:
         with os.scandir(path) as entries:
-            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            below = [
+                entry.path for entry in entries if entry.is_dir(follow_symlinks=False)
+            ]
     except OSError:
         return not os.path.exists(path)
     return bool(below) and all(_removed(each) for each in below) and _removed(path)
@@ -261,5 +309,7 @@ def _hierarchies() -> tuple[tuple[str, str], ...]:
     """The kind and the mount point of every hierarchy that is mounted completely."""
     mounts = parse_mounts(read("/proc/self/mountinfo") or "").items()
     return tuple(
-        (each.kind, point) for point, each in mounts if each.kind in ("cgroup", "cgroup2") and each.root == "/"
+        (each.kind, point)
+        for point, each in mounts
+        if each.kind in ("cgroup", "cgroup2") and each.root == "/"
     )

@@ -8,31 +8,78 @@ from typing import Any, get_args
 
 from belljar.engines import seccomp
 from belljar.engines.oci.rootfs import STAGED
-from belljar.engines.spec import OWN_NAMESPACES, TERMINALS, IdMap, Mount, Protections, SandboxSpec
+from belljar.engines.spec import (
+    OWN_NAMESPACES,
+    TERMINALS,
+    IdMap,
+    Mount,
+    Protections,
+    SandboxSpec,
+)
 
 OOM_SCORE = 500
 CPU_PERIOD = 100_000
 NAMESPACES = ("pid", "network", "ipc", "uts", "mount", "cgroup")
-LOCKED = {"ro": os.ST_RDONLY, "noexec": os.ST_NOEXEC, "noatime": os.ST_NOATIME, "nodiratime": os.ST_NODIRATIME}
+LOCKED = {
+    "ro": os.ST_RDONLY,
+    "noexec": os.ST_NOEXEC,
+    "noatime": os.ST_NOATIME,
+    "nodiratime": os.ST_NODIRATIME,
+}
 CAPABILITY_SETS = ("bounding", "effective", "permitted", "inheritable", "ambient")
 _BASE_MOUNTS: tuple[dict[str, Any], ...] = (
-    {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
-    {"destination": "/dev", "type": "tmpfs", "source": "dev", "options": ["nosuid", "noexec", "mode=755", "size=64k"]},
     {
-        "destination": "/dev/pts", "type": "devpts", "source": "devpts",
-        "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", f"max={TERMINALS}"],
+        "destination": "/proc",
+        "type": "proc",
+        "source": "proc",
+        "options": ["nosuid", "noexec", "nodev"],
     },
-    {"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue", "options": ["nosuid", "noexec", "nodev"]},
-    {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
     {
-        "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
+        "destination": "/dev",
+        "type": "tmpfs",
+        "source": "dev",
+        "options": ["nosuid", "noexec", "mode=755", "size=64k"],
+    },
+    {
+        "destination": "/dev/pts",
+        "type": "devpts",
+        "source": "devpts",
+        "options": [
+            "nosuid",
+            "noexec",
+            "newinstance",
+            "ptmxmode=0666",
+            "mode=0620",
+            f"max={TERMINALS}",
+        ],
+    },
+    {
+        "destination": "/dev/mqueue",
+        "type": "mqueue",
+        "source": "mqueue",
+        "options": ["nosuid", "noexec", "nodev"],
+    },
+    {
+        "destination": "/sys",
+        "type": "sysfs",
+        "source": "sysfs",
+        "options": ["nosuid", "noexec", "nodev", "ro"],
+    },
+    {
+        "destination": "/sys/fs/cgroup",
+        "type": "cgroup",
+        "source": "cgroup",
         "options": ["nosuid", "noexec", "nodev", "relatime", "ro"],
     },
-)  # fmt: skip
+)
 
 
 def document(
-    spec: SandboxSpec, at: str, user_namespace: Mapping[str, Any], maps: Sequence[tuple[IdMap, ...]], cgroup: str
+    spec: SandboxSpec,
+    at: str,
+    user_namespace: Mapping[str, Any],
+    maps: Sequence[tuple[IdMap, ...]],
+    cgroup: str,
 ) -> dict[str, Any]:
     """The root file system is mounted below `at` (rootfs.py); `maps` has ids as the runtime sees them."""
     uid_map, gid_map = maps
@@ -41,10 +88,20 @@ def document(
         "process": _process(spec),
         "root": {"path": f"{at}/root", "readonly": not spec.writable_root},
         "hostname": spec.hostname,
-        "mounts": [*_BASE_MOUNTS, *(_mount(each, f"{at}/{STAGED}") for each in spec.mounts)],
+        "mounts": [
+            *_BASE_MOUNTS,
+            *(_mount(each, f"{at}/{STAGED}") for each in spec.mounts),
+        ],
         "linux": {
-            "namespaces": [*filter(None, [user_namespace]), *({"type": name} for name in NAMESPACES)],
-            **({"uidMappings": _mappings(uid_map), "gidMappings": _mappings(gid_map)} if user_namespace else {}),
+            "namespaces": [
+                *filter(None, [user_namespace]),
+                *({"type": name} for name in NAMESPACES),
+            ],
+            **(
+                {"uidMappings": _mappings(uid_map), "gidMappings": _mappings(gid_map)}
+                if user_namespace
+                else {}
+            ),
             "cgroupsPath": cgroup,
             "resources": _resources(spec),
             "seccomp": seccomp.profile(spec.seccomp, spec.machine),
@@ -74,7 +131,8 @@ def claims(config: Mapping[str, Any]) -> Protections:
         no_new_privileges=process["noNewPrivileges"],
         seccomp=_profile_name(linux["seccomp"]),
         network="none",
-        own_namespaces=frozenset(each["type"] for each in linux["namespaces"]) & OWN_NAMESPACES,
+        own_namespaces=frozenset(each["type"] for each in linux["namespaces"])
+        & OWN_NAMESPACES,
         masked_paths=frozenset(linux["maskedPaths"]),
         readonly_paths=frozenset(linux["readonlyPaths"]),
         extras=frozenset(),
@@ -83,17 +141,24 @@ def claims(config: Mapping[str, Any]) -> Protections:
 
 
 def _profile_name(found: Any) -> str | None:
-    return next((kind for kind in get_args(seccomp.Profile) if seccomp.profile(kind) == found), None)
+    return next(
+        (kind for kind in get_args(seccomp.Profile) if seccomp.profile(kind) == found),
+        None,
+    )
 
 
 def _process(spec: SandboxSpec) -> dict[str, Any]:
-    sets: dict[str, list[str]] = dict.fromkeys(CAPABILITY_SETS, sorted(spec.capabilities))
+    sets: dict[str, list[str]] = dict.fromkeys(
+        CAPABILITY_SETS, sorted(spec.capabilities)
+    )
     sets["inheritable"] = sets["ambient"] = []
     return {
         "terminal": False,
         "user": {"uid": spec.user.uid, "gid": spec.user.gid},
         "args": list(spec.argv),
-        "env": [f"{name}={value}" for name, value in {**spec.env, **spec.secrets}.items()],
+        "env": [
+            f"{name}={value}" for name, value in {**spec.env, **spec.secrets}.items()
+        ],
         "cwd": spec.cwd,
         "capabilities": sets,
         "noNewPrivileges": True,
@@ -104,25 +169,43 @@ def _process(spec: SandboxSpec) -> dict[str, Any]:
 
 def _rlimits(spec: SandboxSpec) -> list[dict[str, Any]]:
     """For a runtime with its own kernel, where PID 1 inherits no limits from the runtime (runtime.py `_limited`)."""
-    return [{"type": f"RLIMIT_{name.upper()}", "soft": value, "hard": value} for name, value in spec.ulimits.items()]
+    return [
+        {"type": f"RLIMIT_{name.upper()}", "soft": value, "hard": value}
+        for name, value in spec.ulimits.items()
+    ]
 
 
 def _ulimits(rlimits: list[dict[str, Any]]) -> frozenset[tuple[str, int]]:
-    return frozenset((each["type"].removeprefix("RLIMIT_").lower(), each["hard"]) for each in rlimits)
+    return frozenset(
+        (each["type"].removeprefix("RLIMIT_").lower(), each["hard"]) for each in rlimits
+    )
 
 
 def _mappings(maps: tuple[IdMap, ...]) -> list[dict[str, int]]:
-    return [{"containerID": each.inside, "hostID": each.outside, "size": each.count} for each in maps]
+    return [
+        {"containerID": each.inside, "hostID": each.outside, "size": each.count}
+        for each in maps
+    ]
 
 
 def _mount(mount: Mount, staged: str) -> dict[str, Any]:
     mode = "ro" if mount.read_only else "rw"
     if mount.kind == "tmpfs":
         options = [mode, *mount.tmpfs_options()]
-        return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": options}
+        return {
+            "destination": mount.target,
+            "type": "tmpfs",
+            "source": "tmpfs",
+            "options": options,
+        }
     source = staged if mount.kind == "overlay" else mount.source
     options = ["bind", "rprivate", "nosuid", "nodev", mode, *_locked(source)]
-    return {"destination": mount.target, "type": "bind", "source": source, "options": options}
+    return {
+        "destination": mount.target,
+        "type": "bind",
+        "source": source,
+        "options": options,
+    }
 
 
 def _locked(source: str) -> list[str]:

@@ -39,11 +39,18 @@ END_SECONDS = 5.0
 SIZE_OF_UPPER = 2
 """A writable root in memory may take this fraction of the memory limit: one in …"""
 F = TypeVar("F", bound=Callable[..., Any])
-HERE = Capabilities(removes_itself=False, user_namespaces=True, networks=frozenset({"none"}))
+HERE = Capabilities(
+    removes_itself=False, user_namespaces=True, networks=frozenset({"none"})
+)
 OWN_KERNEL = Capabilities(
-    link="exec", binds=False, overlays=False, sees_processes=False, removes_itself=False, own_kernel=True,
+    link="exec",
+    binds=False,
+    overlays=False,
+    sees_processes=False,
+    removes_itself=False,
+    own_kernel=True,
     networks=frozenset({"none"}),
-)  # fmt: skip
+)
 
 
 def find(runtime: str = "", state: Path | None = None) -> OciEngine:
@@ -59,7 +66,9 @@ def _translated(verb: F) -> F:
             return verb(self, *arguments, **options)
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
-            raise EngineError(f"the engine oci cannot {verb.__name__} a sandbox: {error.strerror}{where}") from error
+            raise EngineError(
+                f"the engine oci cannot {verb.__name__} a sandbox: {error.strerror}{where}"
+            ) from error
 
     return cast("F", call)
 
@@ -67,7 +76,9 @@ def _translated(verb: F) -> F:
 class OciEngine:
     name = "oci"
 
-    def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
+    def __init__(
+        self, state: Path, runtime: str = "", store: Store | None = None
+    ) -> None:
         self.runtime = runtime or DEFAULT
         self._own_kernel = has_own_kernel(self.runtime)
         self.capabilities = OWN_KERNEL if self._own_kernel else HERE
@@ -81,11 +92,15 @@ class OciEngine:
         self.images = OciImages(self._store)
         self._waiting: dict[str, tuple[SandboxSpec, Sequence[Path], str]] = {}
         """Created and not yet started: the spec, the image's layers, and where to mount."""
-        self._needed = [os.path.realpath(path) for path in (self._state, self._store.root)]
+        self._needed = [
+            os.path.realpath(path) for path in (self._state, self._store.root)
+        ]
         self.host = str(self._state)
         self.identity = f"oci:{self._state}"
         self.machine = os.uname().machine
-        self._prefix = f"belljar-{hashlib.sha256(self.identity.encode()).hexdigest()[:8]}-"
+        self._prefix = (
+            f"belljar-{hashlib.sha256(self.identity.encode()).hexdigest()[:8]}-"
+        )
 
     def close(self) -> None:
         pass
@@ -105,16 +120,36 @@ class OciEngine:
             )
         image = self._store.find(spec.image.ref, with_names=False)
         if image is None:
-            raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` lists them")
+            raise ImageMissing(
+                f"no image {spec.image.ref}; `belljar images list` lists them"
+            )
         runtime = self._runtime(spec.runtime or self.runtime)
-        if runtime.own_kernel != self._own_kernel or spec.link != self.capabilities.link:
-            raise EngineError(f"the sandbox was made for another runtime than {runtime.name}")
+        if (
+            runtime.own_kernel != self._own_kernel
+            or spec.link != self.capabilities.link
+        ):
+            raise EngineError(
+                f"the sandbox was made for another runtime than {runtime.name}"
+            )
         group = self._group(name)
         at = rootfs.place([*callers.sources(spec), *self._needed, runtime.program])
-        box = Box(name, image.id, runtime.name, int(time.time()), boot_id(), dict(spec.all_labels), group)
+        box = Box(
+            name,
+            image.id,
+            runtime.name,
+            int(time.time()),
+            boot_id(),
+            dict(spec.all_labels),
+            group,
+        )
         who, maps = self._caller.namespace(at), self._caller.maps(spec.user)
-        mounted = replace(spec, mounts=tuple(each for each in spec.mounts if not _is_written(each)))
-        self._boxes.add(box, config.document(mounted, at, who, maps, self._caller.groups.path(group)))
+        mounted = replace(
+            spec, mounts=tuple(each for each in spec.mounts if not _is_written(each))
+        )
+        self._boxes.add(
+            box,
+            config.document(mounted, at, who, maps, self._caller.groups.path(group)),
+        )
         self._store.hold(image, group)
         self._waiting[name] = spec, self._store.layer_directories(image), at
         return name
@@ -182,8 +217,15 @@ class OciEngine:
     @_translated
     def list(self) -> list[Listed]:
         self._clear_remains()
-        found = [(name, self._boxes.read(name), self.state(name)) for name in self._boxes.names()]
-        return [Listed(name, state, box.labels) for name, box, state in found if box and state]
+        found = [
+            (name, self._boxes.read(name), self.state(name))
+            for name in self._boxes.names()
+        ]
+        return [
+            Listed(name, state, box.labels)
+            for name, box, state in found
+            if box and state
+        ]
 
     @_translated
     def bridge(self, id: str, argv: Sequence[str]) -> Transport:
@@ -192,7 +234,9 @@ class OciEngine:
         box = self._boxes.read(id)
         if box is None or not self._own_kernel:
             raise EngineError(f"there is no bridge to {id}")
-        process = own_kernel.write_process(self._boxes.path(id), self._boxes.config(id), argv)
+        process = own_kernel.write_process(
+            self._boxes.path(id), self._boxes.config(id), argv
+        )
         return own_kernel.bridge(self._runtime(box.runtime).beside(id, process))
 
     @_translated
@@ -201,7 +245,9 @@ class OciEngine:
 
         return own_kernel.install_init(binary, self._state)
 
-    def _run(self, box: Box, spec: SandboxSpec, layers: Sequence[Path], at: str) -> None:
+    def _run(
+        self, box: Box, spec: SandboxSpec, layers: Sequence[Path], at: str
+    ) -> None:
         runtime = self._runtime(box.runtime)
         root = _root(layers, spec, self._caller, runtime.hidden())
         bundle = self._boxes.path(box.name)
@@ -233,8 +279,12 @@ class OciEngine:
             if box and box.boot != boot:
                 self._clear(name, box)
         at = self._caller.groups
-        groups = at.names(self._prefix) | {each for each in self._store.held() if each.startswith(self._prefix)}
-        strays |= {group.removeprefix(self._prefix).removesuffix(at.ending) for group in groups}
+        groups = at.names(self._prefix) | {
+            each for each in self._store.held() if each.startswith(self._prefix)
+        }
+        strays |= {
+            group.removeprefix(self._prefix).removesuffix(at.ending) for group in groups
+        }
         strays |= containers(self._runtime_states)
         for name in filter(is_name, strays):
             if not at.processes(self._group(name)) and self._boxes.read(name) is None:
@@ -253,8 +303,14 @@ class OciEngine:
 
     def _runtime(self, name: str) -> Runtime:
         if name not in self._runtimes:
-            found = Runtime(name, self._runtime_states, systemd=self._caller.groups.systemd)
-            if self._caller.rootless and found.kind == "crun" and cgroups.version() != "2":
+            found = Runtime(
+                name, self._runtime_states, systemd=self._caller.groups.systemd
+            )
+            if (
+                self._caller.rootless
+                and found.kind == "crun"
+                and cgroups.version() != "2"
+            ):
                 raise EngineUnavailable(
                     "with control groups version 1, crun sets no limits for an ordinary user: use runc"
                 )
@@ -271,7 +327,9 @@ class OciEngine:
         groups = self._caller.groups
         controllers = groups.controllers()
         can = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
-        limits: dict[str, bool | None] = {ours: theirs in controllers for ours, theirs in can.items()}
+        limits: dict[str, bool | None] = {
+            ours: theirs in controllers for ours, theirs in can.items()
+        }
         return Description(
             version=self._runtime(self.runtime).version(),
             cgroup_version=cgroups.version(),
@@ -285,19 +343,38 @@ class OciEngine:
         )
 
 
-def _root(layers: Sequence[Path], spec: SandboxSpec, caller: callers.Caller, hidden: Sequence[str]) -> rootfs.Root:
+def _root(
+    layers: Sequence[Path],
+    spec: SandboxSpec,
+    caller: callers.Caller,
+    hidden: Sequence[str],
+) -> rootfs.Root:
     directories = {"/proc": 0o755, "/sys": 0o755, "/dev": 0o755}
-    directories |= {each.target: each.mode for each in spec.mounts if not _is_file(each)}
+    directories |= {
+        each.target: each.mode for each in spec.mounts if not _is_file(each)
+    }
     files = {
         each.target: Path(each.source).read_text() if _is_written(each) else ""
         for each in spec.mounts
         if _is_file(each)
     }
-    upper = spec.limits.memory // SIZE_OF_UPPER if spec.writable_root else rootfs.SKELETON_BYTES
+    upper = (
+        spec.limits.memory // SIZE_OF_UPPER
+        if spec.writable_root
+        else rootfs.SKELETON_BYTES
+    )
     return rootfs.Root(
-        layers, *caller.maps(spec.user), directories, files, spec.user.outside, upper, spec.root_changes,
-        mapped=not caller.rootless, staged=callers.workspace_overlay(spec), hidden=hidden,
-    )  # fmt: skip
+        layers,
+        *caller.maps(spec.user),
+        directories,
+        files,
+        spec.user.outside,
+        upper,
+        spec.root_changes,
+        mapped=not caller.rootless,
+        staged=callers.workspace_overlay(spec),
+        hidden=hidden,
+    )
 
 
 def _is_written(mount: Mount) -> bool:
@@ -316,7 +393,9 @@ def _end(process: Process, thaw: Callable[[], object]) -> None:
     except OSError:
         return
     with closing(descriptor):
-        if process.alive:  # checked after opening the descriptor, so the pid was not reused
+        if (
+            process.alive
+        ):  # checked after opening the descriptor, so the pid was not reused
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             thaw()

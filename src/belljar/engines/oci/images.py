@@ -22,20 +22,28 @@ class OciImages:
         found = self._store.find(reference, with_names=False)
         return Image(found.id, found.env, found.volumes) if found else None
 
-    def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
+    def image_import(
+        self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]
+    ) -> None:
         from belljar.images.importing import import_root
 
         import_root(self._store, tar, [reference], labels)
 
-    def image_build(self, recipe: catalog.Recipe, report: Callable[[str], None]) -> None:
-        raise EngineError("the engine oci builds images from Debian packages, not from Dockerfiles")
+    def image_build(
+        self, recipe: catalog.Recipe, report: Callable[[str], None]
+    ) -> None:
+        raise EngineError(
+            "the engine oci builds images from Debian packages, not from Dockerfiles"
+        )
 
     def image_tag(self, reference: str, alias: str) -> None:
         self._store.tag(reference, alias)
 
     def image_list(self, label: str) -> list[catalog.StoredImage]:
         return [
-            catalog.StoredImage(each.id, each.names, each.labels, each.size, each.created)
+            catalog.StoredImage(
+                each.id, each.names, each.labels, each.size, each.created
+            )
             for each in self._store.images()
             if label in each.labels
         ]

@@ -26,7 +26,9 @@ class Bridged(SocketTransport):
 
     bridged = True
 
-    def __init__(self, connected: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, connected: socket.socket, process: subprocess.Popen[bytes]
+    ) -> None:
         super().__init__(connected)
         self._process = process
 
@@ -35,11 +37,19 @@ class Bridged(SocketTransport):
         _thread.start_new_thread(self._process.wait, ())  # it ends when its input ends
 
 
-def write_process(directory: Path, config: Mapping[str, Any], argv: Sequence[str]) -> Path:
+def write_process(
+    directory: Path, config: Mapping[str, Any], argv: Sequence[str]
+) -> Path:
     """Describe the process to run beside PID 1. It gets no environment: that holds the token, and commands could read
     it."""
     user = {"uid": BRIDGE_USER.uid, "gid": BRIDGE_USER.gid}
-    described = {**config["process"], "user": user, "args": list(argv), "env": [], "cwd": "/"}
+    described = {
+        **config["process"],
+        "user": user,
+        "args": list(argv),
+        "env": [],
+        "cwd": "/",
+    }
     target = directory / "bridge.json"
     target.write_text(json.dumps(described))
     return target
@@ -50,7 +60,11 @@ def bridge(command: Sequence[str]) -> Bridged:
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, env=environment()
+            command,
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+            env=environment(),
         )
     return Bridged(ours, process)
 

@@ -97,10 +97,14 @@ class Root:
 def place(sources: Sequence[str]) -> str:
     """A directory to mount over that hides none of `sources`, which are real paths."""
     for directory in PLACES:
-        below = any(path == directory or path.startswith(f"{directory}/") for path in sources)
+        below = any(
+            path == directory or path.startswith(f"{directory}/") for path in sources
+        )
         if os.path.isdir(directory) and not os.path.islink(directory) and not below:
             return directory
-    raise EngineError(f"no directory to mount a root file system over: tried {', '.join(PLACES)}")
+    raise EngineError(
+        f"no directory to mount a root file system over: tried {', '.join(PLACES)}"
+    )
 
 
 def in_own_namespace(work: Callable[[], T]) -> T:
@@ -115,7 +119,9 @@ def in_own_namespace(work: Callable[[], T]) -> T:
     except OSError as error:
         kernel = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
         old = "; id-mapped layers need Linux 5.19" if kernel < (5, 19) else ""
-        raise EngineError(f"the root file system cannot be mounted: {error}{old}") from error
+        raise EngineError(
+            f"the root file system cannot be mounted: {error}{old}"
+        ) from error
 
 
 def leave_mounts() -> None:
@@ -132,8 +138,14 @@ def _make(path: str) -> None:
 
 def assemble(root: Root, at: str) -> str:
     """Mount everything below `at` and return the path of the root file system. Only in a private mount namespace."""
-    mount("tmpfs", at, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,size={root.upper_bytes}")
-    names = _map_layers(root, at, keep=f"{at}/{USER_NAMESPACE}") if root.mapped else _bind_layers(root, at)
+    mount(
+        "tmpfs", at, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,size={root.upper_bytes}"
+    )
+    names = (
+        _map_layers(root, at, keep=f"{at}/{USER_NAMESPACE}")
+        if root.mapped
+        else _bind_layers(root, at)
+    )
     on = root.upper_on or at
     for name in ("upper", "work"):
         _make(f"{on}/{name}")
@@ -148,7 +160,13 @@ def assemble(root: Root, at: str) -> str:
 
         _make(f"{at}/{STAGED}")
         upper, work = Path(root.staged.upper), Path(root.staged.work)
-        overlay.mount(root.staged.lowers, upper, work, Path(at, STAGED), user_marks=not root.mapped)
+        overlay.mount(
+            root.staged.lowers,
+            upper,
+            work,
+            Path(at, STAGED),
+            user_marks=not root.mapped,
+        )
     for point in root.hidden:
         mount("tmpfs", point, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0555,size=4k")
     return f"{at}/root"
@@ -164,15 +182,24 @@ def _bind_layers(root: Root, at: str) -> list[str]:
 
 def _map_layers(root: Root, at: str, keep: str) -> list[str]:
     """Map the layers by the sandbox's user namespace, which is then bound at `keep`."""
-    with closing(idmap.owned_namespace(_map_text(root.uid_map), _map_text(root.gid_map), root.user)) as namespace:
+    with closing(
+        idmap.owned_namespace(
+            _map_text(root.uid_map), _map_text(root.gid_map), root.user
+        )
+    ) as namespace:
         Path(keep).touch()
         mount(f"/proc/self/fd/{namespace}", keep, None, MS_BIND, None)
-        return [_layer(path, f"{at}/{number}", namespace) for number, path in enumerate(root.layers)]
+        return [
+            _layer(path, f"{at}/{number}", namespace)
+            for number, path in enumerate(root.layers)
+        ]
 
 
 def _layer(path: Path, target: str, namespace: int) -> str:
     _make(target)
-    with closing(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
+    with closing(
+        os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    ) as descriptor:
         idmap.mount_mapped(descriptor, Path(target), namespace)
     return target
 
@@ -189,7 +216,9 @@ def _skeleton(upper: str, root: Root) -> None:
     _write(f"{upper}/etc/resolv.conf", RESOLVER, root.owner)
 
 
-def _make_directories(upper: str, target: str, owner: tuple[int, int], made: set[str]) -> None:
+def _make_directories(
+    upper: str, target: str, owner: tuple[int, int], made: set[str]
+) -> None:
     path = upper
     for part in target.strip("/").split("/"):
         path = f"{path}/{part}"

@@ -19,9 +19,14 @@ from belljar.engines.spec import IdMap
 
 
 def root(facts: dict[str, Any]) -> rootfs.Root:
-    maps = {name: tuple(IdMap(**each) for each in facts[name]) for name in ("uid_map", "gid_map")}
+    maps = {
+        name: tuple(IdMap(**each) for each in facts[name])
+        for name in ("uid_map", "gid_map")
+    }
     staged = facts["staged"] and rootfs.Overlay(**facts["staged"])
-    return rootfs.Root(**{**facts, **maps, "staged": staged, "user": tuple(facts["user"])})
+    return rootfs.Root(
+        **{**facts, **maps, "staged": staged, "user": tuple(facts["user"])}
+    )
 
 
 def main(at: str, *command: str) -> None:

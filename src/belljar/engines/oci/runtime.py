@@ -25,7 +25,9 @@ ANSWER_SECONDS = 10.0
 LOG = "runtime.log"
 ROOT = "root.json"
 """What rootless.py is to mount. Not an argument, since one holds at most 128 KiB."""
-LITTLE = 256 << 10  # bytes; a runtime's state needs a tenth of it, and not every runtime reports a full disk
+LITTLE = (
+    256 << 10
+)  # bytes; a runtime's state needs a tenth of it, and not every runtime reports a full disk
 INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
 # gVisor applies our seccomp profile only with this option, and would put its own overlay over our root file system,
 # which is an overlay already.
@@ -36,7 +38,12 @@ UNTRIED = ("kata", "kata-runtime")
 
 Entry = tuple[list[str], tuple[int, ...]]
 """The command through which to run the runtime, and the descriptors that it needs."""
-ULIMITS = {"core": ("c", 512), "fsize": ("f", 512), "memlock": ("l", 1024), "nofile": ("n", 1)}
+ULIMITS = {
+    "core": ("c", 512),
+    "fsize": ("f", 512),
+    "memlock": ("l", 1024),
+    "nofile": ("n", 1),
+}
 """Limit → the letter of the shell's `ulimit`, and its unit in bytes."""
 
 
@@ -45,11 +52,17 @@ class Runtime:
         self.name, self._systemd = name, systemd
         self.root = root / Path(name).name
         if self.kind in UNTRIED:
-            raise EngineUnavailable(f"the runtime {name} was never tried with Belljar; use runc, crun or runsc")
-        found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+            raise EngineUnavailable(
+                f"the runtime {name} was never tried with Belljar; use runc, crun or runsc"
+            )
+        found = shutil.which(name) or shutil.which(
+            name, path="/usr/sbin:/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
+        )
         if found is None:
             how = INSTALL if self.kind == DEFAULT else "install it, or use runc"
-            raise EngineUnavailable(f"the engine oci needs {name}, which is not installed: {how}")
+            raise EngineUnavailable(
+                f"the engine oci needs {name}, which is not installed: {how}"
+            )
         self.program = os.path.realpath(found)
 
     @property
@@ -62,23 +75,47 @@ class Runtime:
 
     def version(self) -> str:
         done = subprocess.run(
-            [self.program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            [self.program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
             timeout=stretched(ANSWER_SECONDS),
-        )  # fmt: skip
+        )
         return (done.stdout.splitlines() or ["?"])[0].strip()
 
-    def begin(self, name: str, bundle: Path, ulimits: Mapping[str, int], entry: Entry = ([], ())) -> Starting:
+    def begin(
+        self,
+        name: str,
+        bundle: Path,
+        ulimits: Mapping[str, int],
+        entry: Entry = ([], ()),
+    ) -> Starting:
         """Create and start, from the calling thread's mount namespace or where `entry` leads."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         log, pid_file = bundle / LOG, bundle / "pid"
-        limited = [] if self.own_kernel else _limited(ulimits)  # they would limit the runtime's own kernel
+        limited = (
+            [] if self.own_kernel else _limited(ulimits)
+        )  # they would limit the runtime's own kernel
         command = [*entry[0], *limited, *self._command(), "--log", str(log)]
         # PID 1 inherits these three, so none may be a pipe that we wait on.
         process = subprocess.Popen(
-            [*command, "run", "--detach", "--bundle", str(bundle), "--pid-file", str(pid_file), name],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=bundle,
-            env=environment(), pass_fds=entry[1],
-        )  # fmt: skip
+            [
+                *command,
+                "run",
+                "--detach",
+                "--bundle",
+                str(bundle),
+                "--pid-file",
+                str(pid_file),
+                name,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=bundle,
+            env=environment(),
+            pass_fds=entry[1],
+        )
         return Starting(self.kind, process, log, pid_file)
 
     def hidden(self) -> tuple[str, ...]:
@@ -92,7 +129,13 @@ class Runtime:
 
     def _command(self) -> list[str]:
         options = ["--systemd-cgroup"] if self._systemd else []
-        return [self.program, "--root", str(self.root), *options, *OPTIONS.get(self.kind, ())]
+        return [
+            self.program,
+            "--root",
+            str(self.root),
+            *options,
+            *OPTIONS.get(self.kind, ()),
+        ]
 
 
 @record
@@ -126,7 +169,9 @@ class Starting:
 def containers(root: Path) -> set[str]:
     """The containers that any runtime has state of: a directory (gVisor: a file) below one for each runtime."""
     found = [(path, path.name.partition(GVISOR_STATE)) for path in root.glob("*/[!.]*")]
-    return {name for path, (name, is_gvisors, _) in found if is_gvisors or path.is_dir()}
+    return {
+        name for path, (name, is_gvisors, _) in found if is_gvisors or path.is_dir()
+    }
 
 
 def forget(root: Path, name: str) -> None:
@@ -135,13 +180,19 @@ def forget(root: Path, name: str) -> None:
     for states in root.glob("*"):
         shutil.rmtree(states / name, ignore_errors=True)
         if has_own_kernel(states.name):
-            for path in (*states.glob(f"{name}{GVISOR_STATE}*"), states / f"runsc-{name}.sock"):
+            for path in (
+                *states.glob(f"{name}{GVISOR_STATE}*"),
+                states / f"runsc-{name}.sock",
+            ):
                 path.unlink(missing_ok=True)
 
 
 def environment() -> dict[str, str]:
     """All it needs: where programs are, and an ordinary user's systemd, which makes his control groups."""
-    return {"PATH": os.defpath, **variables.only("PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")}
+    return {
+        "PATH": os.defpath,
+        **variables.only("PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"),
+    }
 
 
 def _ends_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -160,7 +211,11 @@ def has_ended(pidfd: int, seconds: float) -> bool:
 def _limited(ulimits: Mapping[str, int]) -> list[str]:
     """Sets the limits on the runtime, from which PID 1 inherits them. Setting them later, on a process in another user
     namespace, needs CAP_SYS_RESOURCE, which not every root has."""
-    steps = [f"ulimit -{flag} {ulimits[limit] // unit}" for limit, (flag, unit) in ULIMITS.items() if limit in ulimits]
+    steps = [
+        f"ulimit -{flag} {ulimits[limit] // unit}"
+        for limit, (flag, unit) in ULIMITS.items()
+        if limit in ulimits
+    ]
     return ["/bin/sh", "-c", " && ".join([*steps, 'exec "$@"']), "sh"]
 
 

@@ -11,4 +11,6 @@ from belljar.engines.podman.dialect import PodmanDialect
 
 def find(runtime: str = "", state: Path | None = None) -> DockerEngine:
     user_socket = f"unix://{hosts.runtime_directory()}/podman/podman.sock"
-    return first_that_answers((user_socket, "unix:///run/podman/podman.sock"), PodmanDialect(), runtime)
+    return first_that_answers(
+        (user_socket, "unix:///run/podman/podman.sock"), PodmanDialect(), runtime
+    )

@@ -37,12 +37,22 @@ class PodmanDialect(Dialect):
 
     def security_options(self, spec: SandboxSpec) -> list[str]:
         apparmor = ["apparmor=unconfined"] if _stacked_profiles() else []
-        return [*super().security_options(spec), f"mask={':'.join(spec.masked_paths)}", *apparmor]
+        return [
+            *super().security_options(spec),
+            f"mask={':'.join(spec.masked_paths)}",
+            *apparmor,
+        ]
 
     def access_control_gap(self) -> str:
-        return "crun's own AppArmor profile forbids every signal inside" if _stacked_profiles() else ""
+        return (
+            "crun's own AppArmor profile forbids every signal inside"
+            if _stacked_profiles()
+            else ""
+        )
 
-    def can_limit(self, client: Client, info: Mapping[str, Any]) -> dict[str, bool | None]:
+    def can_limit(
+        self, client: Client, info: Mapping[str, Any]
+    ) -> dict[str, bool | None]:
         """Podman's Docker API is wrong: with cgroup v2 it denies limits that work (5.4), and with v1 it promises an
         ordinary user limits that do not (4.3). Podman's own API lists the controllers."""
         rootless = "name=rootless" in (info.get("SecurityOptions") or [])
@@ -51,7 +61,9 @@ class PodmanDialect(Dialect):
         own = client.ask("asking the engine about itself", "GET", "/v4.0.0/libpod/info")
         controllers = set(own["host"].get("cgroupControllers") or ())
         needed = {"memory": "memory", "swap": "memory", "pids": "pids", "cpus": "cpu"}
-        return {limit: controller in controllers for limit, controller in needed.items()}
+        return {
+            limit: controller in controllers for limit, controller in needed.items()
+        }
 
     def seccomp(self, spec: SandboxSpec) -> str:
         _write_profile(profile_text(spec.seccomp, spec.machine))
@@ -61,7 +73,9 @@ class PodmanDialect(Dialect):
         return str(_profile_path(text))
 
     def tmpfs_options(self, mount: Mount) -> str:
-        mode = 0o1777 if mount.owner is not None else mount.mode  # Podman cannot set the owner
+        mode = (
+            0o1777 if mount.owner is not None else mount.mode
+        )  # Podman cannot set the owner
         return super().tmpfs_options(replace(mount, mode=mode, inodes=0, owner=None))
 
     def ignores_ulimits(self, rootless: bool) -> bool:
@@ -71,7 +85,12 @@ class PodmanDialect(Dialect):
     def ulimits(self, spec: SandboxSpec) -> dict[str, int]:
         """By default Podman 4 asks for a million processes, and fails if its own limit is lower."""
         hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-        return {**spec.ulimits, "nproc": PROCESSES if hard == resource.RLIM_INFINITY else min(hard, PROCESSES)}
+        return {
+            **spec.ulimits,
+            "nproc": PROCESSES
+            if hard == resource.RLIM_INFINITY
+            else min(hard, PROCESSES),
+        }
 
     def user_namespace(self, spec: SandboxSpec) -> str:
         return "keep-id" if spec.user.uid_map else ""
@@ -96,7 +115,8 @@ class PodmanDialect(Dialect):
             "ipc": config.get("IpcMode") in ("private", "shareable"),
             "pid": config.get("PidMode") == "private",
             "uts": config.get("UTSMode") == "private",
-            "cgroup": config.get("CgroupnsMode") in ("private", "") and _unified(),  # empty: its default
+            "cgroup": config.get("CgroupnsMode") in ("private", "")
+            and _unified(),  # empty: its default
         }
         return frozenset(name for name, private in own.items() if private)
 
@@ -116,11 +136,15 @@ def _own_files() -> Path:
     try:
         return resources.cache_dir()
     except OSError:  # the home directory is not writable
-        return resources.own_directory(Path(tempfile.gettempdir(), f"belljar-{os.geteuid()}"))
+        return resources.own_directory(
+            Path(tempfile.gettempdir(), f"belljar-{os.geteuid()}")
+        )
 
 
 def _profile_path(text: str) -> Path:
-    return _own_files() / f"seccomp-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    return (
+        _own_files() / f"seccomp-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    )
 
 
 def _write_profile(text: str) -> None:

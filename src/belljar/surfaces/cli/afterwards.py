@@ -44,7 +44,9 @@ def _in_child() -> bool:
     """Fork; True in the child. Also True if there is no fork: then this process does the work."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about forking with threads: see MOST_SECONDS
+            warnings.simplefilter(
+                "ignore"
+            )  # about forking with threads: see MOST_SECONDS
             if os.fork():
                 return False
     except OSError:
@@ -56,5 +58,7 @@ def _in_child() -> bool:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(null, stream)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # others may wait for our pipes to close or for our locks
+    os.closerange(
+        3, os.sysconf("SC_OPEN_MAX")
+    )  # others may wait for our pipes to close or for our locks
     return True

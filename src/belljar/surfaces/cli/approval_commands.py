@@ -15,12 +15,23 @@ LONGEST_TEXT = 60
 
 
 async def listing(args: Namespace) -> int:
-    found = await far.service().approvals(state="" if args.all else "waiting", session=args.session)
+    found = await far.service().approvals(
+        state="" if args.all else "waiting", session=args.session
+    )
     rows = [
-        (each["id"], each["risk"], _left(each), each["session"], plain(_short(each["text"])), plain(each["reason"]))
+        (
+            each["id"],
+            each["risk"],
+            _left(each),
+            each["session"],
+            plain(_short(each["text"])),
+            plain(each["reason"]),
+        )
         for each in found
     ]
-    return console.answer_table(args, found, rows, "APPROVAL", "RISK", "LEFT", "SESSION", "COMMAND", "REASON")
+    return console.answer_table(
+        args, found, rows, "APPROVAL", "RISK", "LEFT", "SESSION", "COMMAND", "REASON"
+    )
 
 
 def _short(text: str) -> str:
@@ -59,7 +70,12 @@ async def _decide(args: Namespace, decision: str, scope: str) -> int:
     for id in args.ids:
         approval = await _the(id)
         decided.append(
-            await far.service().decide(approval, decision, scope=scope, reason=getattr(args, "reason", None) or "")
+            await far.service().decide(
+                approval,
+                decision,
+                scope=scope,
+                reason=getattr(args, "reason", None) or "",
+            )
         )
         if not args.json:
             console.note(f"{decided[-1]['state']}: {plain(_short(approval['text']))}")
@@ -72,5 +88,7 @@ async def _the(id: str) -> dict[str, Any]:
     waiting = await service.approvals()
     found = [each for each in waiting if each["id"].startswith(id)]
     if len(found) > 1:
-        raise UsageError(f"several approvals begin with {id}: {', '.join(each['id'] for each in found)}")
+        raise UsageError(
+            f"several approvals begin with {id}: {', '.join(each['id'] for each in found)}"
+        )
     return found[0] if found else await service.approval(id)

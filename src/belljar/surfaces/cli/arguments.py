@@ -32,10 +32,18 @@ ENGINES = ("auto", *engines.KNOWN)
 
 # Where programs keep their downloads, below the home directory.
 CACHES = {
-    "pip": ".cache/pip", "uv": ".cache/uv", "poetry": ".cache/pypoetry", "npm": ".npm", "yarn": ".cache/yarn",
-    "cargo": ".cargo/registry", "go": "go/pkg/mod", "go-build": ".cache/go-build", "maven": ".m2", "gradle": ".gradle",
+    "pip": ".cache/pip",
+    "uv": ".cache/uv",
+    "poetry": ".cache/pypoetry",
+    "npm": ".npm",
+    "yarn": ".cache/yarn",
+    "cargo": ".cargo/registry",
+    "go": "go/pkg/mod",
+    "go-build": ".cache/go-build",
+    "maven": ".m2",
+    "gradle": ".gradle",
     "ccache": ".cache/ccache",
-}  # fmt: skip
+}
 
 
 def mount(text: str) -> tuple[str, str]:
@@ -87,24 +95,51 @@ def _flag_of(name: str, one: Field[Any]) -> Flag:
     elif isinstance(one.default, tuple):
         more = {"action": "append", "default": [], "type": _PARSERS.get(name, note)}
     more |= {key: about[key] for key in ("metavar", "choices") if key in about}
-    return Flag(name, about.get("flag") or f"--{name.replace('_', '-')}", about["help"], more)
+    return Flag(
+        name, about.get("flag") or f"--{name.replace('_', '-')}", about["help"], more
+    )
 
 
-OPTIONS = tuple(_flag_of(name, one) for name, one in FIELDS.items() if one.metadata["help"])
+OPTIONS = tuple(
+    _flag_of(name, one) for name, one in FIELDS.items() if one.metadata["help"]
+)
 _DOOR = (
-    Flag("allow", "--allow", "let commands reach this host through Belljar's proxy (if its name leads to a "
-         "private address: =ADDRESS); may be repeated",
-         {"action": "append", "default": [], "metavar": "HOST[:PORT][=ADDRESS]"}),
-    Flag("allow_preset", "--allow-preset", "allow the hosts that python, node, debian, rust, go or git need",
-         {"action": "append", "default": [], "metavar": "NAME"}),
-    Flag("ask_hosts", "--ask-hosts", "ask before a host is reached that is not allowed", {"action": "store_true"}),
-)  # fmt: skip
+    Flag(
+        "allow",
+        "--allow",
+        "let commands reach this host through Belljar's proxy (if its name leads to a "
+        "private address: =ADDRESS); may be repeated",
+        {"action": "append", "default": [], "metavar": "HOST[:PORT][=ADDRESS]"},
+    ),
+    Flag(
+        "allow_preset",
+        "--allow-preset",
+        "allow the hosts that python, node, debian, rust, go or git need",
+        {"action": "append", "default": [], "metavar": "NAME"},
+    ),
+    Flag(
+        "ask_hosts",
+        "--ask-hosts",
+        "ask before a host is reached that is not allowed",
+        {"action": "store_true"},
+    ),
+)
 """Together with `--network` they are the option `network`."""
-_ENGINE = Flag("engine", "--engine", "container engine (default: the first that answers)", {"choices": ENGINES})
+_ENGINE = Flag(
+    "engine",
+    "--engine",
+    "container engine (default: the first that answers)",
+    {"choices": ENGINES},
+)
 _HOST = (
-    Flag("runtime", "--runtime", "runc, crun, runsc … (default: the engine's own)", {"metavar": "NAME"}),
+    Flag(
+        "runtime",
+        "--runtime",
+        "runc, crun, runsc … (default: the engine's own)",
+        {"metavar": "NAME"},
+    ),
     _ENGINE,
-)  # fmt: skip
+)
 """Of the host, which the environment describes too."""
 SANDBOX = (*OPTIONS, *_DOOR, *_HOST)
 
@@ -118,10 +153,14 @@ def add_sandbox_options(parser: ArgumentParser) -> None:
 
 def refuse_beside_session(explicit: Collection[str]) -> None:
     """Options cannot change an existing sandbox. Only its policy and its engine can be named."""
-    flags = {one.name: one.flag for one in SANDBOX} | {name: f"--{name}" for name in _HELP}
+    flags = {one.name: one.flag for one in SANDBOX} | {
+        name: f"--{name}" for name in _HELP
+    }
     for name, flag in flags.items():
         if name in explicit and name not in ("policy", "engine"):
-            raise UsageError(f"{flag} and --session do not go together: use `belljar session start {flag}`")
+            raise UsageError(
+                f"{flag} and --session do not go together: use `belljar session start {flag}`"
+            )
 
 
 def add_engine_option(parser: ArgumentParser) -> None:
@@ -144,7 +183,9 @@ def options_of(args: Namespace, **more: Any) -> SandboxOptions:
     given |= {"network": network_of(args), "limits": limits(args)}
     if given["snapshot"] is not None and host.far_of(None) is not None:
         if "workspace" not in args.explicit:
-            given["workspace"] = WORKSPACE  # the snapshot's: this directory is not copied up
+            given["workspace"] = (
+                WORKSPACE  # the snapshot's: this directory is not copied up
+            )
     elif given["snapshot"] is not None:
         given = _beginning_with_a_snapshot(args, given)
     given |= {"author": given.get("author") or git_author.mine(), "on_close": "keep"}
@@ -160,7 +201,9 @@ def begin_with(args: Namespace) -> None:
         setattr(args, name, saved[name])
 
 
-def _beginning_with_a_snapshot(args: Namespace, given: dict[str, Any]) -> dict[str, Any]:
+def _beginning_with_a_snapshot(
+    args: Namespace, given: dict[str, Any]
+) -> dict[str, Any]:
     """Only what was typed goes before what the snapshot says."""
     from belljar.session import snapshot
 
@@ -170,7 +213,9 @@ def _beginning_with_a_snapshot(args: Namespace, given: dict[str, Any]) -> dict[s
         typed["network"] = given["network"]
     if not explicit.isdisjoint(_HELP):
         typed["limits"] = given["limits"]
-    workspace, options = snapshot.completed(typed, typed.pop("workspace", HERE), host.default())
+    workspace, options = snapshot.completed(
+        typed, typed.pop("workspace", HERE), host.default()
+    )
     return {**enforcement.filled(options), "workspace": workspace}
 
 
@@ -180,7 +225,9 @@ def network_of(args: Namespace) -> Network | Allow:
     if not (args.allow or args.allow_preset or args.ask_hosts):
         return network  # type: ignore[no-any-return]
     if network != "none":
-        raise UsageError("--network full lets everything through: leave out --allow, --allow-preset and --ask-hosts")
+        raise UsageError(
+            "--network full lets everything through: leave out --allow, --allow-preset and --ask-hosts"
+        )
     from belljar.network.allow import Allow
 
     return Allow(*args.allow, presets=args.allow_preset, ask_hosts=args.ask_hosts)
@@ -209,12 +256,19 @@ def add_limits(parser: ArgumentParser | _ArgumentGroup) -> None:
 
 
 def described(limits: Limits) -> dict[str, object]:
-    sizes = {name: f"{getattr(limits, name) >> 20}m" for name in ("memory", "tmp", "home", "shm", "fsize")}
+    sizes = {
+        name: f"{getattr(limits, name) >> 20}m"
+        for name in ("memory", "tmp", "home", "shm", "fsize")
+    }
     return {"cpus": limits.cpus, "pids": limits.pids, **sizes}
 
 
 def limits(args: Namespace) -> Limits:
-    explicit = {name: value for name in _HELP if (value := getattr(args, name, None)) is not None}
+    explicit = {
+        name: value
+        for name in _HELP
+        if (value := getattr(args, name, None)) is not None
+    }
     try:
         return Limits(**explicit)
     except LimitsError as error:
@@ -233,14 +287,18 @@ def seconds(text: str) -> float:
 
 def count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines, such as 20")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of lines, such as 20"
+        )
     return int(text)
 
 
 def named(text: str) -> str:
     """A session. An empty name is a variable of the caller's that was never set: nothing may run elsewhere instead."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("the session's name is empty; `belljar ps` lists the sessions")
+        raise argparse.ArgumentTypeError(
+            "the session's name is empty; `belljar ps` lists the sessions"
+        )
     return text
 
 
@@ -248,9 +306,13 @@ def variable(text: str) -> tuple[str, str]:
     """`NAME=value`. NAME alone takes the value of our own environment, so that it is not in the list of processes."""
     name, equals, value = text.partition("=")
     if not equals and name.isidentifier() and name not in os.environ:
-        raise argparse.ArgumentTypeError(f"{name} is not set here, so there is no value to take; write {name}=value")
+        raise argparse.ArgumentTypeError(
+            f"{name} is not set here, so there is no value to take; write {name}=value"
+        )
     if not name or (not equals and name not in os.environ):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a variable; write NAME=value")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a variable; write NAME=value"
+        )
     return name, value if equals else os.environ[name]
 
 
@@ -258,12 +320,18 @@ def env_file(path: str) -> list[tuple[str, str]]:
     """Read as by Docker, but each line needs a value: the file may come from a repository, which must not choose which
     of our own variables a command gets."""
     try:
-        if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith("/dev/fd/"):  # opening it could wait for ever
-            raise argparse.ArgumentTypeError(f"{path} is a named pipe; give a file, or write <(…)")
+        if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(
+            "/dev/fd/"
+        ):  # opening it could wait for ever
+            raise argparse.ArgumentTypeError(
+                f"{path} is a named pipe; give a file, or write <(…)"
+            )
         with open(path, encoding="utf-8") as file:
             text = file.read(_LONGEST_ENV_FILE + 1)
     except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"{path}: {getattr(error, 'strerror', None) or 'not text'}") from None
+        raise argparse.ArgumentTypeError(
+            f"{path}: {getattr(error, 'strerror', None) or 'not text'}"
+        ) from None
     if len(text) > _LONGEST_ENV_FILE:
         raise argparse.ArgumentTypeError(f"{path} is larger than 1 MiB")
     pairs = []
@@ -276,6 +344,8 @@ def env_file(path: str) -> list[tuple[str, str]]:
                 f"{path}, line {number}: {name} has no value; `-e {name}` takes that of your own environment"
             )
         if name != name.strip() or not equals:
-            raise argparse.ArgumentTypeError(f"{path}, line {number}: {line!r} is not a variable; write NAME=value")
+            raise argparse.ArgumentTypeError(
+                f"{path}, line {number}: {line!r} is not a variable; write NAME=value"
+            )
         pairs.append((name, value))
     return pairs

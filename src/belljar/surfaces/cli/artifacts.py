@@ -29,7 +29,9 @@ async def prepare(box: Session, args: Namespace) -> None:
     if args.artifacts is None:
         return
     if not await to_thread.run_sync(_is_free, Path(args.artifacts)):
-        raise UsageError(f"--artifacts {args.artifacts}: name a new directory, or an empty one")
+        raise UsageError(
+            f"--artifacts {args.artifacts}: name a new directory, or an empty one"
+        )
     if await box.files.exists(PLACE):
         await box.files.remove(PLACE)
     await box.files.mkdir(PLACE)
@@ -37,7 +39,9 @@ async def prepare(box: Session, args: Namespace) -> None:
 
 
 def _is_free(target: Path) -> bool:
-    return not target.is_symlink() and (not target.exists() or (target.is_dir() and not any(target.iterdir())))
+    return not target.is_symlink() and (
+        not target.exists() or (target.is_dir() and not any(target.iterdir()))
+    )
 
 
 async def copy_out(box: Session, args: Namespace) -> bool:
@@ -56,7 +60,9 @@ async def _copied(box: Session, args: Namespace) -> None:
     if (await box.files.stat(PLACE, follow=False)).kind != "directory":
         raise FileFailed("the command put something else in the directory's place")
     found = await box.files.list(PLACE, depth=DEEPEST)
-    workspace = box.sandbox.workspace.descriptor if isinstance(box, Session) else None  # a service has its own
+    workspace = (
+        box.sandbox.workspace.descriptor if isinstance(box, Session) else None
+    )  # a service has its own
     with HostPath(args.artifacts, workspace).folder(make=True) as folder:
         unpacker = Unpacker(folder, links=False)
         try:
@@ -64,5 +70,7 @@ async def _copied(box: Session, args: Namespace) -> None:
         finally:
             unpacker.close()
     if left := [each.path for each in found if each.kind not in _COPIED]:
-        shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+        shown = ", ".join(left[:5]) + (
+            f" and {len(left) - 5} more" if len(left) > 5 else ""
+        )
         console.note(f"--artifacts: left out, being no files or directories: {shown}")

@@ -30,15 +30,22 @@ def show(verdict: Verdict) -> None:
     sys.stderr.write(f"  {render.plain(words.why(verdict))}\n")
     for effect in words.would_do(verdict):
         sys.stderr.write(f"    it would {render.plain(effect)}\n")
-    if verdict.about in ("file", "changes"):  # unlike a command, the user has not seen it yet
-        sys.stderr.writelines(f"  | {render.plain(line)}\n" for line in verdict.canonical.splitlines())
+    if verdict.about in (
+        "file",
+        "changes",
+    ):  # unlike a command, the user has not seen it yet
+        sys.stderr.writelines(
+            f"  | {render.plain(line)}\n" for line in verdict.canonical.splitlines()
+        )
         console.note(words.QUESTIONS[verdict.about].yes)
 
 
 def terminal_approver(args: Namespace) -> Approver | None:
     """For a command that does not use the terminal itself."""
     terminal = HostTerminal.here() if not args.json and os.isatty(2) else None
-    return partial(approve, keyboard=Keyboard(terminal)) if terminal is not None else None
+    return (
+        partial(approve, keyboard=Keyboard(terminal)) if terminal is not None else None
+    )
 
 
 def explain(letters: Mapping[str, str] = LETTERS) -> None:

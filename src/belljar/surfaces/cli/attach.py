@@ -26,7 +26,9 @@ _MOST_READS = 64
 def attach(args: Namespace) -> int:
     terminal = HostTerminal.here()
     if terminal is None or args.json:
-        raise UsageError("attach needs a terminal; `belljar logs -f` follows without one")
+        raise UsageError(
+            "attach needs a terminal; `belljar logs -f` follows without one"
+        )
     return anyio.run(_attach, args, terminal)
 
 
@@ -34,7 +36,9 @@ async def _attach(args: Namespace, terminal: HostTerminal) -> int:
     async with attached_to(args.id) as (box, shell):
         console.note(f"attached to {shell.command}; Ctrl+P Ctrl+Q leaves it running")
         rows, columns = terminal.size
-        shell.resize(rows, max(1, columns - 1))  # a change of size makes a program redraw itself
+        shell.resize(
+            rows, max(1, columns - 1)
+        )  # a change of size makes a program redraw itself
         status = await Attached(shell, terminal).converse() or shell.exit_code or 0
         await stop_if_done(box, shell)
         return status
@@ -78,7 +82,9 @@ class Attached:
         """The last chunk, and the end of what the shell has printed so far, from the start of a line."""
         chunk = await self._shell.read(offset=0)
         tail, cut = chunk.stdout_bytes, any(chunk.dropped)
-        for _ in range(_MOST_READS):  # a shell that prints without end cannot be caught up with
+        for _ in range(
+            _MOST_READS
+        ):  # a shell that prints without end cannot be caught up with
             following = await self._shell.read(offset=chunk.next)
             if not following.stdout_bytes:
                 break
@@ -92,8 +98,12 @@ class Attached:
         while True:
             await sink.write(Output("stdout", shown))
             await sink.write(Output("stderr", chunk.stderr_bytes))
-            drawing.reply = self._answers.put  # not before: queries in earlier output must not be answered again
-            if chunk.status != "running" and not (chunk.stdout_bytes or chunk.stderr_bytes):
+            drawing.reply = (
+                self._answers.put
+            )  # not before: queries in earlier output must not be answered again
+            if chunk.status != "running" and not (
+                chunk.stdout_bytes or chunk.stderr_bytes
+            ):
                 return
             chunk = await self._shell.read(offset=chunk.next, wait=_WAIT_SECONDS)
             shown = chunk.stdout_bytes

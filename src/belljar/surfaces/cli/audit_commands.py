@@ -37,7 +37,9 @@ def show(args: Namespace) -> int:
     since = _moment(args.since) if args.since else None
     if args.session and not args.session.startswith("bj-"):
         args.session = names.session(args.session)
-    records = (record for record in _records(args.follow) if _matches(record, args, since))
+    records = (
+        record for record in _records(args.follow) if _matches(record, args, since)
+    )
     with _readable():
         if args.json and not args.follow:
             console.document(list(records))
@@ -66,7 +68,9 @@ def _records(follow: bool) -> Iterator[dict[str, Any]]:
         yield record
     while follow:
         time.sleep(_POLL_SECONDS)
-        for line in reader.lines_of(*reader.files(where)[-2:]):  # one may have been rotated since the last look
+        for line in reader.lines_of(
+            *reader.files(where)[-2:]
+        ):  # one may have been rotated since the last look
             if line.record is not None and line.record["seq"] > last:
                 last = line.record["seq"]
                 yield line.record
@@ -87,7 +91,9 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--since {text!r}: write for example 15m, 2h, 3d or 2026-01-31T12:00") from None
+        raise UsageError(
+            f"--since {text!r}: write for example 15m, 2h, 3d or 2026-01-31T12:00"
+        ) from None
     return moment if moment.tzinfo else moment.astimezone()
 
 
@@ -96,8 +102,14 @@ _CHAIN = frozenset(("seq", "time", "kind", "session", "pid", "prev", "hash"))
 
 def _line(record: dict[str, Any]) -> str:
     rest = {name: value for name, value in record.items() if name not in _CHAIN}
-    fields = " ".join(f"{name}={_brief(value)}" for name, value in rest.items() if value not in ("", {}))
-    return render.plain(f"{record['time'][:19]} {record['kind']:13} {record.get('session') or '-':15} {fields}")
+    fields = " ".join(
+        f"{name}={_brief(value)}"
+        for name, value in rest.items()
+        if value not in ("", {})
+    )
+    return render.plain(
+        f"{record['time'][:19]} {record['kind']:13} {record.get('session') or '-':15} {fields}"
+    )
 
 
 def _brief(value: Any) -> str:

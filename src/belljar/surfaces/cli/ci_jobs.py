@@ -10,8 +10,11 @@ from belljar.surfaces.cli import console
 
 _PLACE = Path(__file__).with_name("ci_examples")
 FILES = {
-    "github": "github.yml", "gitlab": "gitlab.yml", "jenkins": "jenkins.groovy", "without-root": "without-root.yml",
-}  # fmt: skip
+    "github": "github.yml",
+    "gitlab": "gitlab.yml",
+    "jenkins": "jenkins.groovy",
+    "without-root": "without-root.yml",
+}
 
 
 def show(args: Namespace) -> int:

@@ -44,23 +44,50 @@ class Report:
     def __init__(self, args: Namespace) -> None:
         self._args = args
         self._json = _Target("--report", args.report, args) if args.report else None
-        self._junit = _Target("--report-junit", args.report_junit, args) if args.report_junit else None
-        self._write({"cause": None})  # fails before anything runs if a file cannot be written
+        self._junit = (
+            _Target("--report-junit", args.report_junit, args)
+            if args.report_junit
+            else None
+        )
+        self._write(
+            {"cause": None}
+        )  # fails before anything runs if a file cannot be written
 
     def ended(self, result: Result, box: Session) -> None:
-        facts = {name: value for name, value in result.as_dict().items() if name not in _OUTPUT}
+        facts = {
+            name: value
+            for name, value in result.as_dict().items()
+            if name not in _OUTPUT
+        }
         facts["hints"] = list(result.hints_for("cli"))
-        network = {"network_mode": box.network, "allow": list(box.allow.hosts) if box.allow else []}
+        network = {
+            "network_mode": box.network,
+            "allow": list(box.allow.hosts) if box.allow else [],
+        }
         message = unusual_end(result, self._args)
-        self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), **network}, message or "")
+        self._write(
+            {**facts, "session": box.id, "limits": box.limits.as_dict(), **network},
+            message or "",
+        )
         if message:
             annotate("Command was stopped", message)
-        self._summarize(message or f"exit status {result.exit_code}", f"{result.duration:.1f} s")
+        self._summarize(
+            message or f"exit status {result.exit_code}", f"{result.duration:.1f} s"
+        )
 
     def failed(self, error: BelljarError) -> None:
-        cause = "denied" if isinstance(error, PolicyDenied) else None  # 126 is also a program's own
-        self._write({"cause": cause, "exit_code": error.exit_status, **error.as_dict()}, str(error))
-        title = "Command was denied" if isinstance(error, PolicyDenied) else "Command did not run"
+        cause = (
+            "denied" if isinstance(error, PolicyDenied) else None
+        )  # 126 is also a program's own
+        self._write(
+            {"cause": cause, "exit_code": error.exit_status, **error.as_dict()},
+            str(error),
+        )
+        title = (
+            "Command was denied"
+            if isinstance(error, PolicyDenied)
+            else "Command did not run"
+        )
         annotate(title, str(error))
         self._summarize(f"{title.removeprefix('Command ')}: {error}", "–")
 
@@ -69,7 +96,11 @@ class Report:
             return
         from belljar.audit import masking
 
-        request = {"command": self._args.command, "policy": self._args.policy, "image": self._args.image}
+        request = {
+            "command": self._args.command,
+            "policy": self._args.policy,
+            "image": self._args.image,
+        }
         told = masking.value({**request, **facts})
         if self._json is not None:
             self._json.write(f"{json.dumps(told, indent=2, default=str)}\n".encode())
@@ -83,9 +114,14 @@ class Report:
             return
         from belljar.audit import masking
 
-        cells = [_cell(masking.text(text)) for text in (_words(self._args.command), outcome, took)]
+        cells = [
+            _cell(masking.text(text))
+            for text in (_words(self._args.command), outcome, took)
+        ]
         with suppress(OSError), open(path, "a") as page:
-            page.write(f"| `belljar run` | outcome | time |\n|---|---|---|\n| {' | '.join(cells)} |\n\n")
+            page.write(
+                f"| `belljar run` | outcome | time |\n|---|---|---|\n| {' | '.join(cells)} |\n\n"
+            )
 
 
 def _words(command: Any) -> str:
@@ -95,7 +131,10 @@ def _words(command: Any) -> str:
 def _cell(text: str) -> str:
     """Plain text in a table: what Markdown or HTML would make of it is escaped."""
     line = " ".join(text.split())[:300]
-    return "".join(f"&#{ord(each)};" if not each.isalnum() and each not in " .,:/–-" else each for each in line)
+    return "".join(
+        f"&#{ord(each)};" if not each.isalnum() and each not in " .,:/–-" else each
+        for each in line
+    )
 
 
 def _junit(told: dict[str, Any], message: str) -> bytes:
@@ -103,24 +142,48 @@ def _junit(told: dict[str, Any], message: str) -> bytes:
     from xml.etree import ElementTree
 
     cause, status = told["cause"], told.get("exit_code", 0)
-    state = "error" if cause not in ("exited", "signalled") else "failure" if status else None
+    state = (
+        "error"
+        if cause not in ("exited", "signalled")
+        else "failure"
+        if status
+        else None
+    )
     suite = ElementTree.Element(
-        "testsuite", name="belljar run", tests="1", errors=str(int(state == "error")),
-        failures=str(int(state == "failure")), time=f"{told.get('duration', 0):.3f}",
-    )  # fmt: skip
+        "testsuite",
+        name="belljar run",
+        tests="1",
+        errors=str(int(state == "error")),
+        failures=str(int(state == "failure")),
+        time=f"{told.get('duration', 0):.3f}",
+    )
     case = ElementTree.SubElement(
-        suite, "testcase", classname=f"belljar.{told['policy']}", name=_printable(_words(told["command"])),
+        suite,
+        "testcase",
+        classname=f"belljar.{told['policy']}",
+        name=_printable(_words(told["command"])),
         time=suite.get("time", "0"),
-    )  # fmt: skip
+    )
     if state:
-        why = _printable(message or ("it has not ended" if cause is None else f"exit status {status}"))
-        ElementTree.SubElement(case, state, type=str(cause or told.get("error", "failed")), message=why)
-    return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)) + b"\n"
+        why = _printable(
+            message
+            or ("it has not ended" if cause is None else f"exit status {status}")
+        )
+        ElementTree.SubElement(
+            case, state, type=str(cause or told.get("error", "failed")), message=why
+        )
+    return (
+        bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+        + b"\n"
+    )
 
 
 def _printable(text: str) -> str:
     """XML has no other control characters, and no halves of surrogate pairs."""
-    return "".join(each if each >= " " and not "\ud800" <= each <= "\udfff" else "\ufffd" for each in text)
+    return "".join(
+        each if each >= " " and not "\ud800" <= each <= "\udfff" else "\ufffd"
+        for each in text
+    )
 
 
 def _place(option: str, path: str, args: Namespace) -> tuple[Folder, str]:
@@ -132,7 +195,9 @@ def _place(option: str, path: str, args: Namespace) -> tuple[Folder, str]:
         top: Folder | None = None
         with suppress(OSError):  # if there is no workspace, the launch reports it
             top = opened.enter_context(Folder.at(_workspace(args)))
-        from belljar.session.host_paths import HostPath  # imported here: `run` launches before it imports `session`
+        from belljar.session.host_paths import (
+            HostPath,
+        )  # imported here: `run` launches before it imports `session`
 
         try:
             where, name = HostPath(path, top.descriptor if top else None).above()
@@ -148,7 +213,11 @@ def _place(option: str, path: str, args: Namespace) -> tuple[Folder, str]:
 
 def _workspace(args: Namespace) -> str:
     """The workspace of the named session, whose commands can write there; otherwise the given one."""
-    about = rundir.read_session(default().run_root / names.session(args.session)) if args.session else None
+    about = (
+        rundir.read_session(default().run_root / names.session(args.session))
+        if args.session
+        else None
+    )
     return str(about["options"]["workspace"]) if about else str(args.workspace)
 
 
@@ -169,7 +238,9 @@ def annotate(title: str, message: str) -> None:
     from belljar.audit import masking
 
     if os.environ.get("GITHUB_ACTIONS") == "true" and sys.stderr is not None:
-        sys.stderr.write(f"::error title={_escaped(title, ':,')}::{_escaped(masking.text(message))}\n")
+        sys.stderr.write(
+            f"::error title={_escaped(title, ':,')}::{_escaped(masking.text(message))}\n"
+        )
         sys.stderr.flush()
 
 

@@ -27,9 +27,26 @@ _GIT_COMMANDS = r"git --list-cmds=list-mainporcelain,alias | tr '\n' '\0'"
 _GIT_OPTIONS = r"""git "$1" --git-completion-helper 2>/dev/null | tr ' ' '\0'"""
 _GIT_REFS = r"git for-each-ref --count=500 --format='%(refname:short)' refs/heads refs/tags refs/remotes | tr '\n' '\0'"
 _TAKE_REFS = frozenset(
-    ("branch", "checkout", "cherry-pick", "diff", "fetch", "log", "merge", "pull", "push", "rebase", "reset", "restore",
-     "revert", "show", "switch", "tag", "worktree")
-)  # fmt: skip
+    (
+        "branch",
+        "checkout",
+        "cherry-pick",
+        "diff",
+        "fetch",
+        "log",
+        "merge",
+        "pull",
+        "push",
+        "rebase",
+        "reset",
+        "restore",
+        "revert",
+        "show",
+        "switch",
+        "tag",
+        "worktree",
+    )
+)
 
 
 @record
@@ -47,16 +64,29 @@ class Completions:
     def suggest(self, line: str) -> tuple[str, list[Suggestion]]:
         """The word before the cursor, and suggestions for it."""
         if line.startswith(":"):
-            return line, [Suggestion(name, own.summary) for name, own in COMMANDS.items() if name.startswith(line)]
-        segment = line[max((separator.end() for separator in _SEPARATOR.finditer(line)), default=0) :]
+            return line, [
+                Suggestion(name, own.summary)
+                for name, own in COMMANDS.items()
+                if name.startswith(line)
+            ]
+        segment = line[
+            max(
+                (separator.end() for separator in _SEPARATOR.finditer(line)), default=0
+            ) :
+        ]
         match = _WORD.search(segment)
         word = match[0] if match else ""
         before = segment[: len(segment) - len(word)].split()
         try:
             names = self._portal.call(self._names, before, _unquoted(word))
-        except (BelljarError, RuntimeError):  # the sandbox or the portal is gone; the next command reports it
+        except (
+            BelljarError,
+            RuntimeError,
+        ):  # the sandbox or the portal is gone; the next command reports it
             return word, []
-        return word, [Suggestion(_quoted(name)) for name in names if name.isprintable()][:MOST]
+        return word, [
+            Suggestion(_quoted(name)) for name in names if name.isprintable()
+        ][:MOST]
 
     async def _names(self, before: list[str], word: str) -> list[str]:
         if not before and "/" not in word:
@@ -70,7 +100,11 @@ class Completions:
         if not before:
             names = await self._inside(_GIT_COMMANDS)
         elif word.startswith("-"):
-            names = await self._inside(_GIT_OPTIONS, before[0]) if before[0].isalpha() else []
+            names = (
+                await self._inside(_GIT_OPTIONS, before[0])
+                if before[0].isalpha()
+                else []
+            )
         else:
             names = await self._inside(_GIT_REFS) if before[0] in _TAKE_REFS else []
         return [name for name in names if name.startswith(word)]

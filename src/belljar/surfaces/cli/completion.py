@@ -21,13 +21,17 @@ Pairs = Iterator[tuple[str, str]]
 
 
 def completion(args: Namespace) -> int:
-    return console.text(args, Path(__file__).with_suffix(f".{args.shell}").read_text().rstrip())
+    return console.text(
+        args, Path(__file__).with_suffix(f".{args.shell}").read_text().rstrip()
+    )
 
 
 def answer(words: Sequence[str]) -> int:
     """Print the candidates. Status 1 if there are none."""
     *before, last = words or ("",)
-    candidates = sorted({pair for pair in _candidates(before, last) if pair[0].startswith(last)})
+    candidates = sorted(
+        {pair for pair in _candidates(before, last) if pair[0].startswith(last)}
+    )
     for name, meaning in candidates:
         # The meaning may be the command of a background shell, and the user's shell sends it to the terminal.
         sys.stdout.write(f"{name}\t{render.plain(' '.join(meaning.split()))}\n")
@@ -43,14 +47,29 @@ def _candidates(before: Sequence[str], last: str) -> Pairs:
     if option is not None and option.nargs != 0:
         return _values(option)
     if last.startswith("-"):
-        return ((name, action.help or "") for name, action in options.items() if name.startswith("--"))
-    positional = next((action for action in parser._actions if not action.option_strings), None)
+        return (
+            (name, action.help or "")
+            for name, action in options.items()
+            if name.startswith("--")
+        )
+    positional = next(
+        (action for action in parser._actions if not action.option_strings), None
+    )
     return _values(positional) if positional is not None else iter(())
 
 
-def _descend(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.ArgumentParser, Sequence[str]]:
+def _descend(
+    parser: argparse.ArgumentParser, words: Sequence[str]
+) -> tuple[argparse.ArgumentParser, Sequence[str]]:
     for index, word in enumerate(words):
-        commands = next((action for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
+        commands = next(
+            (
+                action
+                for action in parser._actions
+                if isinstance(action, argparse._SubParsersAction)
+            ),
+            None,
+        )
         if commands is None:
             return parser, words[index:]
         if word in commands.choices:
@@ -60,7 +79,9 @@ def _descend(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[arg
 
 def _values(action: argparse.Action) -> Pairs:
     if isinstance(action, argparse._SubParsersAction):
-        yield from ((choice.dest, choice.help or "") for choice in action._choices_actions)
+        yield from (
+            (choice.dest, choice.help or "") for choice in action._choices_actions
+        )
     elif action.choices is not None:
         yield from ((str(choice), "") for choice in action.choices)
     elif action.dest in _KINDS:
@@ -89,14 +110,20 @@ def _sessions() -> Pairs:
     from belljar.surfaces.cli.session_commands import sessions
 
     for session in sessions():
-        yield session["name"] or session["id"], f"{session['image']} on {session['workspace']}"
+        yield (
+            session["name"] or session["id"],
+            f"{session['image']} on {session['workspace']}",
+        )
 
 
 def _snapshots() -> Pairs:
     from belljar.host import default
     from belljar.session import snapshot
 
-    return ((each.name, f"{each.image} on {each.workspace}") for each in snapshot.listed(default()))
+    return (
+        (each.name, f"{each.image} on {each.workspace}")
+        for each in snapshot.listed(default())
+    )
 
 
 def _shells() -> Pairs:
@@ -122,7 +149,15 @@ def _schemas() -> Pairs:
 
 
 _KINDS: dict[str, Callable[[], Pairs]] = {
-    "image": _images, "policy": _policies, "session": _sessions, "sessions": _sessions, "snapshot": _snapshots,
-    "names": _snapshots, "id": _shells,
-    "ids": _shells, "tool": _tools, "schema": _schemas, "topic": lambda: _values(build()._actions[-1]),
-}  # fmt: skip
+    "image": _images,
+    "policy": _policies,
+    "session": _sessions,
+    "sessions": _sessions,
+    "snapshot": _snapshots,
+    "names": _snapshots,
+    "id": _shells,
+    "ids": _shells,
+    "tool": _tools,
+    "schema": _schemas,
+    "topic": lambda: _values(build()._actions[-1]),
+}

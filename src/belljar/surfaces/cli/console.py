@@ -22,7 +22,9 @@ def say(text: str, coloured: Callable[[str], str] = str) -> None:
     `coloured` adds our own."""
     from belljar.surfaces.terminal import render
 
-    sys.stdout.write(f"{coloured(render.exact(text)) if sys.stdout.isatty() else text}\n")
+    sys.stdout.write(
+        f"{coloured(render.exact(text)) if sys.stdout.isatty() else text}\n"
+    )
 
 
 def document(data: Any) -> None:
@@ -41,7 +43,9 @@ def answer(args: Namespace, data: Any, *lines: str) -> int:
     return 0
 
 
-def answer_table(args: Namespace, data: Any, rows: Iterable[Sequence[object]], *header: str) -> int:
+def answer_table(
+    args: Namespace, data: Any, rows: Iterable[Sequence[object]], *header: str
+) -> int:
     if args.json:
         document(data)
     else:
@@ -69,7 +73,9 @@ def table(rows: Sequence[Sequence[object]], *header: str) -> None:
     cells = [header, *([render.plain(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     for row in cells:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        line = "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        )
         sys.stdout.write(f"{line.rstrip()}\n")
 
 
@@ -118,18 +124,28 @@ class Bar:
             return
         self._shown = True
         if self._lines:
-            self._write(f"{'…' if fraction is None else f'{fraction:.0%}'} {render.plain(text)}\n")
+            self._write(
+                f"{'…' if fraction is None else f'{fraction:.0%}'} {render.plain(text)}\n"
+            )
         elif self._live:
             self._draw(fraction, render.plain(text))
-        elif self._announce and (done or not shown or time.monotonic() - self._announced >= NEWS_SECONDS):
+        elif self._announce and (
+            done or not shown or time.monotonic() - self._announced >= NEWS_SECONDS
+        ):
             self._announced = time.monotonic()
             so_far = "" if done or not fraction else f"{fraction:.0%} "
-            self._write(f"belljar: {so_far}{render.plain(text)}{'' if done else ' …'}\n")
+            self._write(
+                f"belljar: {so_far}{render.plain(text)}{'' if done else ' …'}\n"
+            )
         if done:
             self.close()
 
     def _draw(self, fraction: float | None, text: str) -> None:
-        filled = "" if fraction is None else f"[{'#' * round(20 * fraction):<20}] {fraction:4.0%} "
+        filled = (
+            ""
+            if fraction is None
+            else f"[{'#' * round(20 * fraction):<20}] {fraction:4.0%} "
+        )
         self._write(f"\r\x1b[K{filled}{text[: _columns() - len(filled) - 1]}")
 
     def close(self) -> None:

@@ -14,7 +14,9 @@ from belljar.sandbox import rundir
 from belljar.sandbox.launch import Launch, launch, reap_remains
 from belljar.surfaces.cli import afterwards, console
 
-PREPARATION_SECONDS = 0.5  # a launch asks the engine after 20 ms, unless an image must be built first
+PREPARATION_SECONDS = (
+    0.5  # a launch asks the engine after 20 ms, unless an image must be built first
+)
 SHORT_SECONDS = 1.0
 STOP_SECONDS = 1.0  # a launch that builds no image has ended by then
 
@@ -84,7 +86,10 @@ class EarlyLaunch:
         path, root = os.path.realpath(self.options.workspace), None
         with ExitStack() as opened:
             with suppress(OSError):  # if there is no workspace, the launch reports it
-                if self.options.changes == "direct" and self._host.connect().capabilities.binds:
+                if (
+                    self.options.changes == "direct"
+                    and self._host.connect().capabilities.binds
+                ):
                     root = opened.enter_context(Folder.at(path)).descriptor
             in_sandbox(path, self._cwd, root=root)
 

@@ -24,8 +24,20 @@ if TYPE_CHECKING:
 FILE = "service.json"
 MOST = 64 << 10
 AT_A_SERVICE = (
-    "run", "session", "snapshots", "ps", "start", "shells", "logs", "wait", "kill", "cp", "forward", "call", "mcp",
-)  # fmt: skip
+    "run",
+    "session",
+    "snapshots",
+    "ps",
+    "start",
+    "shells",
+    "logs",
+    "wait",
+    "kill",
+    "cp",
+    "forward",
+    "call",
+    "mcp",
+)
 """The commands that can use one; `changes`, `diff`, `apply` and `discard` are about directories of this machine."""
 ONLY_HERE = ("shell", "attach", "stats")
 
@@ -50,20 +62,26 @@ def _saved() -> dict[str, Any] | None:
     try:
         status = where.stat()
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise UsageError(f"{where} holds a key and others may read it: run `belljar login` again")
+            raise UsageError(
+                f"{where} holds a key and others may read it: run `belljar login` again"
+            )
         saved = json.loads(where.read_bytes()[:MOST])
         return {"url": str(saved["url"]), "key": str(saved["key"])}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{where} cannot be read ({error}): run `belljar login` again") from error
+        raise UsageError(
+            f"{where} cannot be read ({error}): run `belljar login` again"
+        ) from error
 
 
 def service() -> RemoteHost:
     """The service, for commands that are about nothing else."""
     found = configured()
     if found is None:
-        raise UsageError("no service is known: `belljar login URL`, or BELLJAR_URL and BELLJAR_KEY")
+        raise UsageError(
+            "no service is known: `belljar login URL`, or BELLJAR_URL and BELLJAR_KEY"
+        )
     from belljar.remote.host import connect
 
     return connect(found[0], key=found[1])
@@ -72,12 +90,18 @@ def service() -> RemoteHost:
 @contextmanager
 def used(args: Namespace) -> Iterator[None]:
     """Within this block sessions are the service's, if there is one and the command can use it."""
-    name = args.parser.prog.split()[1] if hasattr(args, "parser") and " " in args.parser.prog else ""
+    name = (
+        args.parser.prog.split()[1]
+        if hasattr(args, "parser") and " " in args.parser.prog
+        else ""
+    )
     if name not in (*AT_A_SERVICE, *ONLY_HERE) or configured() is None:
         yield
         return
     if name in ONLY_HERE:
-        raise Unsupported(f"`belljar {name}` cannot use a service; BELLJAR_URL= lets it use this machine")
+        raise Unsupported(
+            f"`belljar {name}` cannot use a service; BELLJAR_URL= lets it use this machine"
+        )
     with hosts.used_far(service()):
         yield
 
@@ -93,11 +117,15 @@ def login(args: Namespace) -> int:
     where = place()
     where.parent.mkdir(parents=True, exist_ok=True)
     new = where.with_suffix(".new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    with os.fdopen(
+        os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w"
+    ) as file:
         os.fchmod(file.fileno(), 0o600)
         json.dump({"url": far.url, "key": far.key}, file)
     new.rename(where)
-    facts = {name: told[name] for name in ("name", "tenant", "scopes", "expires")} | {"url": far.url}
+    facts = {name: told[name] for name in ("name", "tenant", "scopes", "expires")} | {
+        "url": far.url
+    }
     if not args.json:
         console.note(
             f"commands run at {far.url} from now on, as {told['name']} of {told['tenant']} "

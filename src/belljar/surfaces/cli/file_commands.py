@@ -26,7 +26,9 @@ async def copy(args: Namespace) -> int:
     source, target = args.source, args.target
     (out, inner), (into, path) = _split(source), _split(target)
     if (out is None) == (into is None):
-        raise UsageError("exactly one side must be in a session, as in `belljar cp notes.txt ID:notes.txt`")
+        raise UsageError(
+            "exactly one side must be in a session, as in `belljar cp notes.txt ID:notes.txt`"
+        )
     async with await Session.attach(out or into or "") as box:
         if into is not None:
             await _in(box, source, path or ".")
@@ -50,7 +52,10 @@ async def _in(box: Session, source: str, path: str) -> None:
     local = Path(source)
     if not await to_thread.run_sync(local.exists):
         raise UsageError(f"{source} does not exist")
-    if await box.files.exists(path) and (await box.files.stat(path)).kind == "directory":
+    if (
+        await box.files.exists(path)
+        and (await box.files.stat(path)).kind == "directory"
+    ):
         path = f"{path.rstrip('/')}/{_name(source)}"
     await box.files.upload(source, path)
 
@@ -122,7 +127,11 @@ def _forwarded(args: Namespace) -> tuple[str, int, int]:
             "write `belljar forward ID PORT`, or HERE:PORT to choose the port of this machine, such as 18123:8000; "
             "it is opened on 127.0.0.1 only"
         )
-    return _session(args.session or (first[0] if first else None)), int(match[1] or args.at), int(match[2])
+    return (
+        _session(args.session or (first[0] if first else None)),
+        int(match[1] or args.at),
+        int(match[2]),
+    )
 
 
 def _session(id_or_name: str | None) -> str:
@@ -132,5 +141,7 @@ def _session(id_or_name: str | None) -> str:
     ids = [session["id"] for session in sessions()]
     if len(ids) != 1:
         several = f"several sessions run ({', '.join(ids)}); name one: belljar forward ID PORT"
-        raise UsageError(several if ids else "no session runs; `belljar session start` starts one")
+        raise UsageError(
+            several if ids else "no session runs; `belljar session start` starts one"
+        )
     return str(ids[0])

@@ -48,7 +48,11 @@ GIVE_UP_SECONDS = 3.0  # after a signal that ends us; the last output of a kille
 
 
 def run_and_show(
-    args: Namespace, report: ci_report.Report, early: EarlyLaunch | None, gate: SignalGate, streams: Streams
+    args: Namespace,
+    report: ci_report.Report,
+    early: EarlyLaunch | None,
+    gate: SignalGate,
+    streams: Streams,
 ) -> int:
     log.configure(verbose=args.verbose)
     staged = early.id if early is not None and args.changes == "staged" else None
@@ -74,7 +78,11 @@ def _conclude_staged(id: str, *, ask: bool) -> None:
 
 
 async def _run(
-    args: Namespace, report: ci_report.Report, early: EarlyLaunch | None, gate: SignalGate, streams: Streams
+    args: Namespace,
+    report: ci_report.Report,
+    early: EarlyLaunch | None,
+    gate: SignalGate,
+    streams: Streams,
 ) -> tuple[int, bool, str | None]:
     """The exit status, whether the command was left running, and the id of a session whose changes wait here."""
     status, left, staged = 125, False, None
@@ -92,7 +100,11 @@ async def _run(
             else:
                 copied = await artifacts.copy_out(box, args)
                 report.ended(ended, box)
-                changed = {"changes": [change.as_dict() for change in await box.changes()]} if box.is_staged else {}
+                changed = (
+                    {"changes": [change.as_dict() for change in await box.changes()]}
+                    if box.is_staged
+                    else {}
+                )
                 if not signals.output_is_stuck:
                     _conclude(args, ended, {"session": box.id, **changed})
                 status = ended.exit_code or (0 if copied else 125)
@@ -100,18 +112,30 @@ async def _run(
     return status if signals.status is None else signals.status, left, staged
 
 
-async def _watch(box: Session, args: Namespace, signals: SignalHandler, streams: Streams) -> Result | Shell:
+async def _watch(
+    box: Session, args: Namespace, signals: SignalHandler, streams: Streams
+) -> Result | Shell:
     """Its result; or, if the user has detached, the shell that it has become."""
     answers, detach = Answers(), DetachKeys()
-    sink = Sink(quiet=args.json, drawn=_drawing(streams, answers) if streams.pty else None)
+    sink = Sink(
+        quiet=args.json, drawn=_drawing(streams, answers) if streams.pty else None
+    )
     command, options = args.command, streams.options(args)
     if args.shell:
         command, options = await _in_shell(box, args, options), {}
     async with box.stream(command, **options) as running:
         with streams.lent():
             async with anyio.create_task_group() as tasks:
-                signals.pass_to(running, sink, partial(_hang_up, detach, tasks.cancel_scope) if streams.stays else None)
-                tasks.start_soon(streams.pass_on, running, answers, detach, tasks.cancel_scope)
+                signals.pass_to(
+                    running,
+                    sink,
+                    partial(_hang_up, detach, tasks.cancel_scope)
+                    if streams.stays
+                    else None,
+                )
+                tasks.start_soon(
+                    streams.pass_on, running, answers, detach, tasks.cancel_scope
+                )
                 await _show(running, sink)
                 tasks.cancel_scope.cancel()
             shell = await running.detach() if detach.pressed else None
@@ -127,12 +151,23 @@ async def _watch(box: Session, args: Namespace, signals: SignalHandler, streams:
 async def _in_shell(box: Session, args: Namespace, options: Any) -> Request:
     """The command as one of a named shell, whose state is in the sandbox."""
     if not args.session:
-        raise UsageError("--shell is for --session: a throwaway sandbox has no later runs")
+        raise UsageError(
+            "--shell is for --session: a throwaway sandbox has no later runs"
+        )
     if not isinstance(args.command, str):
-        raise UsageError("--shell takes one argument of bash text: belljar run --session ID --shell NAME 'cd src'")
+        raise UsageError(
+            "--shell takes one argument of bash text: belljar run --session ID --shell NAME 'cd src'"
+        )
     if not isinstance(box, Session):
-        raise Unsupported("--shell is for sessions of this machine; BELLJAR_URL= lets it use this machine")
-    must(bool(SESSION_NAME.fullmatch(args.shell)), "--shell", args.shell, "a name of letters, digits, dots and dashes")
+        raise Unsupported(
+            "--shell is for sessions of this machine; BELLJAR_URL= lets it use this machine"
+        )
+    must(
+        bool(SESSION_NAME.fullmatch(args.shell)),
+        "--shell",
+        args.shell,
+        "a name of letters, digits, dots and dashes",
+    )
     return await box.named_shell(args.shell).admit(args.command, options)
 
 
@@ -155,12 +190,21 @@ def _hang_up(detach: DetachKeys, watching: anyio.CancelScope) -> None:
 
 def note_left_running(shell: Shell) -> None:
     sys.stdout.write("\n")
-    console.note(f"left running; `belljar attach {shell.id}` comes back, `belljar kill {shell.id}` ends it")
+    console.note(
+        f"left running; `belljar attach {shell.id}` comes back, `belljar kill {shell.id}` ends it"
+    )
 
 
 def _conclude(args: Namespace, result: Result, facts: dict[str, Any]) -> None:
-    raw = raw_streams(stdout=result.stdout_bytes, stderr=result.stderr_bytes) if args.json else {}
-    _print_document(args, {**result.as_dict(), "hints": list(result.hints_for("cli")), **raw, **facts})
+    raw = (
+        raw_streams(stdout=result.stdout_bytes, stderr=result.stderr_bytes)
+        if args.json
+        else {}
+    )
+    _print_document(
+        args,
+        {**result.as_dict(), "hints": list(result.hints_for("cli")), **raw, **facts},
+    )
     for line in remarks(result, args):
         console.note(line)
 
@@ -168,7 +212,9 @@ def _conclude(args: Namespace, result: Result, facts: dict[str, Any]) -> None:
 def _print_document(args: Namespace, data: dict[str, Any]) -> None:
     if args.json:
         verdict = masking.value(data.get("verdict"))
-        console.document(Known(args.command, dict(args.env)).hide({**data, "verdict": verdict}))
+        console.document(
+            Known(args.command, dict(args.env)).hide({**data, "verdict": verdict})
+        )
 
 
 class SignalHandler:
@@ -182,7 +228,9 @@ class SignalHandler:
         self._interrupted = False
         self.status: int | None = None
 
-    def pass_to(self, running: Run, sink: Sink, hang_up: Callable[[], None] | None) -> None:
+    def pass_to(
+        self, running: Run, sink: Sink, hang_up: Callable[[], None] | None
+    ) -> None:
         self._running, self._sink, self._hang_up = running, sink, hang_up
 
     @property
@@ -191,7 +239,9 @@ class SignalHandler:
         return self._sink is not None and self._sink.stuck
 
     async def listen(self, gate: SignalGate) -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
+        with anyio.open_signal_receiver(
+            signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+        ) as received:
             if gate.number is not None:  # it arrived before we listened
                 self._pass_on(gate.number)
             async for number in received:
@@ -232,7 +282,10 @@ class Sink:
     async def write(self, output: Output) -> None:
         if not self._quiet:
             screen = self._screens.get(output.stream)
-            await self._put(self._fds[output.stream], screen.feed(output.data) if screen else output.data)
+            await self._put(
+                self._fds[output.stream],
+                screen.feed(output.data) if screen else output.data,
+            )
 
     async def close(self) -> None:
         for name, screen in self._screens.items():

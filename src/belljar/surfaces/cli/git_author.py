@@ -22,9 +22,20 @@ def mine() -> str:
     found: dict[str, str] = {}
     for file in _files():
         with suppress(OSError):
-            content = file.read_bytes() if file.is_file() and file.stat().st_size <= LONGEST else b""
-            values = {key: git_settings.lookup(content, "user", key) for key in ("name", "email")}
-            found |= {key: re.sub(r'\\([\\"])', r"\1", value) for key, value in values.items() if value}
+            content = (
+                file.read_bytes()
+                if file.is_file() and file.stat().st_size <= LONGEST
+                else b""
+            )
+            values = {
+                key: git_settings.lookup(content, "user", key)
+                for key in ("name", "email")
+            }
+            found |= {
+                key: re.sub(r'\\([\\"])', r"\1", value)
+                for key, value in values.items()
+                if value
+            }
     author = f"{found.get('name')} <{found.get('email')}>"
     return author if len(found) == 2 and AUTHOR.fullmatch(author) else ""
 

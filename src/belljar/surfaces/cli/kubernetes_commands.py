@@ -12,9 +12,12 @@ from belljar.surfaces.cli import console
 
 def print_manifests(args: Namespace) -> int:
     wanted = Wanted(
-        namespace=args.namespace, images=args.images, sandboxes=args.sandboxes, runtime_class=args.runtime or "",
+        namespace=args.namespace,
+        images=args.images,
+        sandboxes=args.sandboxes,
+        runtime_class=args.runtime or "",
         url=args.public_url,
-    )  # fmt: skip
+    )
     objects = manifests(wanted, service=not args.no_service)
     return console.answer(args, objects, as_text(objects).rstrip("\n"))
 

@@ -17,13 +17,21 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from belljar import host
-from belljar.errors import BelljarError, EngineError, EngineUnavailable, ImageMissing, PolicyDenied
+from belljar.errors import (
+    BelljarError,
+    EngineError,
+    EngineUnavailable,
+    ImageMissing,
+    PolicyDenied,
+)
 from belljar.surfaces.cli import afterwards, console, far
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The whole program. Without `argv` it ends the process instead of returning."""
-    gc.set_threshold(100_000)  # imports make no garbage, and looking for it takes a tenth of a quick command's time
+    gc.set_threshold(
+        100_000
+    )  # imports make no garbage, and looking for it takes a tenth of a quick command's time
     status = status_of(sys.argv[1:] if argv is None else argv)
     if argv is None:
         _leave(status)
@@ -46,7 +54,10 @@ def status_of(argv: Sequence[str]) -> int:
 def _drop_relative_paths() -> None:
     """PATH may have `.` or an empty entry. The current directory is usually a workspace: never run programs from it."""
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    os.environ["PATH"] = os.pathsep.join(entry for entry in entries if entry.startswith("/")) or os.defpath
+    os.environ["PATH"] = (
+        os.pathsep.join(entry for entry in entries if entry.startswith("/"))
+        or os.defpath
+    )
 
 
 def _leave(status: int) -> NoReturn:
@@ -75,7 +86,9 @@ def _dispatch(argv: Sequence[str]) -> int:
             console.document(_masked(error))
         raise
     module, _, function = args.handler.partition(":")
-    if module != "cli.run" or args.verbose:  # `run` does this later, while the engine works
+    if (
+        module != "cli.run" or args.verbose
+    ):  # `run` does this later, while the engine works
         from belljar.audit import log
 
         log.configure(verbose=args.verbose)
@@ -85,7 +98,9 @@ def _dispatch(argv: Sequence[str]) -> int:
             return _status_of(handler(args))
     except Exception as raised:
         cause = console.cause_of(raised)
-        if args.json and module != "cli.run" and isinstance(cause, BelljarError):  # `run` prints its own
+        if (
+            args.json and module != "cli.run" and isinstance(cause, BelljarError)
+        ):  # `run` prints its own
             console.document(_masked(cause))
         raise
 
@@ -121,13 +136,17 @@ def _failed(error: BaseException) -> int:
     elif isinstance(error, BelljarError | OSError):
         console.note(f"{error}{_remedy(error)}")
     else:
-        console.note(f"unexpected {type(error).__name__}: {error} (BELLJAR_DEBUG=1 shows where)")
+        console.note(
+            f"unexpected {type(error).__name__}: {error} (BELLJAR_DEBUG=1 shows where)"
+        )
     return error.exit_status if isinstance(error, BelljarError) else 125
 
 
 def _remedy(error: BelljarError | OSError) -> str:
     """The doctor's advice for an engine's error. Other errors name their remedy themselves."""
-    if not isinstance(error, EngineError) or isinstance(error, EngineUnavailable | ImageMissing):
+    if not isinstance(error, EngineError) or isinstance(
+        error, EngineUnavailable | ImageMissing
+    ):
         return ""
     from belljar.doctor.engine_items import known_remedy
 
@@ -139,7 +158,12 @@ def denial(error: PolicyDenied, hint: str = "; --yes approves") -> str:
     verdict = error.verdict
     if error.declined:
         return "not run: declined"
-    rules = ", ".join(rule.id for rule in verdict.rules if rule.decision == verdict.decision) or "policy"
+    rules = (
+        ", ".join(
+            rule.id for rule in verdict.rules if rule.decision == verdict.decision
+        )
+        or "policy"
+    )
     if verdict.decision == "ask":
         return f"needs approval ({verdict.risk}): {verdict.reason} [{rules}]{hint}"
     return f"denied: {verdict.reason} [{rules}]"

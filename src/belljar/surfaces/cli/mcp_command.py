@@ -45,7 +45,9 @@ def build(args: Namespace) -> Service:
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("belljar"):
             raise
-        raise UsageError(f"the MCP server needs {missing.name}: {resources.extra('mcp')}") from None
+        raise UsageError(
+            f"the MCP server needs {missing.name}: {resources.extra('mcp')}"
+        ) from None
     from belljar.tools.registry import chosen_families
 
     with Workspace.open(args.workspace, allow_home=args.allow_home) as workspace:

@@ -15,20 +15,31 @@ LAST = "last"
 def refuse_taken(name: str | None) -> None:
     """UsageError if a session that runs has this name."""
     if name in _of_running():
-        raise UsageError(f"a session named {name} exists already; `belljar session stop {name}` ends it")
+        raise UsageError(
+            f"a session named {name} exists already; `belljar session stop {name}` ends it"
+        )
 
 
 def _of_running() -> dict[str, str]:
     found = map(rundir.read_session, rundir.run_dirs(host.default().run_root))
     read = [session for session in found if session and "options" in session]
-    return {session["options"]["name"]: session["id"] for session in read if session["options"].get("name")}
+    return {
+        session["options"]["name"]: session["id"]
+        for session in read
+        if session["options"].get("name")
+    }
 
 
 def known() -> dict[str, str]:
     """Name → id. Where several have had a name, it means the one that runs, or else the newest."""
-    from belljar.staged.area import StagedArea  # `run` imports this module before it launches
+    from belljar.staged.area import (
+        StagedArea,
+    )  # `run` imports this module before it launches
 
-    areas = sorted(StagedArea.all(host.default().staged_root), key=lambda area: float(area.meta["created"]))
+    areas = sorted(
+        StagedArea.all(host.default().staged_root),
+        key=lambda area: float(area.meta["created"]),
+    )
     return {area.name: area.id for area in areas if area.name} | _of_running()
 
 
@@ -52,10 +63,20 @@ def session(id_or_name: str) -> str:
 
 def _at_service(far: host.FarHost, name: str) -> str:
     """The newest living session there that has this name, or whose id begins so."""
-    living = [each for each in far.portal().call(far.items, "sessions") if each["state"] != "ended"]
-    found = [each["id"] for each in living if name in (each["name"], LAST) or each["id"].startswith(name)]
+    living = [
+        each
+        for each in far.portal().call(far.items, "sessions")
+        if each["state"] != "ended"
+    ]
+    found = [
+        each["id"]
+        for each in living
+        if name in (each["name"], LAST) or each["id"].startswith(name)
+    ]
     if not found:
-        raise SessionNotFound(f"no session {name} at {far.url}; `belljar session list` lists them")
+        raise SessionNotFound(
+            f"no session {name} at {far.url}; `belljar session list` lists them"
+        )
     return str(found[0])
 
 
@@ -63,12 +84,22 @@ def _by_beginning(text: str) -> str:
     """The only session whose id begins so; for `last`, the newest."""
     from belljar.staged.area import StagedArea
 
-    began = {area.id: float(area.meta["created"]) for area in StagedArea.all(host.default().staged_root)}
+    began = {
+        area.id: float(area.meta["created"])
+        for area in StagedArea.all(host.default().staged_root)
+    }
     read = map(rundir.read_session, rundir.run_dirs(host.default().run_root))
     began |= {session["id"]: float(session["started"]) for session in read if session}
-    found = sorted((id for id in began if text == LAST or id.startswith(text)), key=began.__getitem__)
+    found = sorted(
+        (id for id in began if text == LAST or id.startswith(text)),
+        key=began.__getitem__,
+    )
     if not found or (text != LAST and len(found) > 1):
-        several = f"several sessions begin so: {', '.join(found)}" if found else "`belljar session list` lists them"
+        several = (
+            f"several sessions begin so: {', '.join(found)}"
+            if found
+            else "`belljar session list` lists them"
+        )
         raise SessionNotFound(f"no session {text}; {several}")
     return found[-1]
 

@@ -29,7 +29,10 @@ def approve_all(_: Verdict) -> bool:
 
 @asynccontextmanager
 async def opened(
-    args: Namespace, early: EarlyLaunch | None = None, approve: Approver | None = None, **options: Any
+    args: Namespace,
+    early: EarlyLaunch | None = None,
+    approve: Approver | None = None,
+    **options: Any,
 ) -> AsyncIterator[Session]:
     """The session that the options name, or a new one that ends with this block."""
     approve = approve_all if getattr(args, "yes", False) else approve
@@ -57,14 +60,20 @@ async def _adopted(early: EarlyLaunch, args: Namespace, **live: Any) -> Session:
     """A session in the sandbox that is being launched."""
     options = early.options
     policy = judging.load(options.policy)
-    await to_thread.run_sync(policy.prepare, abandon_on_cancel=True)  # while the engine works
+    await to_thread.run_sync(
+        policy.prepare, abandon_on_cancel=True
+    )  # while the engine works
     await to_thread.run_sync(early.wait, abandon_on_cancel=True)
     sandbox = await Sandbox.greeted(early.take())
-    if options.changes == "direct" and not options.cache:  # staged changes and caches are needed at once
+    if (
+        options.changes == "direct" and not options.cache
+    ):  # staged changes and caches are needed at once
         sandbox.when_ended = afterwards.later
     return await Session.adopt(sandbox, replace(options, policy=policy), **live)
 
 
-def planned(args: Namespace, approve: Approver | None = None, **options: Any) -> Session:
+def planned(
+    args: Namespace, approve: Approver | None = None, **options: Any
+) -> Session:
     hosts.default().progress = console.Bar()
     return Session.of(options_of(args, **options), approve=approve)

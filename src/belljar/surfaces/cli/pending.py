@@ -24,16 +24,26 @@ def continuing(args: Namespace) -> dict[str, Any]:
     """The option that makes a new staged session go on with the newest changes of its directory, unless their session
     still runs, or `--new` was given."""
     if args.new and args.changes != "staged":
-        raise UsageError("--new is for --staged: it starts apart from this directory's pending changes")
+        raise UsageError(
+            "--new is for --staged: it starts apart from this directory's pending changes"
+        )
     if args.changes != "staged" or args.session or args.new or args.snapshot:
         return {}
     from belljar.staged.area import StagedArea
 
     host = hosts.default()
     workspace = os.path.realpath(args.workspace)
-    areas = [area for area in StagedArea.all(host.staged_root) if area.workspace == workspace and not area.is_copied]
+    areas = [
+        area
+        for area in StagedArea.all(host.staged_root)
+        if area.workspace == workspace and not area.is_copied
+    ]
     for area in sorted(areas, key=lambda area: -float(area.meta["created"])):
-        if area.is_in_place and not (host.run_root / area.id).is_dir() and _is_pending(area):
+        if (
+            area.is_in_place
+            and not (host.run_root / area.id).is_dir()
+            and _is_pending(area)
+        ):
             return {"continues": area.id}
     return {}
 
@@ -88,5 +98,7 @@ def chosen(areas: dict[StagedArea, list[Change]], number: str | None) -> StagedA
 
         number = ask(f"Which one? [1-{len(several)}]: ")
     if not number.isdigit() or not 1 <= int(number) <= len(several):
-        raise UsageError(f"there is no number {number}; this directory has {len(several)}")
+        raise UsageError(
+            f"there is no number {number}; this directory has {len(several)}"
+        )
     return several[int(number) - 1]

@@ -35,17 +35,36 @@ class Score:
         return self.counts.total()
 
     def as_dict(self) -> dict[str, Any]:
-        counts = {f"{expect}->{decision}": count for (expect, decision), count in sorted(self.counts.items())}
+        counts = {
+            f"{expect}->{decision}": count
+            for (expect, decision), count in sorted(self.counts.items())
+        }
         right = self.total - len(self.wrong)
-        return {"total": self.total, "right": right, "counts": counts, "wrong": [asdict(miss) for miss in self.wrong]}
+        return {
+            "total": self.total,
+            "right": right,
+            "counts": counts,
+            "wrong": [asdict(miss) for miss in self.wrong],
+        }
 
     def table(self) -> str:
-        lines = [f"{'expected':<10}" + "".join(f"{decision:>8}" for decision in DECISIONS)]
+        lines = [
+            f"{'expected':<10}" + "".join(f"{decision:>8}" for decision in DECISIONS)
+        ]
         for expect in DECISIONS:
-            lines.append(f"{expect:<10}" + "".join(f"{self.counts[expect, decision]:>8}" for decision in DECISIONS))
+            lines.append(
+                f"{expect:<10}"
+                + "".join(
+                    f"{self.counts[expect, decision]:>8}" for decision in DECISIONS
+                )
+            )
         for m in self.wrong:
-            lines.append(f"{m.where}: expected {m.expect}, got {m.decision}: {show(str(m.command))[:160]!r}")
-        return "\n".join([*lines, f"{self.total - len(self.wrong)} of {self.total} as expected"])
+            lines.append(
+                f"{m.where}: expected {m.expect}, got {m.decision}: {show(str(m.command))[:160]!r}"
+            )
+        return "\n".join(
+            [*lines, f"{self.total - len(self.wrong)} of {self.total} as expected"]
+        )
 
 
 def score_files(paths: Iterable["str | Path"], policy: Policy) -> Score:
@@ -55,12 +74,24 @@ def score_files(paths: Iterable["str | Path"], policy: Policy) -> Score:
             lines = Path(path).read_text("utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise PolicyError(f"{path}: cannot be read: {error}") from error
-        for where, line in ((f"{path}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()):
+        for where, line in (
+            (f"{path}:{number}", line)
+            for number, line in enumerate(lines, 1)
+            if line.strip()
+        ):
             entry = _entry(line, where)
             verdict = policy.judge(entry["command"])
             score.counts[entry["expect"], verdict.decision] += 1
             if verdict.decision != entry["expect"]:
-                score.wrong.append(Miss(entry["command"], entry["expect"], verdict.decision, verdict.reason, where))
+                score.wrong.append(
+                    Miss(
+                        entry["command"],
+                        entry["expect"],
+                        verdict.decision,
+                        verdict.reason,
+                        where,
+                    )
+                )
     return score
 
 
@@ -69,6 +100,12 @@ def _entry(line: str, where: str) -> dict[str, Any]:
         entry = json.loads(line)
     except ValueError as error:
         raise PolicyError(f"{where}: not JSON: {error}") from error
-    if not isinstance(entry, dict) or "command" not in entry or entry.get("expect") not in DECISIONS:
-        raise PolicyError(f'{where}: a line is {{"command": …, "expect": "allow" | "ask" | "deny"}}')
+    if (
+        not isinstance(entry, dict)
+        or "command" not in entry
+        or entry.get("expect") not in DECISIONS
+    ):
+        raise PolicyError(
+            f'{where}: a line is {{"command": …, "expect": "allow" | "ask" | "deny"}}'
+        )
     return entry

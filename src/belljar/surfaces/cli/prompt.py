@@ -50,7 +50,9 @@ def is_incomplete(text: str, parser: Parser) -> bool:
     if error is None:
         return False
     # If more text changes the error, the command is incomplete. A real mistake stays the same whatever follows.
-    return bool(_AT_END.search(error)) or any(error != _error(parser, f"{text}\n{more}") for more in _CONTINUATIONS)
+    return bool(_AT_END.search(error)) or any(
+        error != _error(parser, f"{text}\n{more}") for more in _CONTINUATIONS
+    )
 
 
 def says_exit(text: str, parser: Parser) -> bool:
@@ -97,7 +99,11 @@ def prompt_of(box: Session, staged: int | None = None) -> str:
     """Shows the directory, the branch, and how many changes are staged. Commands in the sandbox choose the first two,
     so control characters are escaped."""
     branch = branch_of(box)
-    parts = [f"belljar:{box.persistent.cwd}", f" ({branch})" if branch else "", f" ±{staged}" if staged else ""]
+    parts = [
+        f"belljar:{box.persistent.cwd}",
+        f" ({branch})" if branch else "",
+        f" ±{staged}" if staged else "",
+    ]
     return render.plain(f"{''.join(parts)}$ ")
 
 
@@ -110,7 +116,9 @@ def branch_of(box: Session) -> str | None:
     with Folder.of(box.workspace.descriptor) as top:
         for candidate in (directory, *directory.parents):
             with suppress(OSError):
-                return _branch_name(top.read((candidate / ".git/HEAD").as_posix(), _LONGEST_HEAD))
+                return _branch_name(
+                    top.read((candidate / ".git/HEAD").as_posix(), _LONGEST_HEAD)
+                )
     return None
 
 
@@ -127,12 +135,16 @@ def _history_file() -> Path | None:
     path = default().state_root / _HISTORY
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+        os.close(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        )
         return path
     return None
 
 
-def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Reader | None:
+def _toolkit(
+    completions: Completions, incomplete: Callable[[str], bool]
+) -> Reader | None:
     """Several lines are edited as one text. Enter ends it if the command is complete."""
     try:
         from prompt_toolkit import PromptSession
@@ -145,10 +157,14 @@ def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Rea
         return None
 
     class SandboxCompleter(Completer):
-        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        def get_completions(
+            self, document: Document, complete_event: CompleteEvent
+        ) -> Iterator[Completion]:
             word, suggestions = completions.suggest(document.text_before_cursor)
             for suggestion in suggestions:
-                yield Completion(suggestion.text, -len(word), display_meta=suggestion.meaning)
+                yield Completion(
+                    suggestion.text, -len(word), display_meta=suggestion.meaning
+                )
 
     keys = KeyBindings()
 
@@ -188,7 +204,9 @@ def _readline(completions: Completions) -> Reader:
             readline.read_history_file(path)
 
     def complete(word: str, index: int) -> str | None:
-        _, suggestions = completions.suggest(readline.get_line_buffer()[: readline.get_endidx()])
+        _, suggestions = completions.suggest(
+            readline.get_line_buffer()[: readline.get_endidx()]
+        )
         return suggestions[index].text if index < len(suggestions) else None
 
     readline.set_completer_delims(" \t\n;|&()<>")

@@ -83,7 +83,10 @@ class Lines(UIControl):
     """Makes only the lines that are seen."""
 
     def __init__(
-        self, count: Callable[[], int], line: Callable[[int], StyleAndTextTuples], at: Callable[[], int]
+        self,
+        count: Callable[[], int],
+        line: Callable[[int], StyleAndTextTuples],
+        at: Callable[[], int],
     ) -> None:
         self._count, self._line, self._at = count, line, at
 
@@ -123,7 +126,10 @@ class ReviewScreen:
 
     def _application(self) -> Application[End]:
         wide = Condition(lambda: self._app.output.get_size().columns >= NARROW)
-        tree = Window(Lines(lambda: len(self.tree.rows), self._row, lambda: self._at), width=Dimension(weight=2))
+        tree = Window(
+            Lines(lambda: len(self.tree.rows), self._row, lambda: self._at),
+            width=Dimension(weight=2),
+        )
         diff = Window(
             Lines(lambda: len(self._view().lines), self._diff_line, lambda: self._line),
             width=Dimension(weight=3),
@@ -131,24 +137,37 @@ class ReviewScreen:
         )
         one = Dimension(min=0, max=1, preferred=1)
         self._searching = Window(BufferControl(self._search), height=one)
-        self._panes = Window(FormattedTextControl("", focusable=True), height=Dimension(max=0))
+        self._panes = Window(
+            FormattedTextControl("", focusable=True), height=Dimension(max=0)
+        )
         is_searching = Condition(lambda: self._app.layout.has_focus(self._search))
         edge = Window(width=1, char="│", style="fg:ansibrightblack")
         in_tree = Condition(lambda: not self._in_diff)
-        body = HSplit([
-            ConditionalContainer(VSplit([tree, edge, diff]), wide),
-            ConditionalContainer(tree, ~wide & in_tree),
-            ConditionalContainer(diff, ~wide & ~in_tree),
-        ])  # fmt: skip
-        ask = VSplit([Window(FormattedTextControl("search: "), width=8, height=one), self._searching])
-        said = Window(FormattedTextControl(lambda: self._said), height=one, style="bold")
-        root = HSplit([
-            Window(FormattedTextControl(self._head), height=one, style="reverse"),
-            body,
-            self._panes,
-            ConditionalContainer(ask, is_searching),
-            ConditionalContainer(said, ~is_searching),
-        ])  # fmt: skip
+        body = HSplit(
+            [
+                ConditionalContainer(VSplit([tree, edge, diff]), wide),
+                ConditionalContainer(tree, ~wide & in_tree),
+                ConditionalContainer(diff, ~wide & ~in_tree),
+            ]
+        )
+        ask = VSplit(
+            [
+                Window(FormattedTextControl("search: "), width=8, height=one),
+                self._searching,
+            ]
+        )
+        said = Window(
+            FormattedTextControl(lambda: self._said), height=one, style="bold"
+        )
+        root = HSplit(
+            [
+                Window(FormattedTextControl(self._head), height=one, style="reverse"),
+                body,
+                self._panes,
+                ConditionalContainer(ask, is_searching),
+                ConditionalContainer(said, ~is_searching),
+            ]
+        )
         return Application(
             layout=Layout(root, focused_element=self._panes),
             key_bindings=self._keys(is_searching),
@@ -186,8 +205,17 @@ class ReviewScreen:
     def _of_directory(self, node: Node) -> View:
         items = self.tree.items[node.first : node.last]
         head = f"{quoted(node.path)}/  {counted(item.change for item in items)}"
-        more = [f"… and {len(items) - MOST_LISTED} more"] if len(items) > MOST_LISTED else []
-        lines = [head, "", *(described(item.change) for item in items[:MOST_LISTED]), *more]
+        more = (
+            [f"… and {len(items) - MOST_LISTED} more"]
+            if len(items) > MOST_LISTED
+            else []
+        )
+        lines = [
+            head,
+            "",
+            *(described(item.change) for item in items[:MOST_LISTED]),
+            *more,
+        ]
         return View([[("", render.plain(each))] for each in lines], texts=lines)
 
     def _made(self, item: Item, *, wait: bool) -> View | None:
@@ -195,7 +223,9 @@ class ReviewScreen:
         path = item.change.path
         future = self._coming.get(path)
         if future is None:
-            future = self._coming[path] = self._thread.submit(self._read, item, self._both_sides)
+            future = self._coming[path] = self._thread.submit(
+                self._read, item, self._both_sides
+            )
             future.add_done_callback(lambda _: self._app.invalidate())
         if not (wait or future.done()):
             return None
@@ -210,7 +240,9 @@ class ReviewScreen:
         if both_sides and item.change.conflict:
             return self._review.three(item.change.path)
         if item.both:
-            return self._review.as_edited(item.change, self._review.both(item.change.path) or b"")
+            return self._review.as_edited(
+                item.change, self._review.both(item.change.path) or b""
+            )
         if item.text is not None:
             return self._review.as_edited(item.change, item.text)
         return self.choice.show(item.change).text
@@ -221,7 +253,11 @@ class ReviewScreen:
             return []
         found = [*view.lines[number]]
         if number in view.hunks and (item := self.tree.rows[self._at].item):
-            mark = "[x]" if view.hunks.index(number) in _hunks_of(item, len(view.hunks)) else "[ ]"
+            mark = (
+                "[x]"
+                if view.hunks.index(number) in _hunks_of(item, len(view.hunks))
+                else "[ ]"
+            )
             found.insert(0, ("", f"{mark} "))
         if self._in_diff:
             found.insert(0, ("bold", ">" if number == self._line else " "))
@@ -238,7 +274,12 @@ class ReviewScreen:
             for name in names:
                 keys.add(name, filter=free)(partial(self._do, act))
 
-        for names, step in ((("up", "k"), -1), (("down", "j"), 1), (("pageup",), -PAGE), (("pagedown",), PAGE)):
+        for names, step in (
+            (("up", "k"), -1),
+            (("down", "j"), 1),
+            (("pageup",), -PAGE),
+            (("pagedown",), PAGE),
+        ):
             on(*names, act=partial(self._go, step))
         on("home", "g", act=lambda: self._go(-sys.maxsize))
         on("end", "G", act=lambda: self._go(sys.maxsize))
@@ -282,7 +323,9 @@ class ReviewScreen:
 
     def _go(self, step: int) -> None:
         if self._in_diff:
-            self._line = max(0, min(len(self._view(wait=True).lines) - 1, self._line + step))
+            self._line = max(
+                0, min(len(self._view(wait=True).lines) - 1, self._line + step)
+            )
         else:
             self._to(max(0, min(len(self.tree.rows) - 1, self._at + step)))
 
@@ -325,18 +368,21 @@ class ReviewScreen:
                 self._said = "this cannot be applied: it is a FIFO, a socket, a device or nested too deeply"
             elif item is not None and item.answer == "y" and item.needs_own_yes:
                 self._said = (
-                    "the host would run this by itself" if item.change.runs_later else "it replaces your change"
+                    "the host would run this by itself"
+                    if item.change.runs_later
+                    else "it replaces your change"
                 )
             return
         here = max(0, sum(start <= self._line for start in hunks) - 1)
         chosen = _hunks_of(item, len(hunks)) ^ {here}
-        item.decide("y" if chosen else "n", hunks=sorted(chosen) if len(chosen) < len(hunks) else ())
+        item.decide(
+            "y" if chosen else "n",
+            hunks=sorted(chosen) if len(chosen) < len(hunks) else (),
+        )
 
     def _left_out(self, items: list[Item]) -> None:
         if items:
-            self._said = (
-                f"{len(items)} left out: the host would run them, or you changed them too; choose each by itself"
-            )
+            self._said = f"{len(items)} left out: the host would run them, or you changed them too; choose each by itself"
 
     def _edit(self) -> None:
         item = self._item
@@ -347,7 +393,9 @@ class ReviewScreen:
 
     async def _edited(self, item: Item) -> None:
         try:
-            item.decide("y", text=await run_in_terminal(partial(self.choice.edited, item)))
+            item.decide(
+                "y", text=await run_in_terminal(partial(self.choice.edited, item))
+            )
         except BelljarError as error:
             self._said = render.plain(str(error))
         self._forget_view()
@@ -390,7 +438,9 @@ class ReviewScreen:
     def _drop(self) -> None:
         rest = len(self.tree.items) - len(self.tree.chosen)
         self._dropping = True
-        self._said = f"Apply {len(self.tree.chosen)} and drop the other {rest} for good? [y/N] "
+        self._said = (
+            f"Apply {len(self.tree.chosen)} and drop the other {rest} for good? [y/N] "
+        )
 
     # Searching.
 
@@ -411,7 +461,9 @@ class ReviewScreen:
     def _next_line(self) -> None:
         texts = self._view(wait=True).texts
         after = [*range(self._line + 1, len(texts)), *range(self._line + 1)]
-        found = next((number for number in after if self._sought in texts[number]), None)
+        found = next(
+            (number for number in after if self._sought in texts[number]), None
+        )
         if found is None:
             self._said = f"not in this one: {render.plain(self._sought)}"
         else:
@@ -432,7 +484,9 @@ class ReviewScreen:
     async def _in_texts(self, items: Sequence[Item]) -> None:
         find = partial(_holding, self.choice, items, self._sought)
         found = await asyncio.get_running_loop().run_in_executor(self._thread, find)
-        self._said = f"in none of them: {render.plain(self._sought)}" if found is None else KEYS
+        self._said = (
+            f"in none of them: {render.plain(self._sought)}" if found is None else KEYS
+        )
         if found is not None:
             self._to(self.tree.show(found))
         self._app.invalidate()
@@ -448,7 +502,13 @@ def _named(node: Node) -> str:
         return f"{'▾' if node.is_open else '▸'} {quoted(node.name)}/{' (new)' if node.is_new else ''}{count}"
     change = node.item.change
     lines = "" if change.added is None else f"  +{change.added} −{change.removed}"
-    edited = "  (edited)" if node.item.text is not None else "  (both sides)" if node.item.both else ""
+    edited = (
+        "  (edited)"
+        if node.item.text is not None
+        else "  (both sides)"
+        if node.item.both
+        else ""
+    )
     text = described(change).replace(quoted(change.path), quoted(node.name), 1)
     return f"{text}{lines}{edited}"
 
@@ -464,15 +524,35 @@ def _drawn(item: Item, text: str, *, by_hunk: bool) -> View:
     """A diff with its notes above."""
     change = item.change
     notes = [described(change)]
-    notes += [f"# {change.conflict}; t shows both sides, m keeps both"] if change.conflict else []
-    notes += [f"# binary, {in_bytes(change.size)}"] if change.binary and not change.members else []
-    shown = [render.exact(each).expandtabs(4) for each in [*notes, *text.rstrip("\n").split("\n")]]
-    lines: list[StyleAndTextTuples] = [[*each] for each in colours.fragments(shown, change.path)]
+    notes += (
+        [f"# {change.conflict}; t shows both sides, m keeps both"]
+        if change.conflict
+        else []
+    )
+    notes += (
+        [f"# binary, {in_bytes(change.size)}"]
+        if change.binary and not change.members
+        else []
+    )
+    shown = [
+        render.exact(each).expandtabs(4)
+        for each in [*notes, *text.rstrip("\n").split("\n")]
+    ]
+    lines: list[StyleAndTextTuples] = [
+        [*each] for each in colours.fragments(shown, change.path)
+    ]
     hunks = [number for number, each in enumerate(shown) if each.startswith("@@")]
-    has_hunks = by_hunk and change.kind in ("modified", "added") and item.text is None and not item.both
+    has_hunks = (
+        by_hunk
+        and change.kind in ("modified", "added")
+        and item.text is None
+        and not item.both
+    )
     return View(lines, hunks if has_hunks else [], shown)
 
 
-def reviewed(review: Review, changes: Sequence[Change], title: str) -> tuple[ReviewScreen, End]:
+def reviewed(
+    review: Review, changes: Sequence[Change], title: str
+) -> tuple[ReviewScreen, End]:
     screen = ReviewScreen(review, changes, title)
     return screen, screen.run()

@@ -48,20 +48,29 @@ class Tree:
         """The changes come in the order of a walk: a directory before its contents."""
         open_now = [self._top]
         for number, change in enumerate(changes):
-            while open_now[-1] is not self._top and not change.path.startswith(f"{open_now[-1].path}/"):
+            while open_now[-1] is not self._top and not change.path.startswith(
+                f"{open_now[-1].path}/"
+            ):
                 self._close(open_now.pop())
             follows = changes[number + 1].path if number + 1 < len(changes) else ""
             holds = not change.members and follows.startswith(f"{change.path}/")
-            for above in self._missing(open_now[-1], change.path if holds else posixpath.dirname(change.path)):
+            for above in self._missing(
+                open_now[-1], change.path if holds else posixpath.dirname(change.path)
+            ):
                 node = Node(above, open_now[-1].depth + 1, len(self.items))
                 open_now[-1].below.append(node)
                 open_now.append(node)
-            if holds and change.kind in ("added", "type"):  # it comes with what is in it
+            if holds and change.kind in (
+                "added",
+                "type",
+            ):  # it comes with what is in it
                 open_now[-1].is_new = change.kind == "added"
                 continue
             item = Item([change])
             self.items.append(item)
-            open_now[-1].below.append(Node(change.path, open_now[-1].depth + 1, len(self.items) - 1, item))
+            open_now[-1].below.append(
+                Node(change.path, open_now[-1].depth + 1, len(self.items) - 1, item)
+            )
             open_now[-1].below[-1].last = len(self.items)
         while open_now:
             self._close(open_now.pop())
@@ -98,14 +107,26 @@ class Tree:
 
     def above(self, node: Node) -> Node | None:
         """The row of the directory that a row is in."""
-        parent = posixpath.dirname(node.path) if node.item is None or not self._is_own(node) else node.path
-        return next((each for each in self.rows if each.item is None and each.path == parent), None)
+        parent = (
+            posixpath.dirname(node.path)
+            if node.item is None or not self._is_own(node)
+            else node.path
+        )
+        return next(
+            (each for each in self.rows if each.item is None and each.path == parent),
+            None,
+        )
 
     @staticmethod
     def _is_own(node: Node) -> bool:
         """Whether a row is the change of a directory itself, in the row of that directory."""
         change = node.item.change if node.item else None
-        return change is not None and change.is_directory and not change.members and change.kind == "mode"
+        return (
+            change is not None
+            and change.is_directory
+            and not change.members
+            and change.kind == "mode"
+        )
 
     def show(self, item: Item) -> int:
         """Unfold what is around an item; the number of its row."""
@@ -113,9 +134,17 @@ class Tree:
         node = self._top
         while node.item is not item:
             node.is_open = True
-            node = next(each for each in node.below if each.first <= self._number(item) < each.last)
+            node = next(
+                each
+                for each in node.below
+                if each.first <= self._number(item) < each.last
+            )
         self.unfold()
-        return next(number for number, each in enumerate(self.rows) if each.item is item and each.path == path)
+        return next(
+            number
+            for number, each in enumerate(self.rows)
+            if each.item is item and each.path == path
+        )
 
     def _number(self, item: Item) -> int:
         return self.items.index(item)
@@ -123,7 +152,9 @@ class Tree:
     # Choosing.
 
     def mark(self, node: Node) -> Mark:
-        chosen = sum(self.items[number].answer == "y" for number in range(node.first, node.last))
+        chosen = sum(
+            self.items[number].answer == "y" for number in range(node.first, node.last)
+        )
         if node.item is not None:
             return "[-]" if chosen and node.item.hunks else "[x]" if chosen else "[ ]"
         return "[x]" if chosen == node.last - node.first else "[-]" if chosen else "[ ]"

@@ -20,7 +20,9 @@ from belljar.surfaces.cli.streams import Streams
 
 
 def run(args: Namespace) -> int:
-    report = ci_report.Report(args)  # fails before anything is started if the file cannot be written
+    report = ci_report.Report(
+        args
+    )  # fails before anything is started if the file cannot be written
     gate = SignalGate()
     if args.resident and not early_launch.is_served():
         afterwards.later(_start_server)
@@ -28,7 +30,9 @@ def run(args: Namespace) -> int:
     keepable = streams.pty and streams.terminal is not None  # the user may detach
     early = None
     if not args.session and host.far_of(None) is None:
-        early = EarlyLaunch(options_of(args, keepable=keepable, **continuing(args)), args.cwd)
+        early = EarlyLaunch(
+            options_of(args, keepable=keepable, **continuing(args)), args.cwd
+        )
     try:
         with interrupts_delayed():
             if early is not None:

@@ -64,7 +64,9 @@ class Phase(Enum):
 
 
 def shell(args: Namespace) -> int:
-    terminal = HostTerminal.here() if sys.stdout is not None and sys.stdout.isatty() else None
+    terminal = (
+        HostTerminal.here() if sys.stdout is not None and sys.stdout.isatty() else None
+    )
     with start_blocking_portal("asyncio") as portal:
         mode = SafeMode(portal, args, terminal)
         with mode.opened():
@@ -78,7 +80,9 @@ class SafeMode:
     box: Session
     id: str
 
-    def __init__(self, portal: BlockingPortal, args: Namespace, terminal: HostTerminal | None) -> None:
+    def __init__(
+        self, portal: BlockingPortal, args: Namespace, terminal: HostTerminal | None
+    ) -> None:
         self.portal, self._args = portal, args
         self._terminal = terminal
         self._lending: Lending | None = None
@@ -103,7 +107,9 @@ class SafeMode:
             self.portal.call(self.box.persistent.use_terminal, environment())
             self._lending = Lending(self._terminal, self.portal, self.box.persistent)
             incomplete = partial(prompt.is_incomplete, parser=self._parser)
-            self._reader = prompt.on_terminal(Completions(self.portal, self.box), incomplete)
+            self._reader = prompt.on_terminal(
+                Completions(self.portal, self.box), incomplete
+            )
         try:
             yield
         finally:
@@ -116,7 +122,12 @@ class SafeMode:
         self._loop = asyncio.get_running_loop()
         approve = self._ask if self._terminal else None
         checkpoints = "auto" if self._args.changes == "staged" else "off"
-        async with opened(self._args, approve=approve, checkpoints=checkpoints, **continuing(self._args)) as self.box:
+        async with opened(
+            self._args,
+            approve=approve,
+            checkpoints=checkpoints,
+            **continuing(self._args),
+        ) as self.box:
             self.id = self.box.id
             self._events.put(None)
             await self._finished.wait()
@@ -124,7 +135,9 @@ class SafeMode:
     def converse(self) -> int:
         if self._terminal is not None:
             box = self.box
-            console.note(f"{box.id} on {box.workspace.path}, policy {box.policy.name}, network {_network(box)}; :help")
+            console.note(
+                f"{box.id} on {box.workspace.path}, policy {box.policy.name}, network {_network(box)}; :help"
+            )
         try:
             while not self._over:
                 self._run_next_command()
@@ -136,7 +149,9 @@ class SafeMode:
 
     def _run_next_command(self) -> None:
         try:
-            text = prompt.read_command(self._read, prompt.prompt_of(self.box, self._staged()), self._parser)
+            text = prompt.read_command(
+                self._read, prompt.prompt_of(self.box, self._staged()), self._parser
+            )
         except KeyboardInterrupt:
             return
         if self._terminal is not None and own_commands.is_own(text):
@@ -171,7 +186,9 @@ class SafeMode:
         try:
             result = self._watched(text)
         except PolicyDenied as denied:
-            console.note("not run: you declined" if denied.declined else denial(denied, hint=""))
+            console.note(
+                "not run: you declined" if denied.declined else denial(denied, hint="")
+            )
             self._status = denied.exit_status
         except BelljarError as error:
             console.note(str(error))
@@ -185,7 +202,12 @@ class SafeMode:
         with self._during(Phase.RUNNING):
             if self._lending is not None:
                 self._lending.send_size()  # before the command can ask for it
-            run = partial(self.box.persistent.run, text, timeout=self._args.timeout, on_output=self._post)
+            run = partial(
+                self.box.persistent.run,
+                text,
+                timeout=self._args.timeout,
+                on_output=self._post,
+            )
             future = self.portal.start_task_soon(run)
             future.add_done_callback(lambda _: self._post(None))
             while (question := self._follow()) is not None:
@@ -236,9 +258,13 @@ class SafeMode:
             self._phase = Phase.INTERRUPTED
             self._loop.call_soon_threadsafe(stop)
 
-    def _print(self, output: Output, screens: dict[str, Drawing | render.Screen]) -> None:
+    def _print(
+        self, output: Output, screens: dict[str, Drawing | render.Screen]
+    ) -> None:
         screen = screens.get(output.stream)
-        self._put(_FDS[output.stream], screen.feed(output.data) if screen else output.data)
+        self._put(
+            _FDS[output.stream], screen.feed(output.data) if screen else output.data
+        )
 
     def _put(self, fd: int, data: bytes) -> None:
         view = memoryview(data)
@@ -256,7 +282,11 @@ class SafeMode:
         for line in remarks(result, self._args, "prompt"):
             console.note(line)
         if result.restarted and not self._over:
-            console.note(_NEW_SHELL.format("has ended" if result.shell_ended else "had ended before this"))
+            console.note(
+                _NEW_SHELL.format(
+                    "has ended" if result.shell_ended else "had ended before this"
+                )
+            )
         if self._terminal is not None and not self._over:
             sys.stderr.write(f"\x1b[2m{self._summary(result)}\x1b[0m\n")
             sys.stderr.flush()
@@ -265,12 +295,22 @@ class SafeMode:
         """Piped lines are a script: whatever ends their shell (`set -e`, exec) ends the script. A user at a terminal
         keeps typing for the sandbox, so only their own `exit` ends safe mode."""
         ended = result.cause == "exited" and self.box.persistent.ended
-        return ended and (self._terminal is None or prompt.says_exit(text, self._parser))
+        return ended and (
+            self._terminal is None or prompt.says_exit(text, self._parser)
+        )
 
     def _summary(self, result: ShellResult) -> str:
         """A very short command ends before its memory is measured, so it is left out."""
-        took = f"{result.duration * 1000:.0f} ms" if result.duration < 1 else f"{result.duration:.1f} s"
-        used = f" · peak at least {result.peak_memory / (1 << 20):.1f} MiB" if result.duration > FIRST_SAMPLE else ""
+        took = (
+            f"{result.duration * 1000:.0f} ms"
+            if result.duration < 1
+            else f"{result.duration:.1f} s"
+        )
+        used = (
+            f" · peak at least {result.peak_memory / (1 << 20):.1f} MiB"
+            if result.duration > FIRST_SAMPLE
+            else ""
+        )
         return f"exit {result.exit_code} · {took}{used}"
 
     # Asking.
@@ -285,7 +325,11 @@ class SafeMode:
         if not answer.set_running_or_notify_cancel():
             return  # a background job asked, and gave up before the user could be asked
         asking.show(verdict)
-        question, letters = (_RUN_IT, _LETTERS) if verdict.effects else (asking.ALLOW_IT, asking.LETTERS)
+        question, letters = (
+            (_RUN_IT, _LETTERS)
+            if verdict.effects
+            else (asking.ALLOW_IT, asking.LETTERS)
+        )
         while (reply := self._input(question)) == "?":
             asking.explain(letters)
         if reply in ("a", "always"):
@@ -316,5 +360,10 @@ _NEW_SHELL = (
     "the shell in the sandbox {}: a new one has its directory and exported variables; other variables, functions, "
     "options and jobs are gone"
 )
-_RUN_IT = "run it? [y]es, once / [n]o / [a]lways: also what does the same, in this session: "
-_LETTERS = {**asking.LETTERS, "a": "run it, and do not ask again for commands with the same effects in this session"}
+_RUN_IT = (
+    "run it? [y]es, once / [n]o / [a]lways: also what does the same, in this session: "
+)
+_LETTERS = {
+    **asking.LETTERS,
+    "a": "run it, and do not ask again for commands with the same effects in this session",
+}

@@ -33,15 +33,27 @@ _LATER = ("hints", "runs_later", "oom_kills", "listening", "network")
 _RESULT = tuple(name for name in SHOWN if name not in _LATER)
 _VERDICT = ("reason", "canonical")
 _SHELL: dict[str, Any] = {
-    "id": str, "session": str, "status": Status, "exit_code": int | None, "started": float, "command": str,
-}  # fmt: skip
+    "id": str,
+    "session": str,
+    "status": Status,
+    "exit_code": int | None,
+    "started": float,
+    "command": str,
+}
 _SESSION = ("id", "image", "workspace", "started", "lease", "paused")
 _SNAPSHOT_THERE = ("name", "image", "created", "size", "left_out")
 _SNAPSHOT = ("name", "image", "engine", "workspace", "created", "size", "left_out")
 _APPROVAL: dict[str, Any] = {
-    "id": str, "session": str, "state": Literal["waiting", "allowed", "denied", "expired", "cancelled"], "text": str,
-    "risk": str, "reason": str, "effects": Texts, "expires": float, "token": str,
-}  # fmt: skip
+    "id": str,
+    "session": str,
+    "state": Literal["waiting", "allowed", "denied", "expired", "cancelled"],
+    "text": str,
+    "risk": str,
+    "reason": str,
+    "effects": Texts,
+    "expires": float,
+    "token": str,
+}
 _ANY: dict[str, Any] = {"type": "object"}
 
 
@@ -52,85 +64,238 @@ def _entries() -> dict[str, Entry]:
     base64 = Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
     raw: dict[str, Any] = {"stdout_base64": base64, "stderr_base64": base64}
     judged: dict[str, Any] = {
-        "decision": Literal["allow", "ask", "deny"], "risk": Literal["low", "medium", "high", "critical", "blocked"],
+        "decision": Literal["allow", "ask", "deny"],
+        "risk": Literal["low", "medium", "high", "critical", "blocked"],
         "rules": list[Finding],
-    }  # fmt: skip
+    }
     verdict = shape("the policy's verdict", (Verdict, _VERDICT), **judged)
-    later: dict[str, Any] = {"hints": Texts, "runs_later": Texts, "oom_kills": int, "listening": list[int]}
+    later: dict[str, Any] = {
+        "hints": Texts,
+        "runs_later": Texts,
+        "oom_kills": int,
+        "listening": list[int],
+    }
 
     def listed(what: str, of: Any, **more: Any) -> Any:
-        return list[shape(what, of, **more) if isinstance(of, tuple) else shape(what, **of, **more)]  # type: ignore[misc]
+        fixed, fields = ((of,), {}) if isinstance(of, tuple) else ((), of)
+        return list[shape(what, *fixed, **fields, **more)]  # type: ignore[misc]
 
     hosts: Any = shape("hosts", allow=Texts | None, ceiling=Texts | None)
     setting: Any = shape("a setting", value=str, source=str, enforced=bool, bound=str)
     return {
-        "run": ("belljar run: how the command ended, and what it printed; as base64 too where that is no UTF-8",
-                shape("a result", (Result, _RESULT), session=str, verdict=verdict | None, optional={**raw, **later})),
-        "check": ("belljar check: a verdict",
-                  shape("a verdict", (Verdict, _VERDICT), **judged, optional={"effects": Texts})),
-        "error": ("any command: why it failed",
-                  shape("an error", error=str, message=str,
-                        optional={"declined": bool, "verdict": verdict, "errno": int, "paths": dict[str, str]})),
-        "session-start": ("belljar session start", shape("a session", session=str, workspace=str, lease=float,
-                                                         optional={"name": str | None})),
-        "session-list": ("belljar session list, belljar ps",
-                         listed("a session", (Kept, _SESSION),
-                                optional={"name": str | None, "owner": int | None, "metadata": dict[str, str]})),
+        "run": (
+            "belljar run: how the command ended, and what it printed; as base64 too where that is no UTF-8",
+            shape(
+                "a result",
+                (Result, _RESULT),
+                session=str,
+                verdict=verdict | None,
+                optional={**raw, **later},
+            ),
+        ),
+        "check": (
+            "belljar check: a verdict",
+            shape(
+                "a verdict", (Verdict, _VERDICT), **judged, optional={"effects": Texts}
+            ),
+        ),
+        "error": (
+            "any command: why it failed",
+            shape(
+                "an error",
+                error=str,
+                message=str,
+                optional={
+                    "declined": bool,
+                    "verdict": verdict,
+                    "errno": int,
+                    "paths": dict[str, str],
+                },
+            ),
+        ),
+        "session-start": (
+            "belljar session start",
+            shape(
+                "a session",
+                session=str,
+                workspace=str,
+                lease=float,
+                optional={"name": str | None},
+            ),
+        ),
+        "session-list": (
+            "belljar session list, belljar ps",
+            listed(
+                "a session",
+                (Kept, _SESSION),
+                optional={
+                    "name": str | None,
+                    "owner": int | None,
+                    "metadata": dict[str, str],
+                },
+            ),
+        ),
         "session-stop": ("belljar session stop", shape("ended", stopped=Texts)),
-        "snapshot": ("belljar snapshots make", shape("a snapshot", (Snapshot, _SNAPSHOT))),
-        "snapshots": ("belljar snapshots list", listed("a snapshot", (Snapshot, _SNAPSHOT_THERE),
-                                                        optional={"engine": str, "workspace": str})),
-        "snapshots-remove": ("belljar snapshots remove", shape("removed", removed=Texts)),
+        "snapshot": (
+            "belljar snapshots make",
+            shape("a snapshot", (Snapshot, _SNAPSHOT)),
+        ),
+        "snapshots": (
+            "belljar snapshots list",
+            listed(
+                "a snapshot",
+                (Snapshot, _SNAPSHOT_THERE),
+                optional={"engine": str, "workspace": str},
+            ),
+        ),
+        "snapshots-remove": (
+            "belljar snapshots remove",
+            shape("removed", removed=Texts),
+        ),
         "session-pause": ("belljar session pause", shape("paused", paused=Texts)),
         "session-resume": ("belljar session resume", shape("resumed", resumed=Texts)),
-        "stats": ("belljar stats", listed("a session", {"id": str, "memory": int, "pids": int},
-                  optional={"name": str | None, "memory_limit": int, "pids_limit": int})),
+        "stats": (
+            "belljar stats",
+            listed(
+                "a session",
+                {"id": str, "memory": int, "pids": int},
+                optional={"name": str | None, "memory_limit": int, "pids_limit": int},
+            ),
+        ),
         "shells": ("belljar shells", listed("a background shell", _SHELL)),
-        "shell": ("belljar start, belljar wait: a background shell", shape("a shell", **_SHELL)),
-        "logs": ("belljar logs", shape("a shell and its output", **_SHELL, stdout=str, stderr=str, optional=raw)),
+        "shell": (
+            "belljar start, belljar wait: a background shell",
+            shape("a shell", **_SHELL),
+        ),
+        "logs": (
+            "belljar logs",
+            shape(
+                "a shell and its output", **_SHELL, stdout=str, stderr=str, optional=raw
+            ),
+        ),
         "kill": ("belljar kill", shape("ended", killed=Texts)),
         "doctor": ("belljar doctor", list[Check]),
-        "kubernetes-manifests": ("belljar kubernetes manifests: the objects, as Kubernetes' API takes them",
-                                 list[dict[str, Any]]),
-        "kubernetes-image": ("belljar kubernetes image", shape("an image", image=str, file=str)),
-        "setup-user": ("belljar setup-user", shape("what was done", user=str, done=Texts)),
+        "kubernetes-manifests": (
+            "belljar kubernetes manifests: the objects, as Kubernetes' API takes them",
+            list[dict[str, Any]],
+        ),
+        "kubernetes-image": (
+            "belljar kubernetes image",
+            shape("an image", image=str, file=str),
+        ),
+        "setup-user": (
+            "belljar setup-user",
+            shape("what was done", user=str, done=Texts),
+        ),
         "ci": ("belljar ci: a job", shape("a job", system=str, job=str)),
-        "conformance": ("belljar conformance",
-                        listed("a check", {"group": str, "check": str, "state": str, "why": str})),
-        "login": ("belljar login, belljar logout: where commands run", shape("a service", url=str | None, optional={
-            "name": str, "tenant": str, "scopes": Texts, "expires": float | None})),
-        "approvals": ("belljar approvals list, belljar approvals allow, belljar approvals deny",
-                      listed("an approval", _APPROVAL)),
+        "conformance": (
+            "belljar conformance",
+            listed("a check", {"group": str, "check": str, "state": str, "why": str}),
+        ),
+        "login": (
+            "belljar login, belljar logout: where commands run",
+            shape(
+                "a service",
+                url=str | None,
+                optional={
+                    "name": str,
+                    "tenant": str,
+                    "scopes": Texts,
+                    "expires": float | None,
+                },
+            ),
+        ),
+        "approvals": (
+            "belljar approvals list, belljar approvals allow, belljar approvals deny",
+            listed("an approval", _APPROVAL),
+        ),
         "approval": ("belljar approvals show", shape("an approval", **_APPROVAL)),
-        "images": ("belljar images list", listed("an image", {"name": str, "reference": str, "size": int})),
+        "images": (
+            "belljar images list",
+            listed("an image", {"name": str, "reference": str, "size": int}),
+        ),
         "image": ("belljar images build", shape("an image", name=str, reference=str)),
-        "images-import": ("belljar images import", listed("an image", {"id": str, "names": Texts, "size": int})),
+        "images-import": (
+            "belljar images import",
+            listed("an image", {"id": str, "names": Texts, "size": int}),
+        ),
         "images-remove": ("belljar images remove", shape("removed", removed=Texts)),
-        "images-prune": ("belljar images prune", shape("removed", images=Texts, layers=int, bytes=int)),
+        "images-prune": (
+            "belljar images prune",
+            shape("removed", images=Texts, layers=int, bytes=int),
+        ),
         "cp": ("belljar cp", shape("copied", source=str, target=str)),
         "forward": ("belljar forward", shape("a port", url=str, port=int)),
-        "changes": ("belljar changes", listed("a change", (Change, ("path", "kind", "binary")))),
+        "changes": (
+            "belljar changes",
+            listed("a change", (Change, ("path", "kind", "binary"))),
+        ),
         "diff": ("belljar diff", shape("a diff", diff=str)),
-        "diff-stat": ("belljar diff --stat", listed("a change", (Change, ("path", "kind")), added=int, removed=int)),
-        "applied": ("belljar apply, belljar review, belljar discard",
-                    shape("what was applied", (Applied, ("paths", "held", "refused")), merged=Texts)),
-        "checkpoint": ("belljar checkpoint, belljar rollback", shape("a checkpoint", (Point, ("name", "when")))),
-        "checkpoints": ("belljar checkpoint --list", listed("a checkpoint", (Point, ("name", "when")), changes=str)),
-        "tools": ("belljar tools: tools in the form that --format names", list[dict[str, Any]]),
+        "diff-stat": (
+            "belljar diff --stat",
+            listed("a change", (Change, ("path", "kind")), added=int, removed=int),
+        ),
+        "applied": (
+            "belljar apply, belljar review, belljar discard",
+            shape(
+                "what was applied",
+                (Applied, ("paths", "held", "refused")),
+                merged=Texts,
+            ),
+        ),
+        "checkpoint": (
+            "belljar checkpoint, belljar rollback",
+            shape("a checkpoint", (Point, ("name", "when"))),
+        ),
+        "checkpoints": (
+            "belljar checkpoint --list",
+            listed("a checkpoint", (Point, ("name", "when")), changes=str),
+        ),
+        "tools": (
+            "belljar tools: tools in the form that --format names",
+            list[dict[str, Any]],
+        ),
         "call": ("belljar call: the tool's own result", _ANY),
         "prune": ("belljar prune", shape("removed", removed=Texts)),
         "audit-show": ("belljar audit show: records", list[dict[str, Any]]),
         "audit-verify": ("belljar audit verify", _ANY),
-        "network-explain": ("belljar network explain: hosts of a preset", list[dict[str, Any]]),
+        "network-explain": (
+            "belljar network explain: hosts of a preset",
+            list[dict[str, Any]],
+        ),
         "policy": ("belljar policy explain, test, show", _ANY),
-        "policy-list": ("belljar policy list", listed("a policy", {
-            "name": str, "version": str, "description": str, "file": str, "extends": Texts, "ask_at": str, "ask": str,
-            "allow_programs": Texts | None, "knowledge": Texts, "network": hosts})),
-        "schema": ("belljar schema: the names; with a name, its schema", {"type": ["array", "object"]}),
-        "config": ("belljar config: each setting and where it comes from", dict.__class_getitem__((str, setting))),
-        "text": ("belljar help, belljar completion, belljar man", shape("a text", text=str)),
+        "policy-list": (
+            "belljar policy list",
+            listed(
+                "a policy",
+                {
+                    "name": str,
+                    "version": str,
+                    "description": str,
+                    "file": str,
+                    "extends": Texts,
+                    "ask_at": str,
+                    "ask": str,
+                    "allow_programs": Texts | None,
+                    "knowledge": Texts,
+                    "network": hosts,
+                },
+            ),
+        ),
+        "schema": (
+            "belljar schema: the names; with a name, its schema",
+            {"type": ["array", "object"]},
+        ),
+        "config": (
+            "belljar config: each setting and where it comes from",
+            dict.__class_getitem__((str, setting)),
+        ),
+        "text": (
+            "belljar help, belljar completion, belljar man",
+            shape("a text", text=str),
+        ),
         "version": ("belljar version", shape("a version", version=str)),
-    }  # fmt: skip
+    }
 
 
 class _Schemas(Mapping[str, dict[str, Any]]):
@@ -138,7 +303,10 @@ class _Schemas(Mapping[str, dict[str, Any]]):
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         description, kind = _entries()[name]
-        return {**(kind if isinstance(kind, dict) else schema_of(kind)), "description": description}
+        return {
+            **(kind if isinstance(kind, dict) else schema_of(kind)),
+            "description": description,
+        }
 
     def __iter__(self) -> Iterator[str]:
         return iter(_entries())
@@ -157,7 +325,9 @@ def descriptions() -> list[tuple[str, str]]:
 def schema(args: Namespace) -> int:
     name = args.schema
     if name is None:
-        return console.answer_table(args, sorted(SCHEMAS), descriptions(), "SCHEMA", "OF")
+        return console.answer_table(
+            args, sorted(SCHEMAS), descriptions(), "SCHEMA", "OF"
+        )
     if name not in SCHEMAS:
         raise UsageError(f"there is no schema {name!r}; {suggestion(name, SCHEMAS)}")
     console.document({"$schema": DIALECT, **SCHEMAS[name], "title": f"belljar {name}"})

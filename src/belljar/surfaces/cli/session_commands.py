@@ -29,7 +29,12 @@ _FOLLOW_SECONDS = 30.0
 
 async def start(args: Namespace) -> int:
     async with planned(args, keep=True, lease=args.lease) as box:
-        facts = {"session": box.id, "workspace": box.workspace.path, "lease": args.lease, "name": box.options.name}
+        facts = {
+            "session": box.id,
+            "workspace": box.workspace.path,
+            "lease": args.lease,
+            "name": box.options.name,
+        }
         return console.answer(args, facts, box.id)
 
 
@@ -41,21 +46,57 @@ def listing(args: Namespace) -> int:
     ended = staged_remains.ended({session["id"] for session in running}, staged)
     listed = [{**s, "changes": staged.get(s["id"])} for s in [*running, *ended]]
     rows = [
-        (s["id"], s["name"] or "-", s["image"], _age(s["started"]), _lease(s),
-         s["changes"] or "-", s["workspace"])
+        (
+            s["id"],
+            s["name"] or "-",
+            s["image"],
+            _age(s["started"]),
+            _lease(s),
+            s["changes"] or "-",
+            s["workspace"],
+        )
         for s in listed
-    ]  # fmt: skip
-    return console.answer_table(args, listed, rows, "SESSION", "NAME", "IMAGE", "AGE", "ENDS", "CHANGES", "WORKSPACE")
+    ]
+    return console.answer_table(
+        args,
+        listed,
+        rows,
+        "SESSION",
+        "NAME",
+        "IMAGE",
+        "AGE",
+        "ENDS",
+        "CHANGES",
+        "WORKSPACE",
+    )
 
 
 def _listing_there(args: Namespace, far: host.FarHost) -> int:
     found = [each for each in reversed(sessions()) if each["state"] != "ended"]
     rows = [
-        (s["id"], s["name"] or "-", s["image"], _age(s["started"]), s["state"],
-         f"{max(0.0, s['expires'] - time.time()):.0f}s unused", s["workspace"] or "-")
+        (
+            s["id"],
+            s["name"] or "-",
+            s["image"],
+            _age(s["started"]),
+            s["state"],
+            f"{max(0.0, s['expires'] - time.time()):.0f}s unused",
+            s["workspace"] or "-",
+        )
         for s in found
-    ]  # fmt: skip
-    return console.answer_table(args, found, rows, "SESSION", "NAME", "IMAGE", "AGE", "STATE", "ENDS", "WORKSPACE")
+    ]
+    return console.answer_table(
+        args,
+        found,
+        rows,
+        "SESSION",
+        "NAME",
+        "IMAGE",
+        "AGE",
+        "STATE",
+        "ENDS",
+        "WORKSPACE",
+    )
 
 
 def _lease(session: dict[str, Any]) -> str:
@@ -64,7 +105,11 @@ def _lease(session: dict[str, Any]) -> str:
         return "ended"
     if session["paused"]:
         return "paused"
-    return f"{session['lease']:g}s unused" if session["keep"] else f"with pid {session['owner'] or '?'}"
+    return (
+        f"{session['lease']:g}s unused"
+        if session["keep"]
+        else f"with pid {session['owner'] or '?'}"
+    )
 
 
 def sessions() -> list[dict[str, Any]]:
@@ -72,7 +117,11 @@ def sessions() -> list[dict[str, Any]]:
     if (far := host.far_of(None)) is not None:
         items = far.portal().call(far.items, "sessions")
         return [
-            {**each, "started": each["started"] or each["created"], "workspace": each["workspace"] or ""}
+            {
+                **each,
+                "started": each["started"] or each["created"],
+                "workspace": each["workspace"] or "",
+            }
             for each in reversed(items)
         ]
     return kept.facts(host.default())
@@ -102,20 +151,34 @@ async def resume(args: Namespace) -> int:
 
 
 async def _entered(id_or_name: str, *, resume: bool = False) -> Session:
-    return await Session.attach(names.session(id_or_name), policy="default", resume=resume)  # nothing will be judged
+    return await Session.attach(
+        names.session(id_or_name), policy="default", resume=resume
+    )  # nothing will be judged
 
 
 async def background(args: Namespace) -> int:
     async with opened(args, approve=asking.terminal_approver(args)) as box:
         env = {**(environment() if args.tty else {}), **dict(args.env)}
-        shell = await box.start(args.command, env=env, cwd=args.cwd, user=args.user, timeout=args.timeout, pty=args.tty)
+        shell = await box.start(
+            args.command,
+            env=env,
+            cwd=args.cwd,
+            user=args.user,
+            timeout=args.timeout,
+            pty=args.tty,
+        )
         return console.answer(args, _described(shell, box), shell.id)
 
 
 async def shells(args: Namespace) -> int:
     listed = await all_shells(args.session)
-    rows = [(s["id"], s["session"], s["status"], _exit(s), _age(s["started"]), s["command"]) for s in listed]
-    return console.answer_table(args, listed, rows, "SHELL", "SESSION", "STATUS", "EXIT", "AGE", "COMMAND")
+    rows = [
+        (s["id"], s["session"], s["status"], _exit(s), _age(s["started"]), s["command"])
+        for s in listed
+    ]
+    return console.answer_table(
+        args, listed, rows, "SHELL", "SESSION", "STATUS", "EXIT", "AGE", "COMMAND"
+    )
 
 
 async def all_shells(session: str | None = None) -> list[dict[str, Any]]:
@@ -135,20 +198,39 @@ async def logs(args: Namespace) -> int:
             await sink.write(Output("stderr", chunk.stderr_bytes))
             chunks += [chunk] if args.json else []
         if args.json:
-            out, err = b"".join(c.stdout_bytes for c in chunks), b"".join(c.stderr_bytes for c in chunks)
-            output = masking.Known(shell.command).hide({"stdout": decode(out), "stderr": decode(err)})
-            console.document({**_described(shell, box), **output, **raw_streams(stdout=out, stderr=err)})
+            out, err = (
+                b"".join(c.stdout_bytes for c in chunks),
+                b"".join(c.stderr_bytes for c in chunks),
+            )
+            output = masking.Known(shell.command).hide(
+                {"stdout": decode(out), "stderr": decode(err)}
+            )
+            console.document(
+                {
+                    **_described(shell, box),
+                    **output,
+                    **raw_streams(stdout=out, stderr=err),
+                }
+            )
     await sink.close()
     return 0
 
 
-async def _chunks(shell: Shell, follow: bool, lines: int | None) -> AsyncIterator[Chunk]:
+async def _chunks(
+    shell: Shell, follow: bool, lines: int | None
+) -> AsyncIterator[Chunk]:
     chunk = await shell.read(offset=0)
     if lines is not None:
         chunk = await _last(shell, chunk, lines)
-    while chunk.stdout_bytes or chunk.stderr_bytes or (follow and chunk.status == "running"):
+    while (
+        chunk.stdout_bytes
+        or chunk.stderr_bytes
+        or (follow and chunk.status == "running")
+    ):
         yield chunk
-        chunk = await shell.read(offset=chunk.next, wait=_FOLLOW_SECONDS if follow else 0)
+        chunk = await shell.read(
+            offset=chunk.next, wait=_FOLLOW_SECONDS if follow else 0
+        )
 
 
 async def _last(shell: Shell, chunk: Chunk, lines: int) -> Chunk:
@@ -157,7 +239,9 @@ async def _last(shell: Shell, chunk: Chunk, lines: int) -> Chunk:
     while chunk.stdout_bytes or chunk.stderr_bytes:
         chunk = await shell.read(offset=chunk.next)
         out, err = out + chunk.stdout_bytes, err + chunk.stderr_bytes
-    return replace(chunk, stdout_bytes=_tail(out, lines), stderr_bytes=_tail(err, lines))
+    return replace(
+        chunk, stdout_bytes=_tail(out, lines), stderr_bytes=_tail(err, lines)
+    )
 
 
 def _tail(data: bytes, lines: int) -> bytes:
@@ -199,10 +283,16 @@ async def attached_to(id: str | None) -> AsyncIterator[tuple[Session, Shell]]:
     if id is None:
         id = await _only()
     if id.startswith("bj-"):
-        raise UsageError(f"{id} is a session: `belljar session stop {id}` ends it, `belljar shells` lists its shells")
+        raise UsageError(
+            f"{id} is a session: `belljar session stop {id}` ends it, `belljar shells` lists its shells"
+        )
     for session in await _ids():
         async with _attached(session) as box:
-            shell = next((shell for shell in box.shells() if shell.id == id), None) if box else None
+            shell = (
+                next((shell for shell in box.shells() if shell.id == id), None)
+                if box
+                else None
+            )
             if box and shell:
                 yield box, shell
                 return
@@ -210,10 +300,16 @@ async def attached_to(id: str | None) -> AsyncIterator[tuple[Session, Shell]]:
 
 
 async def _only() -> str:
-    running = [shell["id"] for shell in await all_shells() if shell["status"] == "running"]
+    running = [
+        shell["id"] for shell in await all_shells() if shell["status"] == "running"
+    ]
     if len(running) != 1:
-        several = f"{len(running)} background shells run ({', '.join(running)}): name one"
-        raise UsageError(f"{several if running else 'no background shell runs'}; `belljar shells` lists them")
+        several = (
+            f"{len(running)} background shells run ({', '.join(running)}): name one"
+        )
+        raise UsageError(
+            f"{several if running else 'no background shell runs'}; `belljar shells` lists them"
+        )
     return str(running[0])
 
 

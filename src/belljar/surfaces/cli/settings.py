@@ -22,7 +22,15 @@ from belljar.records import record
 from belljar.surfaces.cli.arguments import ENGINES, NETWORKS
 
 SIZES = ("memory", "cpus", "pids", "disk", "tmp", "home", "shm", "fsize")
-_OPTIONS = ("image", "policy", "network", "engine", *SIZES, "runtime", *enforcement.TIMES)
+_OPTIONS = (
+    "image",
+    "policy",
+    "network",
+    "engine",
+    *SIZES,
+    "runtime",
+    *enforcement.TIMES,
+)
 RESIDENT = "resident"
 """`auto`: the first `belljar run` starts the local server."""
 SETTABLE = (*_OPTIONS, RESIDENT)
@@ -30,7 +38,11 @@ DEFAULTS = (*_OPTIONS, "changes")
 _ELSEWHERE = ("mounts", "cache", "yes")
 """Looked at below, or by the session."""
 _CHOICES = {"network": NETWORKS, "engine": ENGINES, RESIDENT: ("auto", "off")}
-_DOOR = {"allow": "--allow", "allow_preset": "--allow-preset", "ask_hosts": "--ask-hosts"}
+_DOOR = {
+    "allow": "--allow",
+    "allow_preset": "--allow-preset",
+    "ask_hosts": "--ask-hosts",
+}
 
 
 @record
@@ -46,14 +58,20 @@ class Setting:
         if not self.enforced:
             return self.source
         limit = "of" if len(self.bound) > 1 else "at most"
-        others = "" if (self.value,) == self.bound else f"{limit} {enforcement.either(self.bound)}, "
+        others = (
+            ""
+            if (self.value,) == self.bound
+            else f"{limit} {enforcement.either(self.bound)}, "
+        )
         return f"{self.source} ({others}enforced)"
 
 
 def user_file() -> Path:
     if path := os.environ.get("BELLJAR_CONFIG"):
         if not os.path.lexists(path):
-            raise UsageError(f"BELLJAR_CONFIG names {path}, which does not exist; create it, or unset BELLJAR_CONFIG")
+            raise UsageError(
+                f"BELLJAR_CONFIG names {path}, which does not exist; create it, or unset BELLJAR_CONFIG"
+            )
         return Path(path)
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "belljar" / "config.toml"
@@ -64,9 +82,13 @@ def load(workspace: str | None = None) -> dict[str, Setting]:
     operator = enforcement.read_trusted(enforcement.OPERATOR)
     operator.pop(enforcement.TABLE, None)
     user = user_file()
-    inside = workspace is not None and Path(os.path.realpath(user)).is_relative_to(os.path.realpath(workspace))
+    inside = workspace is not None and Path(os.path.realpath(user)).is_relative_to(
+        os.path.realpath(workspace)
+    )
     mine = {} if inside else enforcement.read_trusted(user)
-    found = _checked(operator, enforcement.OPERATOR, enforcement.TABLE) | _checked(mine, user)
+    found = _checked(operator, enforcement.OPERATOR, enforcement.TABLE) | _checked(
+        mine, user
+    )
     for name, allowed in enforcement.table().items():
         bound = tuple(map(_shown, allowed))
         setting = found.get(name)
@@ -83,10 +105,15 @@ def _shown(value: Any) -> str:
 def _checked(given: dict[str, Any], path: Path, *tables: str) -> dict[str, Setting]:
     for name, value in given.items():
         if name not in SETTABLE:
-            raise UsageError(f"{path}: there is no setting {name!r}; {suggestion(name, [*SETTABLE, *tables])}")
+            raise UsageError(
+                f"{path}: there is no setting {name!r}; {suggestion(name, [*SETTABLE, *tables])}"
+            )
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise UsageError(f"{path}: {name} must be text or a number")
-    return {name: Setting(_value(name, str(value), path), str(path)) for name, value in given.items()}
+    return {
+        name: Setting(_value(name, str(value), path), str(path))
+        for name, value in given.items()
+    }
 
 
 def _value(name: str, text: str, path: Path) -> str:
@@ -94,9 +121,13 @@ def _value(name: str, text: str, path: Path) -> str:
     try:
         enforcement.amount(name, text)
     except ValueError as error:
-        raise UsageError(f"{path}: {error if name in enforcement.SIZES else f'{name}: {error}'}") from None
+        raise UsageError(
+            f"{path}: {error if name in enforcement.SIZES else f'{name}: {error}'}"
+        ) from None
     if text not in _CHOICES.get(name, (text,)):
-        raise UsageError(f"{path}: {name} is {text!r}; choose from {', '.join(_CHOICES[name])}")
+        raise UsageError(
+            f"{path}: {name} is {text!r}; choose from {', '.join(_CHOICES[name])}"
+        )
     if name == "policy":
         return enforcement.policy_file(text, path)
     return enforcement.beside(text, path) if name == "runtime" and "/" in text else text
@@ -105,7 +136,11 @@ def _value(name: str, text: str, path: Path) -> str:
 def apply(parser: argparse.ArgumentParser, settings: dict[str, Setting]) -> None:
     """Use the settings as the options' defaults."""
     for action in _actions(parser) if settings else ():
-        if action.option_strings and action.dest in settings and action.dest in DEFAULTS:
+        if (
+            action.option_strings
+            and action.dest in settings
+            and action.dest in DEFAULTS
+        ):
             action.default = settings[action.dest].value
 
 
@@ -129,18 +164,36 @@ def enforce(args: argparse.Namespace, settings: dict[str, Setting]) -> None:
     """Refuse options that the operator does not allow. Sessions and hosts look again, also at the rest."""
     for name, setting in settings.items():
         allowed = enforcement.table().get(name)
-        if not setting.enforced or allowed is None or not hasattr(args, name) or name in _ELSEWHERE:
+        if (
+            not setting.enforced
+            or allowed is None
+            or not hasattr(args, name)
+            or name in _ELSEWHERE
+        ):
             continue
         try:
             is_allowed = enforcement.within(name, getattr(args, name), allowed)
         except limits.LimitsError as error:
             raise UsageError(f"--{error}") from None
         if not is_allowed:
-            raise UsageError(f"--{enforcement.refusal(name, allowed)}".replace("--changes", "--staged"))
+            raise UsageError(
+                f"--{enforcement.refusal(name, allowed)}".replace(
+                    "--changes", "--staged"
+                )
+            )
     network = settings.get("network")
-    for name, flag in _DOOR.items() if network is not None and network.bound == ("none",) else ():
+    for name, flag in (
+        _DOOR.items() if network is not None and network.bound == ("none",) else ()
+    ):
         if getattr(args, name, None):
-            raise UsageError(f"{flag}: there is no network on this machine ({enforcement.OPERATOR} enforces it)")
+            raise UsageError(
+                f"{flag}: there is no network on this machine ({enforcement.OPERATOR} enforces it)"
+            )
     yes = enforcement.table().get("yes")
-    if yes is not None and hasattr(args, "policy") and getattr(args, "yes", False) and not yes[0]:
+    if (
+        yes is not None
+        and hasattr(args, "policy")
+        and getattr(args, "yes", False)
+        and not yes[0]
+    ):
         raise UsageError(f"--{enforcement.refusal('yes', yes)}")

@@ -24,7 +24,13 @@ from belljar.records import record
 from belljar.surfaces.cli import console
 
 NOTES = Path("/var/lib/belljar/setup-user")
-PROGRAMS = {"newuidmap": "uidmap", "newgidmap": "uidmap", "usermod": "passwd", "nsenter": "util-linux", "runc": "runc"}
+PROGRAMS = {
+    "newuidmap": "uidmap",
+    "newgidmap": "uidmap",
+    "usermod": "passwd",
+    "nsenter": "util-linux",
+    "runc": "runc",
+}
 SYSTEMD = Path("/run/systemd/system")
 DELEGATE = "[Service]\nDelegate=cpu cpuset io memory pids\n"
 
@@ -46,8 +52,12 @@ def command(args: Namespace) -> int:
     notes = NOTES / f"{user.pw_name}.json"
     if args.remove:
         return _remove(args, notes)
-    if missing := sorted({package for program, package in PROGRAMS.items() if not shutil.which(program)}):
-        raise UsageError(f"first install what this needs: `apt-get install {' '.join(missing)}`")
+    if missing := sorted(
+        {package for program, package in PROGRAMS.items() if not shutil.which(program)}
+    ):
+        raise UsageError(
+            f"first install what this needs: `apt-get install {' '.join(missing)}`"
+        )
     steps = list(plan(user))
     if steps and not _agreed(args, [line for step in steps for line in _shown(step)]):
         return 1
@@ -57,11 +67,17 @@ def command(args: Namespace) -> int:
         _note(notes, undo)  # first: whatever is cut off can be undone
         _carry_out(step)
     if left := [step.why for step in plan(user)]:
-        raise BelljarError(f"{user.pw_name} is not set up: {', '.join(left)} did not last")
+        raise BelljarError(
+            f"{user.pw_name} is not set up: {', '.join(left)} did not last"
+        )
     done = [step.why for step in steps]
-    words = f"{user.pw_name} is set up" if steps else f"{user.pw_name} was set up already"
+    words = (
+        f"{user.pw_name} is set up" if steps else f"{user.pw_name} was set up already"
+    )
     return console.answer(
-        args, {"user": user.pw_name, "done": done}, f"{words}; as that user: belljar doctor --engine oci"
+        args,
+        {"user": user.pw_name, "done": done},
+        f"{words}; as that user: belljar doctor --engine oci",
     )
 
 
@@ -70,7 +86,10 @@ def plan(user: pwd.struct_passwd) -> Iterator[Step]:
     start = user_namespace.free_range()
     span = f"{start}-{start + user_namespace.COUNT - 1}"
     for kind in user_namespace.lacking(user.pw_name, user.pw_uid):
-        add, remove = (["usermod", f"--{verb}-{kind}s", span, user.pw_name] for verb in ("add", "del"))
+        add, remove = (
+            ["usermod", f"--{verb}-{kind}s", span, user.pw_name]
+            for verb in ("add", "del")
+        )
         yield Step(f"{user_namespace.COUNT} ids in /etc/{kind}", [add], [remove])
     if cgroups.version() == "2":
         yield from _by_systemd(user)
@@ -80,31 +99,60 @@ def plan(user: pwd.struct_passwd) -> Iterator[Step]:
 
 def _by_systemd(user: pwd.struct_passwd) -> Iterator[Step]:
     if not SYSTEMD.is_dir():
-        raise UsageError("no systemd runs here, and control groups version 2 can be delegated only by it")
+        raise UsageError(
+            "no systemd runs here, and control groups version 2 can be delegated only by it"
+        )
     file = Path(f"/etc/systemd/system/user@{user.pw_uid}.service.d/belljar.conf")
     reload = ["systemctl", "daemon-reload"]
     if not file.exists():
-        yield Step("control groups from systemd", [reload], [["rm", "-f", str(file)], reload], str(file), DELEGATE)
+        yield Step(
+            "control groups from systemd",
+            [reload],
+            [["rm", "-f", str(file)], reload],
+            str(file),
+            DELEGATE,
+        )
     if not Path("/var/lib/systemd/linger", user.pw_name).exists():
-        enable, disable = (["loginctl", f"{verb}-linger", user.pw_name] for verb in ("enable", "disable"))
-        yield Step("a systemd of the user's own, also while nobody is logged in", [enable], [disable])
+        enable, disable = (
+            ["loginctl", f"{verb}-linger", user.pw_name]
+            for verb in ("enable", "disable")
+        )
+        yield Step(
+            "a systemd of the user's own, also while nobody is logged in",
+            [enable],
+            [disable],
+        )
 
 
 def _by_groups(user: pwd.struct_passwd) -> Iterator[Step]:
     made = cgroups.places_for(user.pw_uid)
-    if any(not os.path.isdir(path) or os.stat(path).st_uid != user.pw_uid for path in made):
+    if any(
+        not os.path.isdir(path) or os.stat(path).st_uid != user.pw_uid for path in made
+    ):
         owner = f"{user.pw_uid}:{user.pw_gid}"
-        yield Step("control groups", [["mkdir", "-p", *made], ["chown", "-R", owner, *made]], [["rmdir", *made]])
+        yield Step(
+            "control groups",
+            [["mkdir", "-p", *made], ["chown", "-R", owner, *made]],
+            [["rmdir", *made]],
+        )
     file = Path("/etc/tmpfiles.d", f"belljar-{user.pw_name}.conf")
     if SYSTEMD.is_dir() and not file.exists():
         names = f"{user.pw_uid} {user.pw_gid}"
         text = "".join(f"d {path} 0755 {names}\nZ {path} - {names}\n" for path in made)
-        yield Step("control groups after a restart", [], [["rm", "-f", str(file)]], str(file), text)
+        yield Step(
+            "control groups after a restart",
+            [],
+            [["rm", "-f", str(file)]],
+            str(file),
+            text,
+        )
 
 
 def _user(name: str) -> pwd.struct_passwd:
     if os.geteuid() != 0:
-        raise UsageError(f"only root can do this: `sudo {sys.argv[0]} setup-user {shlex.quote(name)}`")
+        raise UsageError(
+            f"only root can do this: `sudo {sys.argv[0]} setup-user {shlex.quote(name)}`"
+        )
     try:
         user = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
     except KeyError:
@@ -137,9 +185,13 @@ def _carry_out(step: Step) -> None:
         Path(step.file).parent.mkdir(parents=True, exist_ok=True)
         Path(step.file).write_text(step.text)
     for argv in step.do:
-        ran = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        ran = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
         if ran.returncode != 0:
-            raise BelljarError(f"{shlex.join(argv)}: {ran.stderr.strip() or ran.returncode}; --remove undoes the rest")
+            raise BelljarError(
+                f"{shlex.join(argv)}: {ran.stderr.strip() or ran.returncode}; --remove undoes the rest"
+            )
 
 
 def _note(notes: Path, undo: list[Argv]) -> None:
@@ -157,11 +209,19 @@ def _remove(args: Namespace, notes: Path) -> int:
         return 1
     failed = []
     for argv in undo:
-        ran = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        failed += [] if ran.returncode == 0 else [f"{shlex.join(argv)}: {ran.stderr.strip()}"]
+        ran = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        failed += (
+            [] if ran.returncode == 0 else [f"{shlex.join(argv)}: {ran.stderr.strip()}"]
+        )
     if failed:
-        raise BelljarError(f"not undone (are there sandboxes left? `belljar prune` as that user): {'; '.join(failed)}")
+        raise BelljarError(
+            f"not undone (are there sandboxes left? `belljar prune` as that user): {'; '.join(failed)}"
+        )
     notes.unlink()
     return console.answer(
-        args, {"user": args.name, "done": [shlex.join(argv) for argv in undo]}, f"undone for {args.name}"
+        args,
+        {"user": args.name, "done": [shlex.join(argv) for argv in undo]},
+        f"undone for {args.name}",
     )

@@ -22,11 +22,20 @@ LONGEST_WAIT = 0.5
 
 
 class SignalGate:
-    def __init__(self, on_signal: Callable[[int], None] = lambda number: None, *, interrupts: bool = False) -> None:
+    def __init__(
+        self,
+        on_signal: Callable[[int], None] = lambda number: None,
+        *,
+        interrupts: bool = False,
+    ) -> None:
         self.number: int | None = None
         """The number of the signal that asked us to end."""
         self._on_signal, self._open = on_signal, False
-        for number in (signal.SIGTERM, signal.SIGHUP, *([signal.SIGINT] if interrupts else [])):
+        for number in (
+            signal.SIGTERM,
+            signal.SIGHUP,
+            *([signal.SIGINT] if interrupts else []),
+        ):
             signal.signal(number, self._signalled)
         signal.signal(signal.SIGALRM, lambda *_: None)
 
@@ -77,8 +86,14 @@ def answering() -> Iterator[None]:
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: leave, signal.SIGHUP: leave}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: leave,
+        signal.SIGHUP: leave,
+    }
+    before = {
+        number: signal.signal(number, handler) for number, handler in handlers.items()
+    }
     try:
         yield
     finally:

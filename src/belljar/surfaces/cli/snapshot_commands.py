@@ -12,7 +12,9 @@ from belljar.surfaces.cli import console, names
 
 
 async def make(args: Namespace) -> int:
-    async with await Session.attach(names.session(args.session), policy="default") as box:  # nothing will be judged
+    async with await Session.attach(
+        names.session(args.session), policy="default"
+    ) as box:  # nothing will be judged
         made = await box.snapshot(args.name, workspace=args.whole, replace=args.replace)
     if made.left_out:
         console.note(f"not in it: {', '.join(made.left_out)}")
@@ -23,14 +25,21 @@ def listing(args: Namespace) -> int:
     if (far := host.far_of(None)) is not None:
         return _listing_there(args, far)
     found = snapshot.listed(host.default())
-    rows = [(s.name, s.image, s.engine, _when(s.created), _size(s.size), s.workspace) for s in found]
+    rows = [
+        (s.name, s.image, s.engine, _when(s.created), _size(s.size), s.workspace)
+        for s in found
+    ]
     shown = [each.as_dict() for each in found]
-    return console.answer_table(args, shown, rows, "NAME", "IMAGE", "ENGINE", "MADE", "SIZE", "WORKSPACE")
+    return console.answer_table(
+        args, shown, rows, "NAME", "IMAGE", "ENGINE", "MADE", "SIZE", "WORKSPACE"
+    )
 
 
 def _listing_there(args: Namespace, far: host.FarHost) -> int:
     found = [*reversed(far.portal().call(far.items, "snapshots"))]
-    rows = [(s["name"], s["image"], _when(s["created"]), _size(s["size"])) for s in found]
+    rows = [
+        (s["name"], s["image"], _when(s["created"]), _size(s["size"])) for s in found
+    ]
     return console.answer_table(args, found, rows, "NAME", "IMAGE", "MADE", "SIZE")
 
 

@@ -85,7 +85,14 @@ class Item:
     def can_be_applied(self) -> bool:
         return all(change.can_be_applied for change in self.changes)
 
-    def decide(self, answer: str, *, hunks: Sequence[int] = (), text: bytes | None = None, both: bool = False) -> None:
+    def decide(
+        self,
+        answer: str,
+        *,
+        hunks: Sequence[int] = (),
+        text: bytes | None = None,
+        both: bool = False,
+    ) -> None:
         self.answer, self.hunks, self.text, self.both = answer, [*hunks], text, both
 
 
@@ -94,12 +101,20 @@ def line(change: Change) -> str:
     notes: list[str] = [change.kind] if change.kind in ("mode", "type") else []
     notes += [counted(change.members)] if change.members else []
     notes += ["the host would run it"] if change.runs_later else []
-    notes += [f"binary, {in_bytes(change.size)}"] if change.binary and not change.members else []
+    notes += (
+        [f"binary, {in_bytes(change.size)}"]
+        if change.binary and not change.members
+        else []
+    )
     notes += ["changed on your side too"] if change.conflict else []
-    return f"{change.mark} {quoted(change.path)}" + (f"  ({', '.join(notes)})" if notes else "")
+    return f"{change.mark} {quoted(change.path)}" + (
+        f"  ({', '.join(notes)})" if notes else ""
+    )
 
 
-def choose(review: Review, paths: list[str] | None, *, ignored: bool = False) -> Applied:
+def choose(
+    review: Review, paths: list[str] | None, *, ignored: bool = False
+) -> Applied:
     if not sys.stdin.isatty():
         raise UsageError("choosing needs a terminal; name the paths instead")
     changes = review.listed(ignored=ignored or paths is not None)
@@ -111,17 +126,28 @@ def items_of(changes: Sequence[Change]) -> list[Item]:
     items: list[Item] = []
     folder: Item | None = None
     for change in changes:
-        if folder is not None and change.path.startswith(f"{folder.change.path}/") and not change.runs_later:
+        if (
+            folder is not None
+            and change.path.startswith(f"{folder.change.path}/")
+            and not change.runs_later
+        ):
             folder.changes.append(change)
             continue
         is_new = change.kind == "added" and change.is_directory and not change.members
         items.append(Item([change], directory=is_new))
         folder = items[-1] if is_new else folder
-    return [item for item in items if not (item.directory and len(item.changes) == 1 and _holds(item, items))]
+    return [
+        item
+        for item in items
+        if not (item.directory and len(item.changes) == 1 and _holds(item, items))
+    ]
 
 
 def _holds(item: Item, items: Sequence[Item]) -> bool:
-    return any(other is not item and other.change.path.startswith(f"{item.change.path}/") for other in items)
+    return any(
+        other is not item and other.change.path.startswith(f"{item.change.path}/")
+        for other in items
+    )
 
 
 class Choice:
@@ -148,8 +174,12 @@ class Choice:
             if item.text is not None:
                 contents[item.change.path] = item.text
             elif item.hunks:
-                contents[item.change.path] = self._review.with_hunks(item.change, item.hunks)
-        single = [item for item in self._items if not item.directory and item.change.conflict]
+                contents[item.change.path] = self._review.with_hunks(
+                    item.change, item.hunks
+                )
+        single = [
+            item for item in self._items if not item.directory and item.change.conflict
+        ]
         return self._review.apply_chosen(
             chosen,
             contents,
@@ -204,10 +234,14 @@ class Choice:
             if change.binary and not change.members:
                 console.say(f"# binary, {in_bytes(change.size)}")
             if change.conflict:
-                console.say(f"# {change.conflict}; the diff is against your file as it is now: yes undoes your change")
+                console.say(
+                    f"# {change.conflict}; the diff is against your file as it is now: yes undoes your change"
+                )
             return
         files = [each for each in item.changes if not each.is_directory]
-        console.say(f"+ {quoted(change.path)}/  {len(files)} new, {in_bytes(sum(each.size for each in files))}")
+        console.say(
+            f"+ {quoted(change.path)}/  {len(files)} new, {in_bytes(sum(each.size for each in files))}"
+        )
         for each in files[:MOST_NAMED]:
             console.say(f"    {quoted(each.path)}")
         if len(files) > MOST_NAMED:
@@ -216,14 +250,25 @@ class Choice:
     def _letter(self, item: Item, hunks: list[str]) -> str:
         """Ask until the answer is one that there is. Any other answer explains them."""
         several = len(self._items) > 1
-        letters = [*"yn", *("ad" if several else ""), *("s" if len(hunks) > 1 or len(item.changes) > 1 else "")]
-        letters += [*("e" if hunks else ""), *self._letters_of_conflict(item), *("jk/" if several else ""), "q"]
+        letters = [
+            *"yn",
+            *("ad" if several else ""),
+            *("s" if len(hunks) > 1 or len(item.changes) > 1 else ""),
+        ]
+        letters += [
+            *("e" if hunks else ""),
+            *self._letters_of_conflict(item),
+            *("jk/" if several else ""),
+            "q",
+        ]
         warning = " The host would run it by itself." if item.change.runs_later else ""
         warning += " It replaces your own change." if item.change.conflict else ""
         name = quoted(item.change.path) + ("/" if item.directory else "")
         decided = {"y": " (chosen)", "n": " (left)", "": ""}[item.answer]
         while True:
-            answer = ask(f"Apply {name}?{warning}{decided} [{','.join(letters)},?] ")[:1]
+            answer = ask(f"Apply {name}?{warning}{decided} [{','.join(letters)},?] ")[
+                :1
+            ]
             if answer and answer in letters:
                 return answer
             for letter in (*letters, "?"):
@@ -239,7 +284,11 @@ class Choice:
 
     def _unfold(self, at: int) -> None:
         """Ask about each file of a new directory, which is made with the first of them."""
-        files = [Item([change]) for change in self._items[at].changes if not change.is_directory]
+        files = [
+            Item([change])
+            for change in self._items[at].changes
+            if not change.is_directory
+        ]
         self._items[at : at + 1] = files
 
     def _all_of_directory(self, at: int, answer: str) -> int:
@@ -247,7 +296,9 @@ class Choice:
         above = self._items[at].above
         while at < len(self._items) and self._is_in(self._items[at], above):
             item = self._items[at]
-            if item.change.can_be_applied and not (answer == "y" and item.needs_own_yes):
+            if item.change.can_be_applied and not (
+                answer == "y" and item.needs_own_yes
+            ):
                 item.decide(answer)
             at += 1
         return at
@@ -259,7 +310,10 @@ class Choice:
     def _found(self, at: int, text: str) -> int:
         for step in range(1, len(self._items) + 1):
             item = self._items[(at + step) % len(self._items)]
-            if any(text in each.path or text in self.show(each).text for each in item.changes):
+            if any(
+                text in each.path or text in self.show(each).text
+                for each in item.changes
+            ):
                 return (at + step) % len(self._items)
         console.note(f"{text!r} is in none of them")
         return at
@@ -273,9 +327,13 @@ class Choice:
                 console.say(each, colours.coloured)
             answer = ""
             while answer not in ("y", "n", "a", "d", "k", "q"):
-                answer = ask(f"Apply hunk {at + 1} of {len(hunks)}? [y,n,a,d,k,q,?] ")[:1]
+                answer = ask(f"Apply hunk {at + 1} of {len(hunks)}? [y,n,a,d,k,q,?] ")[
+                    :1
+                ]
                 if answer not in ("y", "n", "a", "d", "k", "q"):
-                    console.say("a - apply it and the rest\nd - leave it and the rest\nk - the one before")
+                    console.say(
+                        "a - apply it and the rest\nd - leave it and the rest\nk - the one before"
+                    )
             if answer == "q":
                 return sorted(chosen), True
             if answer == "k":
@@ -291,7 +349,12 @@ class Choice:
 
     def _hunks(self, item: Item) -> list[str]:
         change = item.change
-        if item.directory or change.kind not in ("modified", "added") or change.binary or change.members:
+        if (
+            item.directory
+            or change.kind not in ("modified", "added")
+            or change.binary
+            or change.members
+        ):
             return []
         try:
             return self._review.hunks(change)
@@ -303,4 +366,7 @@ class Choice:
         from belljar.surfaces.cli.editing import edited
 
         text = self._review.both(item.change.path) if item.both else item.text
-        return edited(self._review.text(item.change) if text is None else text, posixpath.basename(item.change.path))
+        return edited(
+            self._review.text(item.change) if text is None else text,
+            posixpath.basename(item.change.path),
+        )

@@ -18,7 +18,14 @@ from belljar.errors import Conflict, UsageError
 from belljar.session.session import Session
 from belljar.staged.apply import Applied
 from belljar.staged.area import Point, StagedArea
-from belljar.staged.change import Change, counted, has_changes, ignored_in_words, select, without_ignored
+from belljar.staged.change import (
+    Change,
+    counted,
+    has_changes,
+    ignored_in_words,
+    select,
+    without_ignored,
+)
 from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names, pending
@@ -53,15 +60,21 @@ def diff(args: Namespace) -> int:
     _note_if_none(args, text)
     for change in shown:
         if change.conflict and not args.json:
-            console.note(f"{quoted(change.path)}: {change.conflict}; the diff is against your file as it is now")
-    if (hidden := ignored_in_words(change for change in selected if change not in shown)) and not args.json:
+            console.note(
+                f"{quoted(change.path)}: {change.conflict}; the diff is against your file as it is now"
+            )
+    if (
+        hidden := ignored_in_words(change for change in selected if change not in shown)
+    ) and not args.json:
         console.note(f"{hidden}; --ignored shows them")
     return _answer_diff(args, text)
 
 
 def _answer_diff(args: Namespace, text: str) -> int:
     if args.json or not sys.stdout.isatty():
-        return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
+        return console.answer(
+            args, {"diff": text}, *([text.rstrip("\n")] if text else [])
+        )
     for each in text.rstrip("\n").split("\n") if text else ():
         console.say(each, colours.coloured)
     return 0
@@ -87,7 +100,9 @@ def _selected(args: Namespace, changes: list[Change]) -> list[Change]:
         return select(changes, args.paths or None, parents=False)
     for path in unchanged:
         console.note(f"{path}: nothing changed there")
-    return select(changes, [path for path in args.paths if path not in unchanged], parents=False)
+    return select(
+        changes, [path for path in args.paths if path not in unchanged], parents=False
+    )
 
 
 def _note_if_none(args: Namespace, shown: object) -> None:
@@ -99,10 +114,16 @@ def _stat(args: Namespace, review: Review, shown: list[Change]) -> int:
     """Like `git diff --stat` without the histogram. Directories are left out."""
     files = [change for change in shown if change.members or not change.is_directory]
     counts = [(change, *lines_counted(review.show(change).text)) for change in files]
-    facts = [{"path": c.path, "kind": c.kind, "added": plus, "removed": minus} for c, plus, minus in counts]
+    facts = [
+        {"path": c.path, "kind": c.kind, "added": plus, "removed": minus}
+        for c, plus, minus in counts
+    ]
     _note_if_none(args, files)
     width = max((len(quoted(change.path)) for change in files), default=0)
-    lines = [f"{change.mark} {quoted(change.path):<{width}}  +{plus} −{minus}" for change, plus, minus in counts]
+    lines = [
+        f"{change.mark} {quoted(change.path):<{width}}  +{plus} −{minus}"
+        for change, plus, minus in counts
+    ]
     total = f"{len(files)} changed, +{sum(plus for _, plus, _ in counts)} −{sum(minus for _, _, minus in counts)}"
     return console.answer(args, facts, *lines, *([total] if files else []))
 
@@ -112,21 +133,36 @@ def apply(args: Namespace) -> int:
     if args.undo:
         return _undo(args, review)
     if args.patch:
-        return _answer(args, choose(review, args.paths or None, ignored=args.ignored), "applied")
+        return _answer(
+            args, choose(review, args.paths or None, ignored=args.ignored), "applied"
+        )
     try:
         result = review.apply(
-            args.paths or None, force=args.force, merge=args.merge, runs_later=args.runs_later, ignored=args.ignored
+            args.paths or None,
+            force=args.force,
+            merge=args.merge,
+            runs_later=args.runs_later,
+            ignored=args.ignored,
         )
     except Conflict as conflict:
-        both = "" if args.merge else "--merge keeps both sides' changes where they do not meet, "
-        raise _advised(conflict, f"{both}-p shows both sides and asks, --force takes the sandbox's side, "
-                                 "paths choose what to apply") from None  # fmt: skip
+        both = (
+            ""
+            if args.merge
+            else "--merge keeps both sides' changes where they do not meet, "
+        )
+        raise _advised(
+            conflict,
+            f"{both}-p shows both sides and asks, --force takes the sandbox's side, "
+            "paths choose what to apply",
+        ) from None
     return _answer(args, result, "applied")
 
 
 def review(args: Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("`belljar review` needs a terminal; `belljar apply PATH` takes paths")
+        raise UsageError(
+            "`belljar review` needs a terminal; `belljar apply PATH` takes paths"
+        )
     review = reviewed(_review(args).area)
     every = review.listed(ignored=args.ignored or bool(args.paths))
     changes = select(every, args.paths or None, parents=False)
@@ -143,16 +179,25 @@ def review(args: Namespace) -> int:
 
 def _undo(args: Namespace, review: Review) -> int:
     area = review.area
-    when = f"{datetime.fromtimestamp(area.can_undo, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    when = (
+        f"{datetime.fromtimestamp(area.can_undo, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    )
     try:
         undone = Applied(review.undo(force=args.force))
     except Conflict as conflict:
-        raise _advised(conflict, f"{area.id} applied it at {when}; --force takes it back all the same, and loses what "
-                                 "was changed since") from None  # fmt: skip
+        raise _advised(
+            conflict,
+            f"{area.id} applied it at {when}; --force takes it back all the same, and loses what "
+            "was changed since",
+        ) from None
     left = {change.path for change in review.changes()}
     if not _runs(area.id) and not area.can_undo and not left:
         area.remove()
-    again = "; `belljar changes` shows what is staged again" if left.intersection(undone.paths) else ""
+    again = (
+        "; `belljar changes` shows what is staged again"
+        if left.intersection(undone.paths)
+        else ""
+    )
     return _answer(args, undone, f"taken back, applied by {area.id} at {when}{again}")
 
 
@@ -180,7 +225,11 @@ def discard(args: Namespace) -> int:
 
 def _drop(args: Namespace, review: Review, paths: list[str] | None) -> int:
     id = review.area.id
-    gone = anyio.run(_attached, id, lambda box: box.discard(paths)) if _runs(id) else review.discard(paths)
+    gone = (
+        anyio.run(_attached, id, lambda box: box.discard(paths))
+        if _runs(id)
+        else review.discard(paths)
+    )
     return _answer(args, Applied(gone), "discarded")
 
 
@@ -204,15 +253,22 @@ async def checkpoint(args: Namespace) -> int:
     async with _staged(args) as box:
         point = await box.checkpoint(args.name or "", replace=args.replace)
         if left := await to_thread.run_sync(box.left_out, point):
-            console.note(f"{' and '.join(left)}: too large to be remembered, so a rollback leaves them alone")
+            console.note(
+                f"{' and '.join(left)}: too large to be remembered, so a rollback leaves them alone"
+            )
     return console.answer(args, {"name": point.name, "when": point.when}, point.name)
 
 
 def _list_checkpoints(args: Namespace) -> int:
     area = _of_checkpoints(args)
     changed = [(point, _changed_by(area, point)) for point in area.points]
-    facts = [{"name": point.name, "when": point.when, "changes": changes} for point, changes in changed]
-    rows = [(point.name, pending.ago(point.when), changes) for point, changes in changed]
+    facts = [
+        {"name": point.name, "when": point.when, "changes": changes}
+        for point, changes in changed
+    ]
+    rows = [
+        (point.name, pending.ago(point.when), changes) for point, changes in changed
+    ]
     if not rows and not args.json:
         console.note("no checkpoints")
         return 0
@@ -223,7 +279,9 @@ def _of_checkpoints(args: Namespace) -> StagedArea:
     """The session that has them, which may have ended."""
     _take_id(args, "name")
     if args.name:
-        raise UsageError(f"{args.name}: no session of that name; --list and --forget take no other name")
+        raise UsageError(
+            f"{args.name}: no session of that name; --list and --forget take no other name"
+        )
     return find(args.session)
 
 
@@ -245,8 +303,10 @@ async def rollback(args: Namespace) -> int:
         left = await to_thread.run_sync(box.left_out, point)
     if not args.json:
         but = f" except {' and '.join(left)}, which were too large" if left else ""
-        console.note(f"the sandbox's files are as they were at {point.name!r}{but}; what ran in it has ended, "
-                     "later checkpoints are gone, your own files did not change")  # fmt: skip
+        console.note(
+            f"the sandbox's files are as they were at {point.name!r}{but}; what ran in it has ended, "
+            "later checkpoints are gone, your own files did not change"
+        )
     return console.answer(args, {"name": point.name, "when": point.when})
 
 
@@ -255,7 +315,9 @@ async def _staged(args: Namespace) -> AsyncIterator[Session]:
     async with await Session.attach(await to_thread.run_sync(_running, args)) as box:
         if not box.is_staged:
             reason = f"{box.id} writes straight into its workspace"
-            raise UsageError(f"{reason}; `belljar session start --staged` starts one that has checkpoints")
+            raise UsageError(
+                f"{reason}; `belljar session start --staged` starts one that has checkpoints"
+            )
         yield box
 
 
@@ -267,7 +329,11 @@ def _running(args: Namespace) -> str:
     running = {session["id"] for session in sessions()}
     ids = [area.id for area in _here() if area.id in running]
     if len(ids) != 1:
-        reason = f"several staged sessions run ({', '.join(ids)})" if ids else "no staged session runs"
+        reason = (
+            f"several staged sessions run ({', '.join(ids)})"
+            if ids
+            else "no staged session runs"
+        )
         raise UsageError(f"{reason} for this directory: name one with --session")
     return ids[0]
 
@@ -294,7 +360,9 @@ def _take_id(args: Namespace, name: str) -> None:
 def find(id: str | None, *, applied: bool = False) -> StagedArea:
     """The named area, or the only one of the current directory. With `applied`, the one that was applied last."""
     if id is not None and not id.isdigit():
-        return _up_to_date(StagedArea.find(hosts.default().staged_root, names.session(id)))
+        return _up_to_date(
+            StagedArea.find(hosts.default().staged_root, names.session(id))
+        )
     if applied:
         return _applied_last()
     here = sorted(_here(), key=lambda area: -float(area.meta["created"]))
@@ -308,7 +376,9 @@ def find(id: str | None, *, applied: bool = False) -> StagedArea:
     if not with_changes:
         if running := next((area for area in here if _runs(area.id)), None):
             return running  # nothing changed in it
-        raise UsageError("no staged changes of this directory; `belljar run --staged` makes some")
+        raise UsageError(
+            "no staged changes of this directory; `belljar run --staged` makes some"
+        )
     if len(with_changes) == 1 and id is None:
         return next(iter(with_changes))
     return pending.chosen(with_changes, id)
@@ -317,14 +387,20 @@ def find(id: str | None, *, applied: bool = False) -> StagedArea:
 def _applied_last() -> StagedArea:
     areas = [area for area in _here() if area.can_undo]
     if not areas:
-        raise UsageError("nothing that was applied to this directory can be taken back any more")
+        raise UsageError(
+            "nothing that was applied to this directory can be taken back any more"
+        )
     return max(areas, key=lambda area: area.can_undo)
 
 
 def _here() -> list[StagedArea]:
     """The areas of the current directory, or of one above it. A directory that was replaced since does not count."""
     here, root = os.path.realpath("."), hosts.default().staged_root
-    areas = [area for area in StagedArea.all(root) if os.path.commonpath([here, area.workspace]) == area.workspace]
+    areas = [
+        area
+        for area in StagedArea.all(root)
+        if os.path.commonpath([here, area.workspace]) == area.workspace
+    ]
     return [_up_to_date(area) for area in areas if area.is_in_place]
 
 

@@ -52,8 +52,10 @@ def _offer(area: StagedArea, can_ask: bool) -> None:
     elif not changes:
         console.note(f"only {ignored_in_words(every)} changed; kept as {area.id}")
     elif not can_ask:
-        console.note(f"{counted(changes)} staged as {area.id}: see `belljar diff`, keep with `belljar apply`, "
-                     "drop with `belljar discard`")  # fmt: skip
+        console.note(
+            f"{counted(changes)} staged as {area.id}: see `belljar diff`, keep with `belljar apply`, "
+            "drop with `belljar discard`"
+        )
     else:
         _decide(review, changes)
 
@@ -63,8 +65,12 @@ def _decide(review: Review, changes: list[Change]) -> None:
     for text in shown[:MOST_LINES]:
         console.note(text)
     if len(shown) > MOST_LINES:
-        console.note(f"… and {len(shown) - MOST_LINES} more; `belljar changes` lists them all")
-    while (answer := ask_for(QUESTION.format(counted(changes)))[:1]) not in tuple("yncrkq"):
+        console.note(
+            f"… and {len(shown) - MOST_LINES} more; `belljar changes` lists them all"
+        )
+    while (answer := ask_for(QUESTION.format(counted(changes)))[:1]) not in tuple(
+        "yncrkq"
+    ):
         pass
     if answer == "n":
         review.discard()
@@ -84,28 +90,44 @@ def _decide(review: Review, changes: list[Change]) -> None:
     # The area stays even without changes, so that the apply can be undone. `prune` and the next apply remove it.
 
 
-def on_screen(review: Review, changes: list[Change]) -> tuple[Applied | None, list[str]]:
+def on_screen(
+    review: Review, changes: list[Change]
+) -> tuple[Applied | None, list[str]]:
     """What was applied from the full screen (None: nothing was to be), and the paths that are to be dropped."""
     if os.environ.get("TERM", "dumb") == "dumb" or find_spec("prompt_toolkit") is None:
         return choose(review, [change.path for change in changes]), []
     from belljar.surfaces.cli import review_screen  # imports prompt_toolkit
 
-    screen, end = review_screen.reviewed(review, changes, review.area.name or review.area.id)
+    screen, end = review_screen.reviewed(
+        review, changes, review.area.name or review.area.id
+    )
     if end == "leave":
         return None, []
     done, seen = screen.choice.applied(), {change.path for change in changes}
-    return done, [change.path for change in review.changes() if change.path in seen] if end == "drop" else []
+    return done, [
+        change.path for change in review.changes() if change.path in seen
+    ] if end == "drop" else []
 
 
 def report(result: Applied, done: str) -> None:
-    merged = f", {len(result.merged)} of them merged with the host's own changes" if result.merged else ""
+    merged = (
+        f", {len(result.merged)} of them merged with the host's own changes"
+        if result.merged
+        else ""
+    )
     console.note(f"{len(result.paths)} {done}{merged}")
     for path in result.held:
-        console.note(f"not applied: the host would run {quoted(path)} by itself; --runs-later applies it")
+        console.note(
+            f"not applied: the host would run {quoted(path)} by itself; --runs-later applies it"
+        )
     if result.ignored and done == "applied":
-        console.note(f"not applied: {len(result.ignored)} that the project ignores; --ignored applies them")
+        console.note(
+            f"not applied: {len(result.ignored)} that the project ignores; --ignored applies them"
+        )
     for path in result.refused:
-        console.note(f"not applied: {quoted(path)} is a FIFO, a socket, a device or nested too deeply")
+        console.note(
+            f"not applied: {quoted(path)} is a FIFO, a socket, a device or nested too deeply"
+        )
 
 
 def lines(changes: list[Change]) -> list[str]:
@@ -117,8 +139,18 @@ def lines(changes: list[Change]) -> list[str]:
         if folded and change.path.startswith(folded):
             shown += [line(change)] if change.runs_later else []
             continue
-        folded = f"{change.path}/" if change.kind == "added" and change.is_directory and not change.members else ""
-        inside = sum(other.path.startswith(folded) for other in changes) if folded else 0
-        shown.append(f"{change.mark} {quoted(change.path)}/  ({inside} new)" if inside > 1 else line(change))
+        folded = (
+            f"{change.path}/"
+            if change.kind == "added" and change.is_directory and not change.members
+            else ""
+        )
+        inside = (
+            sum(other.path.startswith(folded) for other in changes) if folded else 0
+        )
+        shown.append(
+            f"{change.mark} {quoted(change.path)}/  ({inside} new)"
+            if inside > 1
+            else line(change)
+        )
         folded = folded if inside > 1 else ""
     return shown

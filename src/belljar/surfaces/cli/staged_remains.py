@@ -31,24 +31,36 @@ def summary(area: StagedArea) -> str:
             return NOTHING
         changes = area.changes()
         return (
-            counted(without_ignored(changes)) if without_ignored(changes) else ignored_in_words(changes) or NOTHING
+            counted(without_ignored(changes))
+            if without_ignored(changes)
+            else ignored_in_words(changes) or NOTHING
         ) + (" (incomplete)" if area.incomplete else "")
     except (BelljarError, OSError):
         return "workspace gone"
 
 
 def summaries() -> dict[str, str]:
-    return {area.id: summary(area) for area in StagedArea.all(hosts.default().staged_root)}
+    return {
+        area.id: summary(area) for area in StagedArea.all(hosts.default().staged_root)
+    }
 
 
 def ended(running: set[str], changes: dict[str, str]) -> list[dict[str, Any]]:
     """Ended sessions with unapplied changes, for `session list`."""
     return [
-        {"id": area.id, "name": area.name, "image": "-", "started": float(area.meta["created"]), "lease": 0.0,
-         "ended": True, "paused": False, "workspace": area.workspace}
+        {
+            "id": area.id,
+            "name": area.name,
+            "image": "-",
+            "started": float(area.meta["created"]),
+            "lease": 0.0,
+            "ended": True,
+            "paused": False,
+            "workspace": area.workspace,
+        }
         for area in StagedArea.all(hosts.default().staged_root)
         if changes.get(area.id, NOTHING) != NOTHING and _is_over(area, running)
-    ]  # fmt: skip
+    ]
 
 
 def _is_over(area: StagedArea, running: set[str] | None = None) -> bool:
@@ -57,14 +69,18 @@ def _is_over(area: StagedArea, running: set[str] | None = None) -> bool:
     directory = hosts.default().run_root / area.id
     if running is None:
         return not directory.is_dir()
-    return area.id not in running and not (directory.is_dir() and rundir.owned(directory))
+    return area.id not in running and not (
+        directory.is_dir() and rundir.owned(directory)
+    )
 
 
 def prune(args: Namespace) -> tuple[list[str], list[str]]:
     """The ids of the areas that were dropped, and of those that were kept because they hold work."""
     if (args.older or args.workspace) and not args.staged:
         raise UsageError("--older and --workspace are for --staged")
-    over = [area for area in StagedArea.all(hosts.default().staged_root) if _is_over(area)]
+    over = [
+        area for area in StagedArea.all(hosts.default().staged_root) if _is_over(area)
+    ]
     empty = [area for area in over if summary(area) == NOTHING]
     for area in empty:
         area.remove()
@@ -72,15 +88,21 @@ def prune(args: Namespace) -> tuple[list[str], list[str]]:
     for area in work:
         named = f" ({area.name})" if area.name else ""
         began = ago(float(area.meta["created"]))
-        console.note(f"unapplied changes: {area.id}{named} {summary(area)} of {area.workspace}, {began}")
+        console.note(
+            f"unapplied changes: {area.id}{named} {summary(area)} of {area.workspace}, {began}"
+        )
     if args.staged and not work:
         console.note("no staged changes to drop")
     dropped = work if work and args.staged and (args.yes or _agreed(len(work))) else []
     for area in dropped:
         area.remove()
     if work and not dropped:
-        console.note("these are kept; `belljar prune --staged` drops them, `belljar discard --session ID` a single one")
-    return [area.id for area in dropped], [area.id for area in work if area not in dropped]
+        console.note(
+            "these are kept; `belljar prune --staged` drops them, `belljar discard --session ID` a single one"
+        )
+    return [area.id for area in dropped], [
+        area.id for area in work if area not in dropped
+    ]
 
 
 def _is_meant(area: StagedArea, args: Namespace) -> bool:
@@ -93,5 +115,9 @@ def _is_meant(area: StagedArea, args: Namespace) -> bool:
 
 def _agreed(count: int) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("these are changes that nobody applied; --yes drops them without asking")
-    return ask(f"Drop the changes of {count} session{'s' if count > 1 else ''} for good? [y/N] ").startswith("y")
+        raise UsageError(
+            "these are changes that nobody applied; --yes drops them without asking"
+        )
+    return ask(
+        f"Drop the changes of {count} session{'s' if count > 1 else ''} for good? [y/N] "
+    ).startswith("y")

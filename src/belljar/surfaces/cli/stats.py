@@ -49,7 +49,10 @@ def _live(ids: set[str], terminal: HostTerminal | None) -> int:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    shown = [(r["name"] or r["id"], _memory(r), _pids(r), r["image"], r["workspace"]) for r in rows]
+    shown = [
+        (r["name"] or r["id"], _memory(r), _pids(r), r["image"], r["workspace"])
+        for r in rows
+    ]
     console.table(shown, "SESSION", "MEMORY", "PROCESSES", "IMAGE", "WORKSPACE")
     sys.stdout.flush()
 
@@ -69,15 +72,26 @@ def _rows(ids: set[str]) -> list[dict[str, Any]]:
             continue
         try:
             engine = engine_of(session, default())
-            used = usage(engine.inspect(session["container"]).pid) if engine.capabilities.sees_groups else {}
+            used = (
+                usage(engine.inspect(session["container"]).pid)
+                if engine.capabilities.sees_groups
+                else {}
+            )
         except EngineError:
             continue  # it has just ended
         limits = session.get("limits") or {}
-        rows.append({
-            "id": id, "name": session["name"], "image": session["image"], "workspace": session["workspace"],
-            "memory": used.get("memory", 0), "pids": used.get("pids", 0), "memory_limit": limits.get("memory", 0),
-            "pids_limit": limits.get("pids", 0),
-        })  # fmt: skip
+        rows.append(
+            {
+                "id": id,
+                "name": session["name"],
+                "image": session["image"],
+                "workspace": session["workspace"],
+                "memory": used.get("memory", 0),
+                "pids": used.get("pids", 0),
+                "memory_limit": limits.get("memory", 0),
+                "pids_limit": limits.get("pids", 0),
+            }
+        )
     return rows
 
 

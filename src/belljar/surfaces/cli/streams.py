@@ -38,17 +38,32 @@ class Streams:
     @classmethod
     def of(cls, args: Namespace) -> Streams:
         terminal = _terminal()
-        all_terminals = terminal is not None and not args.json and os.isatty(1) and os.isatty(2)
+        all_terminals = (
+            terminal is not None and not args.json and os.isatty(1) and os.isatty(2)
+        )
         pty = all_terminals if args.tty is None else args.tty
         stays = bool(args.session) and pty and terminal is not None
-        return cls(pty, args.interactive or terminal is not None or _is_piped(), terminal, stays)
+        return cls(
+            pty,
+            args.interactive or terminal is not None or _is_piped(),
+            terminal,
+            stays,
+        )
 
     def options(self, args: Namespace) -> dict[str, Any]:
-        options = {"timeout": args.timeout, "env": {**self._environment(), **dict(args.env)}, "cwd": args.cwd}
+        options = {
+            "timeout": args.timeout,
+            "env": {**self._environment(), **dict(args.env)},
+            "cwd": args.cwd,
+        }
         if args.user is not None:
             options["user"] = args.user
         if self.pty:
-            return {**options, "pty": True, "size": self.terminal.size if self.terminal is not None else None}
+            return {
+                **options,
+                "pty": True,
+                "size": self.terminal.size if self.terminal is not None else None,
+            }
         return {**options, "stdin_open": self.passed}
 
     def _environment(self) -> dict[str, str]:
@@ -59,7 +74,11 @@ class Streams:
         return host.environment()
 
     def lent(self) -> AbstractContextManager[None]:
-        return self.terminal.raw() if self.pty and self.terminal is not None else nullcontext()
+        return (
+            self.terminal.raw()
+            if self.pty and self.terminal is not None
+            else nullcontext()
+        )
 
     @cached_property
     def keyboard(self) -> Keyboard:
@@ -78,7 +97,9 @@ class Streams:
     def terminal_size(self) -> tuple[int, int]:
         return self.terminal.size if self.terminal is not None else (24, 80)
 
-    async def pass_on(self, running: Run, answers: Answers, detach: DetachKeys, watching: CancelScope) -> None:
+    async def pass_on(
+        self, running: Run, answers: Answers, detach: DetachKeys, watching: CancelScope
+    ) -> None:
         """Pass on stdin until it ends or the user detaches, which cancels `watching`."""
         import anyio
 
@@ -91,7 +112,9 @@ class Streams:
             if terminal is not None:
                 tasks.start_soon(pass_size, terminal, running.resize)
             if self.passed:
-                await self.keyboard.pass_keys(running.write, detach if terminal is not None else None)
+                await self.keyboard.pass_keys(
+                    running.write, detach if terminal is not None else None
+                )
                 if terminal is None:
                     running.close_input()
                 elif detach.pressed or self.stays:

@@ -22,17 +22,25 @@ def tools(args: Namespace) -> int:
         console.document(ToolRegistry().schemas(args.format or "anthropic"))
         return 0
     rows = [
-        (tool["name"], family, tool["description"].partition("\n\n")[0].replace("\n", " "))
+        (
+            tool["name"],
+            family,
+            tool["description"].partition("\n\n")[0].replace("\n", " "),
+        )
         for family in ALL
         for tool in ToolRegistry(families=(family,)).schemas("anthropic")
     ]
     console.table(rows, "TOOL", "FAMILY", "WHAT IT DOES")
-    console.note(f"{' and '.join(ON_REQUEST)} are served on request: `belljar mcp --tools bash,files`")
+    console.note(
+        f"{' and '.join(ON_REQUEST)} are served on request: `belljar mcp --tools bash,files`"
+    )
     return 0
 
 
 async def call(args: Namespace) -> int:
-    parameters = _parameters(args.parameters, ToolRegistry(families=ALL).get(args.tool).schema())
+    parameters = _parameters(
+        args.parameters, ToolRegistry(families=ALL).get(args.tool).schema()
+    )
     async with opened(args, approve=asking.terminal_approver(args)) as box:
         result = await ToolRegistry(box, families=ALL).call(args.tool, parameters)
     console.answer(args, _known(parameters).hide(result.as_dict()), result.text)
@@ -45,12 +53,19 @@ def _parameters(words: list[str], schema: dict[str, Any]) -> Any:
         return _json(words[0], f"{words[0]!r} is not JSON", schema)
     if unknown := [word for word in words if "=" not in word]:
         raise UsageError(f"{unknown[0]!r} is not a parameter; {_example(schema)}")
-    return {name: _value(name, text, schema) for name, text in (word.split("=", 1) for word in words)}
+    return {
+        name: _value(name, text, schema)
+        for name, text in (word.split("=", 1) for word in words)
+    }
 
 
 def _value(name: str, text: str, schema: dict[str, Any]) -> Any:
     kind = schema["properties"].get(name, {}).get("type", "string")
-    return text if kind == "string" else _json(text, f"{name}={text}: {name} takes JSON here ({kind})", schema)
+    return (
+        text
+        if kind == "string"
+        else _json(text, f"{name}={text}: {name} takes JSON here ({kind})", schema)
+    )
 
 
 def _json(text: str, complaint: str, schema: dict[str, Any]) -> Any:
@@ -69,7 +84,9 @@ def _known(parameters: Any) -> masking.Known:
     if not isinstance(parameters, dict):
         return masking.Known()
     env = parameters.get("environment")
-    return masking.Known(str(parameters.get("command", "")), env if isinstance(env, dict) else None)
+    return masking.Known(
+        str(parameters.get("command", "")), env if isinstance(env, dict) else None
+    )
 
 
 def _status(result: ToolResult) -> int:

@@ -26,7 +26,11 @@ from belljar.surfaces.cli import console, staged_remains
 
 def doctor(args: Namespace) -> int:
     checks = examine()
-    console.answer(args, [*map(asdict, checks)], *(line for check in checks for line in check.lines()))
+    console.answer(
+        args,
+        [*map(asdict, checks)],
+        *(line for check in checks for line in check.lines()),
+    )
     return 0 if all(check.ok for check in checks) else 1
 
 
@@ -40,11 +44,20 @@ def _engines_to_prune() -> list[Engine]:
 
 
 def prune(args: Namespace) -> int:
-    removed = sorted({id for engine in _engines_to_prune() for id in reaper.reap(engine)})
+    removed = sorted(
+        {id for engine in _engines_to_prune() for id in reaper.reap(engine)}
+    )
     dropped, kept = staged_remains.prune(args)
     emptied = _caches(remove=args.caches)
-    facts = {"removed": removed, "staged_dropped": dropped, "staged_kept": kept, "caches_removed": emptied}
-    return console.answer(args, facts, *([*removed, *dropped, *emptied] or ["nothing to remove"]))
+    facts = {
+        "removed": removed,
+        "staged_dropped": dropped,
+        "staged_kept": kept,
+        "caches_removed": emptied,
+    }
+    return console.answer(
+        args, facts, *([*removed, *dropped, *emptied] or ["nothing to remove"])
+    )
 
 
 def _caches(*, remove: bool) -> list[str]:
@@ -52,7 +65,9 @@ def _caches(*, remove: bool) -> list[str]:
     removed = []
     found = caches.kept(hosts.default().caches_root)
     for cache in found:
-        description = f"cache {cache.name} of user {cache.owner}, {cache.bytes / 1e6:.0f} MB"
+        description = (
+            f"cache {cache.name} of user {cache.owner}, {cache.bytes / 1e6:.0f} MB"
+        )
         if not remove:
             console.note(description)
         elif cache.remove():
@@ -68,23 +83,41 @@ def list_images(args: Namespace) -> int:
     store = image_store(default().connect())
     found = [*catalog.listing(store), *(_imported() if store.holds_imports else [])]
     rows = [
-        (image.name, image.reference, _size(image.size), datetime.fromtimestamp(image.created, UTC).date(),
-         "current" if image.current else "old recipe" if image.name in catalog.PARENTS else
-         "imported" if store.holds_imports else "your own")
+        (
+            image.name,
+            image.reference,
+            _size(image.size),
+            datetime.fromtimestamp(image.created, UTC).date(),
+            "current"
+            if image.current
+            else "old recipe"
+            if image.name in catalog.PARENTS
+            else "imported"
+            if store.holds_imports
+            else "your own",
+        )
         for image in found
-    ]  # fmt: skip
-    return console.answer_table(args, [*map(asdict, found)], rows, "NAME", "IMAGE", "SIZE", "BUILT", "RECIPE")
+    ]
+    return console.answer_table(
+        args, [*map(asdict, found)], rows, "NAME", "IMAGE", "SIZE", "BUILT", "RECIPE"
+    )
 
 
 def _imported() -> list[catalog.Image]:
     """The images that `belljar images import` added to the store of the engine oci."""
     others = [image for image in Store().images() if catalog.LABEL not in image.labels]
-    return [catalog.Image(name, name, image.size, image.created, False) for image in others for name in _names(image)]
+    return [
+        catalog.Image(name, name, image.size, image.created, False)
+        for image in others
+        for name in _names(image)
+    ]
 
 
 def build_image(args: Namespace) -> int:
     with closing(console.Bar()) as bar:
-        reference = catalog.build(image_store(default().connect()), args.name, bar, force=args.force)
+        reference = catalog.build(
+            image_store(default().connect()), args.name, bar, force=args.force
+        )
     return console.answer(args, {"name": args.name, "reference": reference}, reference)
 
 
@@ -103,7 +136,11 @@ def remove_images(args: Namespace) -> int:
 
 def prune_images(args: Namespace) -> int:
     pruned = Store().prune()
-    facts = {"images": list(pruned.images), "layers": pruned.layers, "bytes": pruned.bytes}
+    facts = {
+        "images": list(pruned.images),
+        "layers": pruned.layers,
+        "bytes": pruned.bytes,
+    }
     message = f"{len(pruned.images)} images, {pruned.layers} layers, {_size(pruned.bytes)} freed"
     return console.answer(args, facts, message)
 
@@ -116,17 +153,29 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.0f} MB"
 
 
-async def _with_image(names: list[str], image: str) -> list[tuple[str, presets.PresetHost]]:
+async def _with_image(
+    names: list[str], image: str
+) -> list[tuple[str, presets.PresetHost]]:
     """Also ask the image's package managers, in a sandbox with that image."""
     with TemporaryDirectory(prefix="belljar-explain-") as empty:
         async with Session(empty, image=image) as box:
-            return [(name, host) for name in names for host in await explained(name, box.init_tools)]
+            return [
+                (name, host)
+                for name in names
+                for host in await explained(name, box.init_tools)
+            ]
 
 
 def explain_presets(args: Namespace) -> int:
     if args.image:
         hosts = anyio.run(_with_image, args.presets, args.image)
     else:
-        hosts = [(name, host) for name in args.presets for host in presets.explain(name)]
-    facts = [{"preset": preset, "host": host.host, "why": host.why} for preset, host in hosts]
-    return console.answer_table(args, facts, (tuple(row.values()) for row in facts), "PRESET", "HOST", "WHY")
+        hosts = [
+            (name, host) for name in args.presets for host in presets.explain(name)
+        ]
+    facts = [
+        {"preset": preset, "host": host.host, "why": host.why} for preset, host in hosts
+    ]
+    return console.answer_table(
+        args, facts, (tuple(row.values()) for row in facts), "PRESET", "HOST", "WHY"
+    )

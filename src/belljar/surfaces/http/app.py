@@ -23,7 +23,18 @@ from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from belljar.surfaces import connections
-from belljar.surfaces.http import calls, files, mcp, observing, openapi, ports, review, routes, snapshots, tracing
+from belljar.surfaces.http import (
+    calls,
+    files,
+    mcp,
+    observing,
+    openapi,
+    ports,
+    review,
+    routes,
+    snapshots,
+    tracing,
+)
 from belljar.surfaces.http.calls import Route
 from belljar.surfaces.http.dashboard import routes as pages
 from belljar.surfaces.http.problems import Problem
@@ -37,9 +48,11 @@ if TYPE_CHECKING:
     from belljar.surfaces.http.service import Service
 
 HEADERS = {
-    "x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-}  # fmt: skip
+}
 _PORT = "/v1/sessions/{sid}/ports/{port}/{path:path}"
 _ATTACH = "/v1/sessions/{sid}/commands/{cid}/attach"
 OPEN = ("/healthz", "/readyz")
@@ -48,7 +61,9 @@ PROBLEM = "application/problem+json"
 SAFE = ("GET", "HEAD", "OPTIONS")
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
-_requests = logging.getLogger("belljar.requests")  # with the route, never the path: a link's path is its key
+_requests = logging.getLogger(
+    "belljar.requests"
+)  # with the route, never the path: a link's path is its key
 
 ROUTES: list[Route] = [
     *routes.ROUTES,
@@ -60,19 +75,41 @@ ROUTES: list[Route] = [
 ]
 
 
-def make(service: Service, *, hosts: Iterable[str], origins: Iterable[str], secure: bool = False) -> FastAPI:
+def make(
+    service: Service,
+    *,
+    hosts: Iterable[str],
+    origins: Iterable[str],
+    secure: bool = False,
+) -> FastAPI:
     """The application. `hosts` and `origins`: by which names and from which pages it may be called."""
-    app = FastAPI(title="Belljar", version="1", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="Belljar",
+        version="1",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
     app.state.service, app.state.is_secure = service, secure
     app.state.shows_links = True  # unless they have an address of their own
-    app.state.hosts, app.state.origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
+    app.state.hosts, app.state.origins = (
+        {host.lower() for host in hosts},
+        {origin.lower() for origin in origins},
+    )
     for path, ways in _by_path(ROUTES).items():
         app.add_route(path, _endpoint(ways), [*ways], include_in_schema=False)
     for pattern, answer in ((_PORT, ports.by_key), (ports.LINK, ports.by_link)):
         app.add_route(pattern, answer, [*ports.METHODS], include_in_schema=False)
-    for pattern, socket in ((_PORT, ports.socket_by_key), (ports.LINK, ports.socket_by_link), (_ATTACH, ports.attach)):
+    for pattern, socket in (
+        (_PORT, ports.socket_by_key),
+        (ports.LINK, ports.socket_by_link),
+        (_ATTACH, ports.attach),
+    ):
         app.router.routes.append(WebSocketRoute(pattern, socket))
-    app.router.routes.append(StarletteRoute("/mcp", mcp.Endpoint(service), methods=["GET", "POST", "DELETE"]))
+    app.router.routes.append(
+        StarletteRoute("/mcp", mcp.Endpoint(service), methods=["GET", "POST", "DELETE"])
+    )
     app.add_route("/healthz", _alive, ["GET"], include_in_schema=False)
     app.add_route("/readyz", _ready, ["GET"], include_in_schema=False)
     pages.mount(app)
@@ -124,7 +161,12 @@ async def _on_http(request: Request, error: Any) -> Response:
         return await pages.not_found(request)
     code = _CODES.get(error.status_code, "usage")
     detail = "there is no such thing" if code == "not_found" else str(error.detail)
-    return told(request, Problem(code, detail, status=error.status_code, headers=dict(error.headers or {})))
+    return told(
+        request,
+        Problem(
+            code, detail, status=error.status_code, headers=dict(error.headers or {})
+        ),
+    )
 
 
 async def on_error(request: Request, error: Any) -> Response:
@@ -147,7 +189,9 @@ class Gate:
         state = request.state
         state.request_id = _request_id(request.headers.get("x-request-id", ""))
         state.key, state.cookie, state.route, state.is_vouched = None, None, "", False
-        with tracing.request(request.scope.get("method", "WEBSOCKET"), request.headers) as span:
+        with tracing.request(
+            request.scope.get("method", "WEBSOCKET"), request.headers
+        ) as span:
             marked = _Marked(send, request, self._app.state, span)
             try:
                 await self._admit(request)
@@ -159,7 +203,9 @@ class Gate:
     async def _admit(self, request: Any) -> None:
         path = request.url.path
         vouched = request.headers.get(FORWARDED)
-        request.state.is_vouched = vouched is not None and self._app.state.service.replicas.vouches(vouched)
+        request.state.is_vouched = (
+            vouched is not None and self._app.state.service.replicas.vouches(vouched)
+        )
         if not request.state.is_vouched:
             if path not in OPEN:
                 self._check_host(request)
@@ -186,21 +232,39 @@ class Gate:
         header = request.headers.get("authorization")
         if header is not None:
             scheme, _, secret = header.partition(" ")
-            key = await service.keys.by_secret(secret.strip()) if scheme.lower() == "bearer" else None
+            key = (
+                await service.keys.by_secret(secret.strip())
+                if scheme.lower() == "bearer"
+                else None
+            )
         else:
             key = await self._by_cookie(request, service, method, path)
         if key is None:
-            raise Problem("unauthenticated", "send Authorization: Bearer bj_…", headers={"WWW-Authenticate": "Bearer"})
+            raise Problem(
+                "unauthenticated",
+                "send Authorization: Bearer bj_…",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
         return key
 
-    async def _by_cookie(self, request: Any, service: Service, method: str, path: str) -> Key | None:
-        cookie = request.cookies.get(SECURE_COOKIE if self._app.state.is_secure else COOKIE)
+    async def _by_cookie(
+        self, request: Any, service: Service, method: str, path: str
+    ) -> Key | None:
+        cookie = request.cookies.get(
+            SECURE_COOKIE if self._app.state.is_secure else COOKIE
+        )
         if cookie is None or _is_port(path):
             return None
         request.state.cookie = cookie
         key = await service.keys.by_cookie(cookie)
-        if key is not None and method not in SAFE and request.headers.get("belljar-request") != "1":
-            raise Problem("forbidden", "a page's request needs the header Belljar-Request: 1")
+        if (
+            key is not None
+            and method not in SAFE
+            and request.headers.get("belljar-request") != "1"
+        ):
+            raise Problem(
+                "forbidden", "a page's request needs the header Belljar-Request: 1"
+            )
         return key
 
 
@@ -235,7 +299,15 @@ async def refuse(problem: Problem, scope: Scope, receive: Receive, send: Any) ->
     """The problem as the answer, also to who asked for a WebSocket."""
     response = told(Request({**scope, "type": "http"}), problem)
     if scope["type"] == "websocket":
-        await response({**scope, "type": "websocket", "extensions": {"websocket.http.response": {}}}, receive, send)
+        await response(
+            {
+                **scope,
+                "type": "websocket",
+                "extensions": {"websocket.http.response": {}},
+            },
+            receive,
+            send,
+        )
         return
     await response(scope, receive, send)
 
@@ -244,33 +316,68 @@ class _Marked:
     """Sends the answer, with the headers that every answer has, and counts it."""
 
     def __init__(self, send: Send, request: Any, state: Any, span: Span) -> None:
-        self._send, self._request, self._is_secure, self._span = send, request, state.is_secure, span
+        self._send, self._request, self._is_secure, self._span = (
+            send,
+            request,
+            state.is_secure,
+            span,
+        )
         self._service: Service = state.service
-        self._began, self._method = time.monotonic(), request.scope.get("method", "WEBSOCKET")
+        self._began, self._method = (
+            time.monotonic(),
+            request.scope.get("method", "WEBSOCKET"),
+        )
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
-            headers = [(name, value) for name, value in message["headers"] if name.lower() != b"server"]
+            headers = [
+                (name, value)
+                for name, value in message["headers"]
+                if name.lower() != b"server"
+            ]
             present = {name.lower() for name, _ in headers}
             path = self._request.url.path
-            more = {} if _is_proxied(path) and message["status"] not in (401, 403, 404, 421) else dict(HEADERS)
+            more = (
+                {}
+                if _is_proxied(path) and message["status"] not in (401, 403, 404, 421)
+                else dict(HEADERS)
+            )
             if _is_api(path) and more:
                 more["cache-control"] = "no-store"
             if self._is_secure:
                 more["strict-transport-security"] = "max-age=31536000"
             more["x-request-id"] = self._request.state.request_id
-            headers += [(n.encode(), v.encode()) for n, v in more.items() if n.encode() not in present]
+            headers += [
+                (n.encode(), v.encode())
+                for n, v in more.items()
+                if n.encode() not in present
+            ]
             message = {**message, "headers": headers}
             self._count(message["status"])
         await self._send(message)
 
     def _count(self, status: int) -> None:
-        state, method, took = self._request.state, self._method, time.monotonic() - self._began
+        state, method, took = (
+            self._request.state,
+            self._method,
+            time.monotonic() - self._began,
+        )
         self._service.metrics.request(method, state.route, status, took)
-        tracing.answered(self._span, method, state.route, status, took, state.request_id)
+        tracing.answered(
+            self._span, method, state.route, status, took, state.request_id
+        )
         if _requests.isEnabledFor(logging.INFO):
-            key = {"key": state.key.id, "tenant": state.key.tenant} if state.key is not None else {}
-            facts = {"request_id": state.request_id, "status": status, "seconds": round(took, 4), **key}
+            key = (
+                {"key": state.key.id, "tenant": state.key.tenant}
+                if state.key is not None
+                else {}
+            )
+            facts = {
+                "request_id": state.request_id,
+                "status": status,
+                "seconds": round(took, 4),
+                **key,
+            }
             _requests.info("%s %s", method, state.route or "(no route)", extra=facts)
 
 

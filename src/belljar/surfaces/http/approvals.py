@@ -66,8 +66,19 @@ asking: ContextVar[AskingCommand | None] = ContextVar("belljar_asking", default=
 class Approvals:
     """The approvals of this server's sessions."""
 
-    def __init__(self, store: Store, events: Events, metrics: Metrics, trail: Callable[[str], TenantAudit]) -> None:
-        self._store, self._events, self._metrics, self._trail = store, events, metrics, trail
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        metrics: Metrics,
+        trail: Callable[[str], TenantAudit],
+    ) -> None:
+        self._store, self._events, self._metrics, self._trail = (
+            store,
+            events,
+            metrics,
+            trail,
+        )
         self._changed = Signal()
 
     # Asking.
@@ -79,15 +90,27 @@ class Approvals:
         if bypass is not None and time.time() < bypass:
             session.let_through()
             self._trail(session.tenant).note(
-                "approval", session=session.id, digest=verdict.digest, approved=True, by="bypass"
+                "approval",
+                session=session.id,
+                digest=verdict.digest,
+                approved=True,
+                by="bypass",
             )
             return True
         seconds = session.data["approval_seconds"]
         if not seconds:
             return None
-        cwd, env = (command.body["cwd"], command.body["env"]) if command is not None else (None, {})
+        cwd, env = (
+            (command.body["cwd"], command.body["env"])
+            if command is not None
+            else (None, {})
+        )
         token = token_of(verdict, cwd, env, session.data)
-        known = await self.find(command.data["approval"]) if command and command.data["approval"] else None
+        known = (
+            await self.find(command.data["approval"])
+            if command and command.data["approval"]
+            else None
+        )
         if known is None or known["token"] != token:
             known = await self._new(session, verdict, token, cwd, seconds)
         decided = await self._decision(known["id"], known["expires"])
@@ -100,25 +123,54 @@ class Approvals:
         return False if decided["state"] == "denied" else None
 
     async def _new(
-        self, session: AskingSession, verdict: Verdict, token: str, cwd: str | None, seconds: float
+        self,
+        session: AskingSession,
+        verdict: Verdict,
+        token: str,
+        cwd: str | None,
+        seconds: float,
     ) -> dict[str, Any]:
         command, now = asking.get(), time.time()
         by = command.cause if command is not None else session.cause
         approval = {
-            "id": new_id("a"), "session": session.id, "tenant": session.tenant, "key": by.key, "name": by.name,
+            "id": new_id("a"),
+            "session": session.id,
+            "tenant": session.tenant,
+            "key": by.key,
+            "name": by.name,
             "command": command.id if command is not None else None,
-            "about": "host" if verdict.about == "host" else "command", "state": "waiting", "text": verdict.canonical,
-            "risk": verdict.risk, "reason": verdict.reason, "rules": [rule.as_dict() for rule in verdict.rules],
-            "effects": sentences(verdict), "marks": words_at_risk(verdict), "cwd": cwd or "/workspace",
-            "policy": verdict.policy, "created": now, "expires": now + seconds, "token": token, "decided": None,
-        }  # fmt: skip
+            "about": "host" if verdict.about == "host" else "command",
+            "state": "waiting",
+            "text": verdict.canonical,
+            "risk": verdict.risk,
+            "reason": verdict.reason,
+            "rules": [rule.as_dict() for rule in verdict.rules],
+            "effects": sentences(verdict),
+            "marks": words_at_risk(verdict),
+            "cwd": cwd or "/workspace",
+            "policy": verdict.policy,
+            "created": now,
+            "expires": now + seconds,
+            "token": token,
+            "decided": None,
+        }
         path = command.path if command is not None else session.path
         insert = sa.insert(storage.approvals).values(
-            id=approval["id"], session=session.id, tenant=session.tenant, path=path, state="waiting", created=now,
+            id=approval["id"],
+            session=session.id,
+            tenant=session.tenant,
+            path=path,
+            state="waiting",
+            created=now,
             data=approval,
-        )  # fmt: skip
+        )
         if command is not None:
-            await command.save(insert, state="waiting", approval=approval["id"], verdict=verdict.as_dict())
+            await command.save(
+                insert,
+                state="waiting",
+                approval=approval["id"],
+                verdict=verdict.as_dict(),
+            )
         else:
             await self._store.run(insert)
         self._events.put("approvals", approval, session.tenant, path)
@@ -136,30 +188,60 @@ class Approvals:
             if left <= 0:
                 await self._change(approval, "expired", None)
             else:
-                await self._changed.wait(min(left, LOOK_EVERY) if self._store.is_shared else left)
+                await self._changed.wait(
+                    min(left, LOOK_EVERY) if self._store.is_shared else left
+                )
 
     # Deciding.
 
-    async def decide(self, approval: dict[str, Any], wanted: dict[str, Any], key: Key) -> dict[str, Any]:
+    async def decide(
+        self, approval: dict[str, Any], wanted: dict[str, Any], key: Key
+    ) -> dict[str, Any]:
         if approval["state"] != "waiting":
-            raise Problem("approval_decided", f"it was {approval['state']} already", approval=approval)
+            raise Problem(
+                "approval_decided",
+                f"it was {approval['state']} already",
+                approval=approval,
+            )
         if wanted["token"] != approval["token"]:
-            raise Problem("approval_changed", "this is not what was asked; look again", approval=approval)
+            raise Problem(
+                "approval_changed",
+                "this is not what was asked; look again",
+                approval=approval,
+            )
         if time.time() >= approval["expires"]:
             await self._change(approval, "expired", None)
-            raise Problem("approval_decided", "it has expired", approval=await self.find(approval["id"]))
+            raise Problem(
+                "approval_decided",
+                "it has expired",
+                approval=await self.find(approval["id"]),
+            )
         state = "allowed" if wanted["decision"] == "allow" else "denied"
         decided = {
-            "by": key.id, "name": key.name, "at": time.time(), "decision": wanted["decision"],
-            "scope": wanted["scope"], "reason": wanted["reason"],
-        }  # fmt: skip
+            "by": key.id,
+            "name": key.name,
+            "at": time.time(),
+            "decision": wanted["decision"],
+            "scope": wanted["scope"],
+            "reason": wanted["reason"],
+        }
         changed = await self._change(approval, state, decided)
         if changed is None:
-            raise Problem("approval_decided", "somebody decided first", approval=await self.find(approval["id"]))
+            raise Problem(
+                "approval_decided",
+                "somebody decided first",
+                approval=await self.find(approval["id"]),
+            )
         self._trail(approval["tenant"]).note(
-            "approval", session=approval["session"], approval=approval["id"], command=approval["text"],
-            approved=state == "allowed", scope=wanted["scope"], reason=wanted["reason"] or None, by="person",
-        )  # fmt: skip
+            "approval",
+            session=approval["session"],
+            approval=approval["id"],
+            command=approval["text"],
+            approved=state == "allowed",
+            scope=wanted["scope"],
+            reason=wanted["reason"] or None,
+            by="person",
+        )
         return changed
 
     async def _change(
@@ -177,7 +259,9 @@ class Approvals:
             return None
         self._metrics.approvals.labels(state).inc()
         row = await self._store.get(table, approval["id"])
-        self._events.put("approvals", changed, approval["tenant"], row["path"] if row else "")
+        self._events.put(
+            "approvals", changed, approval["tenant"], row["path"] if row else ""
+        )
         self._changed.fire()
         return changed
 
@@ -188,7 +272,11 @@ class Approvals:
 
     async def cancel_of(self, session: str) -> None:
         table = storage.approvals
-        rows = await self._store.all(sa.select(table).where(table.c.session == session, table.c.state == "waiting"))
+        rows = await self._store.all(
+            sa.select(table).where(
+                table.c.session == session, table.c.state == "waiting"
+            )
+        )
         for row in rows:
             await self._change(dict(row["data"]), "cancelled", None)
 
@@ -199,14 +287,25 @@ class Approvals:
     async def expire(self) -> None:
         """Deny what nobody waits for in this process, such as questions of a session that is being adopted."""
         table = storage.approvals
-        for row in await self._store.all(sa.select(table).where(table.c.state == "waiting")):
+        for row in await self._store.all(
+            sa.select(table).where(table.c.state == "waiting")
+        ):
             if time.time() >= row["data"]["expires"]:
                 await self._change(dict(row["data"]), "expired", None)
 
 
-def token_of(verdict: Verdict, cwd: str | None, env: dict[str, str], session: dict[str, Any]) -> str:
+def token_of(
+    verdict: Verdict, cwd: str | None, env: dict[str, str], session: dict[str, Any]
+) -> str:
     """What was judged, as one hash."""
-    judged = [verdict.digest, cwd, sorted(env), verdict.policy, session["network"], session["id"]]
+    judged = [
+        verdict.digest,
+        cwd,
+        sorted(env),
+        verdict.policy,
+        session["network"],
+        session["id"],
+    ]
     return hashlib.sha256(json.dumps(judged).encode()).hexdigest()
 
 
@@ -214,11 +313,16 @@ def remembered(approvals: Remembered) -> dict[str, Any]:
     """What holds for the session, as it is stored."""
     return {
         "digests": sorted(approvals.digests),
-        "shapes": [[sorted(rules), sorted(map(list, shapes))] for rules, shapes in approvals.shapes],
+        "shapes": [
+            [sorted(rules), sorted(map(list, shapes))]
+            for rules, shapes in approvals.shapes
+        ],
     }
 
 
 def restored(approvals: Remembered, stored: dict[str, Any]) -> None:
     approvals.digests.update(stored.get("digests", ()))
     for rules, shapes in stored.get("shapes", ()):
-        approvals.shapes.append((frozenset(rules), frozenset((a, b, c, d) for a, b, c, d in shapes)))
+        approvals.shapes.append(
+            (frozenset(rules), frozenset((a, b, c, d) for a, b, c, d in shapes))
+        )

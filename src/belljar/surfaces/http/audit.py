@@ -54,7 +54,9 @@ class TenantAudit(Audit):
     def __init__(self, where: Path, tenant: str, *, required: bool = False) -> None:
         super().__init__(where, required=required)
         self.tenant = tenant
-        self.when_recorded: Callable[[str, dict[str, Any]], None] = lambda kind, fields: None
+        self.when_recorded: Callable[[str, dict[str, Any]], None] = (
+            lambda kind, fields: None
+        )
 
     def record(self, kind: str, **fields: Any) -> None:
         named = self._named(fields)
@@ -68,7 +70,13 @@ class TenantAudit(Audit):
 
     def _named(self, fields: dict[str, Any]) -> dict[str, Any]:
         by = cause()
-        return {**fields, "tenant": self.tenant, "key": by.key, "name": by.name, "request_id": by.request_id}
+        return {
+            **fields,
+            "tenant": self.tenant,
+            "key": by.key,
+            "name": by.name,
+            "request_id": by.request_id,
+        }
 
 
 def runs(where: Path) -> tuple[dict[str, dict[str, Any]], set[str]]:

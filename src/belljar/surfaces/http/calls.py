@@ -91,7 +91,10 @@ class Call:
 
     @property
     def wants_stream(self) -> bool:
-        return accepts(self.request, "text/event-stream", "application/json") == "text/event-stream"
+        return (
+            accepts(self.request, "text/event-stream", "application/json")
+            == "text/event-stream"
+        )
 
     def wait(self, usual: float) -> float:
         """How long the client prefers to wait."""
@@ -120,7 +123,10 @@ def accepts(request: Request, *offered: str) -> str | None:
 
 def _liked(wanted: list[str], media: str) -> tuple[float, bool]:
     """How much a client wants a media type, and whether it names it."""
-    return max((_quality(part, media), part.split(";")[0].strip().lower() == media) for part in wanted)
+    return max(
+        (_quality(part, media), part.split(";")[0].strip().lower() == media)
+        for part in wanted
+    )
 
 
 def _quality(part: str, media: str) -> float:
@@ -156,11 +162,17 @@ async def serve(route: Route, request: Request) -> Response:
     if accepts(request, *_offered(route)) is None and not route.streams:
         raise Problem("not_acceptable", f"this answers {route.media}")
     if route.streams and accepts(request, "text/event-stream", route.media) is None:
-        raise Problem("not_acceptable", f"this answers {route.media} or text/event-stream")
+        raise Problem(
+            "not_acceptable", f"this answers {route.media} or text/event-stream"
+        )
     try:
         return await _answered(call)
     except Elsewhere as elsewhere:  # what the body names is another server's
-        content = call.body.model_dump_json(by_alias=True, exclude_unset=True) if call.body is not None else ""
+        content = (
+            call.body.model_dump_json(by_alias=True, exclude_unset=True)
+            if call.body is not None
+            else ""
+        )
         return await service.replicas.passed(request, elsewhere.owner, content.encode())
 
 
@@ -173,11 +185,16 @@ async def _find(call: Call) -> None:
     ids = call.ids
     for name, id in ids.items():
         if name in ("sid", "cid", "id", "aid", "kid") and not ID.match(id):
-            raise Problem("session_not_found" if name == "sid" else "not_found", "there is no such thing")
+            raise Problem(
+                "session_not_found" if name == "sid" else "not_found",
+                "there is no such thing",
+            )
     if "sid" in ids:
         call.session = await call.service.live_for(call.key, ids["sid"])
     if "cid" in ids and call.route.finds:
-        call.command = await call.service.command_for(call.key, call.session, ids["cid"])
+        call.command = await call.service.command_for(
+            call.key, call.session, ids["cid"]
+        )
 
 
 def _query(route: Route, request: Request) -> Query:
@@ -185,7 +202,11 @@ def _query(route: Route, request: Request) -> Query:
     for name in request.query_params:
         values = request.query_params.getlist(name)
         field = route.query.model_fields.get(name)
-        if field is None and name.startswith("metadata.") and route.path == "/v1/sessions":
+        if (
+            field is None
+            and name.startswith("metadata.")
+            and route.path == "/v1/sessions"
+        ):
             continue
         if field is not None and str(field.annotation).startswith("list"):
             given[name] = values
@@ -202,9 +223,15 @@ def _query(route: Route, request: Request) -> Query:
 def _wrong(error: ValidationError) -> Problem:
     """400, naming the field."""
     first = error.errors(include_url=False, include_context=False)[0]
-    place = [str(part) for part in first["loc"] if not str(part)[:1].isupper() and "[" not in str(part)]
+    place = [
+        str(part)
+        for part in first["loc"]
+        if not str(part)[:1].isupper() and "[" not in str(part)
+    ]
     name = place[0] if place else ""
-    told = "there is no such field" if first["type"] == "extra_forbidden" else first["msg"]
+    told = (
+        "there is no such field" if first["type"] == "extra_forbidden" else first["msg"]
+    )
     return Problem("usage", f"{'.'.join(place)}: {told}" if place else told, field=name)
 
 
@@ -254,7 +281,12 @@ class Claim:
 
     def statements(self, made: str) -> tuple[storage.Statement, ...]:
         self.is_written = True
-        values = {"id": self.id, "body": self.body, "created": time.time(), "data": {"made": made, "answer": None}}
+        values = {
+            "id": self.id,
+            "body": self.body,
+            "created": time.time(),
+            "data": {"made": made, "answer": None},
+        }
         return (sa.insert(storage.answers).values(**values),)
 
 
@@ -266,8 +298,14 @@ async def _answered(call: Call) -> Response:
     if call.route.method != "POST" or given is None or call.route.scope == "":
         return await _handled(call)
     if not _IDEMPOTENCY.match(given):
-        raise Problem("usage", "Idempotency-Key: 1 to 255 visible ASCII characters", field="Idempotency-Key")
-    id = hashlib.sha256("\n".join((call.key.id, call.request.url.path, given)).encode()).hexdigest()
+        raise Problem(
+            "usage",
+            "Idempotency-Key: 1 to 255 visible ASCII characters",
+            field="Idempotency-Key",
+        )
+    id = hashlib.sha256(
+        "\n".join((call.key.id, call.request.url.path, given)).encode()
+    ).hexdigest()
     while id in _open_claims:
         await _open_claims[id].wait()
     done = _open_claims[id] = asyncio.Event()
@@ -285,7 +323,10 @@ async def _claimed(call: Call, id: str) -> Response:
     row = await call.service.store.get(storage.answers, id)
     if row is not None:
         if row["body"] != digest:
-            raise Problem("idempotency_mismatch", "this Idempotency-Key was used with another request")
+            raise Problem(
+                "idempotency_mismatch",
+                "this Idempotency-Key was used with another request",
+            )
         claim.made = row["data"]["made"]
         if (stored := row["data"]["answer"]) is not None:
             response = _again(stored)
@@ -304,9 +345,13 @@ async def _claimed(call: Call, id: str) -> Response:
             await call.service.store.delete(storage.answers, id)
         raise
     if not claim.is_written:
-        body = json.loads(bytes(response.body)) if getattr(response, "body", b"") else None
+        body = (
+            json.loads(bytes(response.body)) if getattr(response, "body", b"") else None
+        )
         answer = {"made": "", "answer": {"status": response.status_code, "body": body}}
-        await call.service.store.insert(storage.answers, id=id, body=digest, created=time.time(), data=answer)
+        await call.service.store.insert(
+            storage.answers, id=id, body=digest, created=time.time(), data=answer
+        )
     return response
 
 

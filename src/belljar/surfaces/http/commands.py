@@ -118,19 +118,38 @@ class Command:
         self.trace = tracing.here()
 
     @classmethod
-    def new(cls, server: Server, session: Around, body: dict[str, Any], path: str) -> Command:
+    def new(
+        cls, server: Server, session: Around, body: dict[str, Any], path: str
+    ) -> Command:
         terminal = bool(body["pty"])
         data = {
-            "id": new_id("c"), "session": session.id, "command": body["command"], "state": "queued",
-            "shell": body["shell"], "pty": terminal, "created": time.time(), "started": None, "ended": None,
-            "bytes_produced": 0, "bytes_dropped": 0, "exit_code": None, "approval": None, "verdict": None,
-            "result": None, "error": None,
-        }  # fmt: skip
+            "id": new_id("c"),
+            "session": session.id,
+            "command": body["command"],
+            "state": "queued",
+            "shell": body["shell"],
+            "pty": terminal,
+            "created": time.time(),
+            "started": None,
+            "ended": None,
+            "bytes_produced": 0,
+            "bytes_dropped": 0,
+            "exit_code": None,
+            "approval": None,
+            "verdict": None,
+            "result": None,
+            "error": None,
+        }
         by = audit.cause()
         row = {
-            "command": data, "body": body, "path": path, "launched": False, "digest": "", "stored": False,
+            "command": data,
+            "body": body,
+            "path": path,
+            "launched": False,
+            "digest": "",
+            "stored": False,
             "cause": [by.key, by.name, by.request_id],
-        }  # fmt: skip
+        }
         return cls(server, session, row)
 
     @property
@@ -150,34 +169,54 @@ class Command:
         return bool(self.body["stdin_open"] or self.body["pty"])
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.data, "bytes_produced": self.log.end, "bytes_dropped": self.log.start}
+        return {
+            **self.data,
+            "bytes_produced": self.log.end,
+            "bytes_dropped": self.log.start,
+        }
 
     def as_item(self) -> dict[str, Any]:
         """For a list or a screen: without the output."""
         item = self.as_dict()
         if item["result"] is not None:
             output = ("stdout", "stderr", "output", "stdout_base64", "stderr_base64")
-            item["result"] = {name: value for name, value in item["result"].items() if name not in output}
+            item["result"] = {
+                name: value
+                for name, value in item["result"].items()
+                if name not in output
+            }
         return item
 
     def as_last(self) -> dict[str, Any]:
         """For its session: how the last command went."""
         names = ("id", "command", "state", "started", "ended", "exit_code")
         result, error = self.data["result"] or {}, self.data["error"] or {}
-        return {**{name: self.data[name] for name in names}, "cause": result.get("cause"), "error": error.get("code")}
+        return {
+            **{name: self.data[name] for name in names},
+            "cause": result.get("cause"),
+            "error": error.get("code"),
+        }
 
     # Storing it.
 
     @property
     def row(self) -> dict[str, Any]:
         return {
-            "id": self.id, "session": self.session.id, "tenant": self.session.tenant, "state": self.state,
-            "created": self.data["created"], "cpu_time": (self.data["result"] or {}).get("cpu_time", 0.0),
+            "id": self.id,
+            "session": self.session.id,
+            "tenant": self.session.tenant,
+            "state": self.state,
+            "created": self.data["created"],
+            "cpu_time": (self.data["result"] or {}).get("cpu_time", 0.0),
             "data": {
-                "command": self.as_dict(), "body": self.body, "path": self.path, "launched": self.launched,
-                "digest": self.digest, "cause": [self.cause.key, self.cause.name, self.cause.request_id],
+                "command": self.as_dict(),
+                "body": self.body,
+                "path": self.path,
+                "launched": self.launched,
+                "digest": self.digest,
+                "cause": [self.cause.key, self.cause.name, self.cause.request_id],
             },
-        }  # fmt: skip
+        }
 
     async def save(self, *more: storage.Statement, **changes: Any) -> None:
         """Write it down, with `more` in the same transaction. From the first time on it exists for clients."""
@@ -185,13 +224,19 @@ class Command:
         row = self.row
         if self.is_stored:
             statement: storage.Statement = (
-                sa.update(storage.commands).where(storage.commands.c.id == row.pop("id")).values(**row)
+                sa.update(storage.commands)
+                .where(storage.commands.c.id == row.pop("id"))
+                .values(**row)
             )
             await self.server.store.run(statement, *more)
         else:
-            await self.server.store.run(sa.insert(storage.commands).values(**row), *self.first_statements, *more)
+            await self.server.store.run(
+                sa.insert(storage.commands).values(**row), *self.first_statements, *more
+            )
             self.is_stored = True
-        if self.state != "running":  # then its first client is told when it has really started
+        if (
+            self.state != "running"
+        ):  # then its first client is told when it has really started
             self._settle(None)
         self.publish()
         self.changed.fire()
@@ -206,7 +251,9 @@ class Command:
 
     def publish(self) -> None:
         self._published = time.monotonic()
-        self.server.events.put("commands", self.as_item(), self.session.tenant, self.path)
+        self.server.events.put(
+            "commands", self.as_item(), self.session.tenant, self.path
+        )
         self.session.publish()
 
     # Its life.
@@ -232,7 +279,9 @@ class Command:
             await self._fail(problem_of(error))
         except Exception as error:
             self.server.report(error)
-            await self._fail(Problem("failed", "the service failed to run this command"))
+            await self._fail(
+                Problem("failed", "the service failed to run this command")
+            )
 
     async def _in_turn(self) -> None:
         shell = self._shell
@@ -251,7 +300,11 @@ class Command:
 
     @property
     def _shell(self) -> SharedShell | None:
-        return self.session.shell(self.body["shell"]) if self.body["shell"] is not None else None
+        return (
+            self.session.shell(self.body["shell"])
+            if self.body["shell"] is not None
+            else None
+        )
 
     async def _refused(self, denied: PolicyDenied) -> None:
         problem = problem_of(denied)
@@ -271,8 +324,13 @@ class Command:
             return await shell.named(box).admit(self.body["command"], options)
         return await box.admit(self.body["command"], **options)
 
-    async def _run(self, box: Session, request: Request, shell: SharedShell | None) -> None:
-        self.data["verdict"], self.digest = request.verdict.as_dict(), request.verdict.digest
+    async def _run(
+        self, box: Session, request: Request, shell: SharedShell | None
+    ) -> None:
+        self.data["verdict"], self.digest = (
+            request.verdict.as_dict(),
+            request.verdict.digest,
+        )
         self.launched = True
         await self.save(state="running", started=time.time())
         if self.body["stdin"] or self.has_input:
@@ -311,7 +369,11 @@ class Command:
     async def adopt(self, held: HeldCommand | None) -> None:
         """Go on after a restart. `held`: what the sandbox knows of it."""
         if held is None and self.launched:
-            await self.lost(SandboxLost("the server ended before the command was known to have started"))
+            await self.lost(
+                SandboxLost(
+                    "the server ended before the command was known to have started"
+                )
+            )
         elif held is None:
             self.begin()
         else:
@@ -345,7 +407,11 @@ class Command:
         while True:
             await self._room()
             out, err = self.log.received
-            taken = await held.take((out + self._skew[0], err + self._skew[1]), wait=TAKE_SECONDS, most=TAKEN_AT_ONCE)
+            taken = await held.take(
+                (out + self._skew[0], err + self._skew[1]),
+                wait=TAKE_SECONDS,
+                most=TAKEN_AT_ONCE,
+            )
             self._skew = taken.start[0] - out, taken.start[1] - err
             for stream, data in enumerate((taken.stdout, taken.stderr)):
                 if data:
@@ -360,13 +426,19 @@ class Command:
 
     async def _room(self) -> None:
         """With `on_full: "wait"` a full log holds the command back until somebody was sent its oldest part."""
-        while self.body["on_full"] == "wait" and self.log.is_full and self._stopped is None:
+        while (
+            self.body["on_full"] == "wait"
+            and self.log.is_full
+            and self._stopped is None
+        ):
             self.log.trim(self.sent)
             if self.log.is_full:
                 await self.changed.wait()
 
     def _printed(self, held: HeldCommand) -> None:
-        held.confirm((self.log.received[0] + self._skew[0], self.log.received[1] + self._skew[1]))
+        held.confirm(
+            (self.log.received[0] + self._skew[0], self.log.received[1] + self._skew[1])
+        )
         self.log.trim(self.sent if self.body["on_full"] == "wait" else None)
         limit = self.body["output_limit"]
         if limit is not None and self.log.end > limit and self._stopped is None:
@@ -405,7 +477,9 @@ class Command:
         if self.is_over:
             return
         if not self.launched:
-            await self._fail(Problem("cancelled", "the session ended before the command ran"))
+            await self._fail(
+                Problem("cancelled", "the session ended before the command ran")
+            )
             return
         record = self.session.lost_record(self.data["started"] or time.time())
         result = record.lost(self._captures, lost)
@@ -413,7 +487,9 @@ class Command:
             result = replace(result, cause="killed", exit_code=137)
         await self._end(result)
 
-    async def _end(self, result: Result | None = None, error: Problem | None = None) -> None:
+    async def _end(
+        self, result: Result | None = None, error: Problem | None = None
+    ) -> None:
         if self.is_over:
             return
         self.log.close()
@@ -421,11 +497,16 @@ class Command:
             self.session.record_end(self, result)
             self.server.metrics.command_ended(result.cause, result.duration)
             ids = {"belljar.session": self.session.id, "belljar.command": self.id}
-            tracing.command_ended(self.trace, ids, self.data["started"] or time.time(), result)
+            tracing.command_ended(
+                self.trace, ids, self.data["started"] or time.time(), result
+            )
         await self.save(
-            state="ended", ended=time.time(), exit_code=result.exit_code if result else None,
-            result=self._shown(result) if result else None, error=error.as_dict() if error else None,
-        )  # fmt: skip
+            state="ended",
+            ended=time.time(),
+            exit_code=result.exit_code if result else None,
+            result=self._shown(result) if result else None,
+            error=error.as_dict() if error else None,
+        )
         self.ended.set()
         self.session.forget_command(self)
         if self.data["approval"]:
@@ -435,7 +516,12 @@ class Command:
     def _shown(self, result: Result) -> dict[str, Any]:
         kept = {"stdout": result.stdout_bytes, "stderr": result.stderr_bytes}
         raw = codec.base64_of(**kept) if result.truncated else codec.raw_streams(**kept)
-        return {**result.as_dict(), "combined": result.combined, "verdict": self.data["verdict"], **raw}
+        return {
+            **result.as_dict(),
+            "combined": result.combined,
+            "verdict": self.data["verdict"],
+            **raw,
+        }
 
     # Steering.
 
@@ -483,14 +569,18 @@ class Command:
         if self._held is None and not self.launched:
             if self._task is not None:
                 self._task.cancel()
-            await self._end(error=Problem("cancelled", "the command was ended before it ran"))
+            await self._end(
+                error=Problem("cancelled", "the command was ended before it ran")
+            )
             return
         held = await self.held()
         held.kill(grace)
         self._stopped = self._stopped or "killed"
         self.changed.fire()
         if not await self.wait(grace + KILL_PATIENCE):
-            raise Problem("failed", "the sandbox does not say that the command has ended")
+            raise Problem(
+                "failed", "the sandbox does not say that the command has ended"
+            )
 
     def abandon(self) -> None:
         """This server stops following it; it runs on."""
@@ -507,7 +597,9 @@ def _captures(session: Around) -> tuple[Capture, Capture]:
 def options_of(body: dict[str, Any]) -> Any:
     """The options of the core for a body."""
     names = ("timeout", "grace", "cwd", "env", "combined", "pty", "clean_env", "user")
-    options: dict[str, Any] = {name: body[name] for name in names if body[name] is not None}
+    options: dict[str, Any] = {
+        name: body[name] for name in names if body[name] is not None
+    }
     if body["size"] is not None:
         options["size"] = tuple(body["size"])
     return options

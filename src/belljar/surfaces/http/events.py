@@ -58,7 +58,11 @@ class Change:
 
     @property
     def data(self) -> dict[str, Any]:
-        return {"kind": "put", "item": self.item} if self.kind == "put" else {"kind": "remove", "id": self.id}
+        return (
+            {"kind": "put", "item": self.item}
+            if self.kind == "put"
+            else {"kind": "remove", "id": self.id}
+        )
 
 
 class Events:
@@ -76,17 +80,23 @@ class Events:
     def remove(self, topic: str, id: str, tenant: str, path: str) -> None:
         self._publish(topic, "remove", id, None, tenant, path)
 
-    def repeat(self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str) -> None:
+    def repeat(
+        self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str
+    ) -> None:
         """What happened at another server."""
         self._keep(self._change(topic, kind, id, item, tenant, path))
 
-    def _publish(self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str) -> None:
+    def _publish(
+        self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str
+    ) -> None:
         change = self._change(topic, kind, id, item, tenant, path)
         self._keep(change)
         for listener in self.listeners:
             listener(change)
 
-    def _change(self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str) -> Change:
+    def _change(
+        self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str
+    ) -> Change:
         self._number += 1
         return Change(self._number, topic, kind, id, item, tenant, path)
 
@@ -111,7 +121,11 @@ class Events:
         oldest = self._past[0].number if self._past else self._number + 1
         if int(number) + 1 < oldest:
             return None
-        return [change for change in self._past if change.number > int(number) and wanted(change)]
+        return [
+            change
+            for change in self._past
+            if change.number > int(number) and wanted(change)
+        ]
 
     def follow(self, wanted: Callable[[Change], bool]) -> Follower:
         follower = Follower(self, wanted)

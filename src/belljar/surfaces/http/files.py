@@ -40,16 +40,24 @@ async def read_file(call: Call) -> Any:
     info = await box.files.stat(query.path)
     if info.kind == "directory":
         raise FileFailed(f"{query.path}: is a directory", errno=21)
-    first = await _piece(box, query, query.offset, query.length)  # so that a refusal is an answer, not a cut
+    first = await _piece(
+        box, query, query.offset, query.length
+    )  # so that a refusal is an answer, not a cut
     place = Open(call.service, call.key).take()
-    return StreamingResponse(_window(box, query, first, place), media_type=_BINARY, headers=CONTENTS_HEADERS)
+    return StreamingResponse(
+        _window(box, query, first, place), media_type=_BINARY, headers=CONTENTS_HEADERS
+    )
 
 
 async def _piece(box: Session, query: m.ReadQuery, at: int, left: int | None) -> bytes:
-    return await box.files.read(query.path, offset=at, length=PIECE if left is None else min(PIECE, left))
+    return await box.files.read(
+        query.path, offset=at, length=PIECE if left is None else min(PIECE, left)
+    )
 
 
-async def _window(box: Session, query: m.ReadQuery, data: bytes, place: Open) -> AsyncIterator[bytes]:
+async def _window(
+    box: Session, query: m.ReadQuery, data: bytes, place: Open
+) -> AsyncIterator[bytes]:
     at, left = query.offset, query.length
     try:
         while data:
@@ -100,7 +108,10 @@ async def list_entries(call: Call) -> Any:
     """List a directory."""
     box, query = await call.session.usable(), call.query
     if query.depth == 0:
-        return {"items": [_shown(await box.files.stat(query.path), query.path)], "next": None}
+        return {
+            "items": [_shown(await box.files.stat(query.path), query.path)],
+            "next": None,
+        }
     found = await box.files.list(query.path, depth=query.depth)
     return {"items": [asdict(info) for info in found], "next": None}
 
@@ -130,7 +141,9 @@ async def download_tar(call: Call) -> Any:
         file.close()
         place.close()
         raise
-    return StreamingResponse(tar.as_tar(_spooled(file, place)), media_type=TAR, headers=CONTENTS_HEADERS)
+    return StreamingResponse(
+        tar.as_tar(_spooled(file, place)), media_type=TAR, headers=CONTENTS_HEADERS
+    )
 
 
 async def _spooled(file: IO[bytes], place: Open) -> AsyncIterator[bytes]:
@@ -156,15 +169,35 @@ async def upload_tar(call: Call) -> Any:
 
 
 _SESSION = "/v1/sessions/{sid}"
-_FILES, _ENTRIES, _TAR = (f"/v1/sessions/{{sid}}/{name}" for name in ("files", "entries", "tar"))
+_FILES, _ENTRIES, _TAR = (
+    f"/v1/sessions/{{sid}}/{name}" for name in ("files", "entries", "tar")
+)
 ROUTES = [
     Route("GET", _FILES, read_file, "read", m.ReadQuery, media=_BINARY),
-    Route("PUT", _FILES, write_file, "run", m.WriteQuery, raw="*/*", answer=m.FileAnswer),
+    Route(
+        "PUT", _FILES, write_file, "run", m.WriteQuery, raw="*/*", answer=m.FileAnswer
+    ),
     Route("DELETE", _FILES, remove_file, "run", m.PathQuery, status=204),
-    Route("POST", f"{_SESSION}/append", append_to_file, "run", m.PathQuery, raw="*/*", answer=m.FileAnswer),
+    Route(
+        "POST",
+        f"{_SESSION}/append",
+        append_to_file,
+        "run",
+        m.PathQuery,
+        raw="*/*",
+        answer=m.FileAnswer,
+    ),
     Route("GET", f"{_SESSION}/search", search, "read", m.SearchQuery, answer=m.Items),
     Route("GET", _ENTRIES, list_entries, "read", m.EntriesQuery, answer=m.Items),
-    Route("PUT", _ENTRIES, make_directory, "run", m.PathQuery, raw="*/*", answer=m.FileAnswer),
+    Route(
+        "PUT",
+        _ENTRIES,
+        make_directory,
+        "run",
+        m.PathQuery,
+        raw="*/*",
+        answer=m.FileAnswer,
+    ),
     Route("GET", _TAR, download_tar, "read", m.DirectoryQuery, media=TAR),
     Route("PUT", _TAR, upload_tar, "run", m.DirectoryQuery, raw="*/*", status=204),
 ]

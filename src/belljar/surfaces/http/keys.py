@@ -29,11 +29,16 @@ LOGIN_SECONDS = 12 * 3600
 DEFAULT_TENANT = "default"
 SCOPES = ("read", "run", "approve", "admin", "operator")
 _MEANS = {
-    "read": {"read"}, "run": {"read", "run"}, "approve": {"read", "approve"},
-    "admin": {"read", "run", "approve", "admin"}, "operator": {*SCOPES},
-}  # fmt: skip
+    "read": {"read"},
+    "run": {"read", "run"},
+    "approve": {"read", "approve"},
+    "admin": {"read", "run", "approve", "admin"},
+    "operator": {*SCOPES},
+}
 TRIES_A_MINUTE = 10
-REREAD_SECONDS = 0.5  # how old the keys may be that a server with a shared database knows
+REREAD_SECONDS = (
+    0.5  # how old the keys may be that a server with a shared database knows
+)
 
 
 def meant(scopes: Any) -> frozenset[str]:
@@ -80,7 +85,9 @@ class Key:
 
     @property
     def is_over(self) -> bool:
-        return self.revoked.is_set() or (self.expires is not None and time.time() >= self.expires)
+        return self.revoked.is_set() or (
+            self.expires is not None and time.time() >= self.expires
+        )
 
 
 class Keys:
@@ -118,7 +125,9 @@ class Keys:
     async def by_secret(self, secret: str) -> Key | None:
         """The living key that is this secret."""
         await self._reread()
-        return self._living(self._by_hash.get(hashed(secret)) if secret.startswith(PREFIX) else None)
+        return self._living(
+            self._by_hash.get(hashed(secret)) if secret.startswith(PREFIX) else None
+        )
 
     async def by_cookie(self, cookie: str) -> Key | None:
         await self._reread()
@@ -142,24 +151,44 @@ class Keys:
         if caller.may("admin"):
             found = [key for key in self._by_id.values() if key.tenant == caller.tenant]
         else:
-            found = [key for key in self._by_id.values() if key.tenant == caller.tenant and caller.made(key.path)]
-        return sorted((key for key in found if not key.is_over), key=lambda key: (-key.created, key.id))
+            found = [
+                key
+                for key in self._by_id.values()
+                if key.tenant == caller.tenant and caller.made(key.path)
+            ]
+        return sorted(
+            (key for key in found if not key.is_over),
+            key=lambda key: (-key.created, key.id),
+        )
 
     def chain(self, key: Key) -> list[Key]:
         """The key and all above it."""
-        return [known for id in key.path.strip("/").split("/") if (known := self._by_id.get(id)) is not None]
+        return [
+            known
+            for id in key.path.strip("/").split("/")
+            if (known := self._by_id.get(id)) is not None
+        ]
 
     def effective(self, key: Key) -> dict[str, Any]:
         """The quota that binds a key: its own, those above it, and the tenant's."""
         quotas = [each.own_quota for each in self.chain(key)]
-        return quota.narrowest([self.tenants.get(key.tenant, {}).get("quota", {}), *quotas])
+        return quota.narrowest(
+            [self.tenants.get(key.tenant, {}).get("quota", {}), *quotas]
+        )
 
     def as_dict(self, key: Key) -> dict[str, Any]:
         return {
-            "id": key.id, "name": key.name, "tenant": key.tenant, "scopes": list(key.scopes), "reach": key.reach,
-            "parent": key.parent, "quota": self.effective(key), "created": key.created, "expires": key.expires,
+            "id": key.id,
+            "name": key.name,
+            "tenant": key.tenant,
+            "scopes": list(key.scopes),
+            "reach": key.reach,
+            "parent": key.parent,
+            "quota": self.effective(key),
+            "created": key.created,
+            "expires": key.expires,
             "last_used": key.last_used,
-        }  # fmt: skip
+        }
 
     # Making and ending them.
 
@@ -172,12 +201,28 @@ class Keys:
         made = secret or PREFIX + secrets.token_urlsafe(32)
         id = new_id("key")
         await self._add(
-            Key(id, "first", DEFAULT_TENANT, ("operator",), "tenant", None, f"/{id}/", {}, time.time(), None), made
+            Key(
+                id,
+                "first",
+                DEFAULT_TENANT,
+                ("operator",),
+                "tenant",
+                None,
+                f"/{id}/",
+                {},
+                time.time(),
+                None,
+            ),
+            made,
         )
         return None if secret else made
 
     async def mint(
-        self, caller: Key, wanted: dict[str, Any], *more: storage.Statement, id: str = ""
+        self,
+        caller: Key,
+        wanted: dict[str, Any],
+        *more: storage.Statement,
+        id: str = "",
     ) -> tuple[Key, str]:
         """A child key and its secret; 403 if it would be wider than the caller's."""
         tenant = wanted["tenant"] or caller.tenant
@@ -187,25 +232,54 @@ class Keys:
             raise Problem("not_found", f"there is no tenant {tenant}", field="tenant")
         scopes = tuple(dict.fromkeys(wanted["scopes"]))
         if missing := sorted(meant(scopes) - meant(caller.scopes)):
-            raise Problem("forbidden", f"this key has no scope {missing[0]} to give", scope=missing[0])
+            raise Problem(
+                "forbidden",
+                f"this key has no scope {missing[0]} to give",
+                scope=missing[0],
+            )
         if "operator" in scopes and tenant != DEFAULT_TENANT:
-            raise Problem("forbidden", f"an operator's key belongs to the tenant {DEFAULT_TENANT}", scope="operator")
+            raise Problem(
+                "forbidden",
+                f"an operator's key belongs to the tenant {DEFAULT_TENANT}",
+                scope="operator",
+            )
         reach = wanted["reach"] or ("tenant" if caller.may("admin") else "own")
         if reach == "tenant" and not (caller.may("admin") and caller.reach == "tenant"):
-            raise Problem("forbidden", "a key without the scope admin makes keys with reach own only", scope="admin")
+            raise Problem(
+                "forbidden",
+                "a key without the scope admin makes keys with reach own only",
+                scope="admin",
+            )
         expires = wanted["expires"] if wanted["expires"] is not None else caller.expires
-        if caller.expires is not None and expires is not None and expires > caller.expires:
-            raise Problem("forbidden", "it would outlive the key that makes it", field="expires")
+        if (
+            caller.expires is not None
+            and expires is not None
+            and expires > caller.expires
+        ):
+            raise Problem(
+                "forbidden", "it would outlive the key that makes it", field="expires"
+            )
         bounds = self._granted(caller, tenant, scopes, wanted["quota"])
         id = id or new_id("key")
         key = Key(
-            id, wanted["name"], tenant, scopes, reach, caller.id, f"{caller.path}{id}/", bounds, time.time(), expires
+            id,
+            wanted["name"],
+            tenant,
+            scopes,
+            reach,
+            caller.id,
+            f"{caller.path}{id}/",
+            bounds,
+            time.time(),
+            expires,
         )
         secret = PREFIX + secrets.token_urlsafe(32)
         await self._add(key, secret, *more)
         return key, secret
 
-    def _granted(self, caller: Key, tenant: str, scopes: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+    def _granted(
+        self, caller: Key, tenant: str, scopes: tuple[str, ...], given: dict[str, Any]
+    ) -> dict[str, Any]:
         """The quota of a new key: what is given, and for one without admin what new tenants have."""
         limit = (
             self.effective(caller)
@@ -214,21 +288,37 @@ class Keys:
         )
         for name, value in given.items():
             if quota.wider(name, value, limit[name]):
-                raise Problem("forbidden", f"quota: {name} would be wider than this key's own", quota=name)
+                raise Problem(
+                    "forbidden",
+                    f"quota: {name} would be wider than this key's own",
+                    quota=name,
+                )
         if "admin" in meant(scopes):
             return given
         usual = {name: quota.NEW_TENANT[name] for name in ("policies", "network")}
-        return {**quota.narrowest([usual, {name: limit[name] for name in usual}]), **given}
+        return {
+            **quota.narrowest([usual, {name: limit[name] for name in usual}]),
+            **given,
+        }
 
     async def _add(self, key: Key, secret: str, *more: storage.Statement) -> None:
         key.hash = hashed(secret)
         row = {
-            "id": key.id, "hash": key.hash, "tenant": key.tenant, "path": key.path, "created": key.created,
+            "id": key.id,
+            "hash": key.hash,
+            "tenant": key.tenant,
+            "path": key.path,
+            "created": key.created,
             "data": {
-                "name": key.name, "scopes": list(key.scopes), "reach": key.reach, "parent": key.parent,
-                "quota": key.own_quota, "expires": key.expires, "last_used": None,
+                "name": key.name,
+                "scopes": list(key.scopes),
+                "reach": key.reach,
+                "parent": key.parent,
+                "quota": key.own_quota,
+                "expires": key.expires,
+                "last_used": None,
             },
-        }  # fmt: skip
+        }
         await self._store.run(sa.insert(storage.keys).values(**row), *more)
         self._know(key)
 
@@ -240,17 +330,25 @@ class Keys:
             self._by_id.pop(each.id, None)
             self._by_hash.pop(each.hash, None)
             each.revoked.set()
-        self._logins = {hash: login for hash, login in self._logins.items() if login[0] not in ids}
+        self._logins = {
+            hash: login for hash, login in self._logins.items() if login[0] not in ids
+        }
         await self._store.run(
             sa.delete(storage.logins).where(storage.logins.c.key.in_(ids)),
             sa.delete(storage.links).where(storage.links.c.key.in_(ids)),
-            sa.delete(storage.keys).where(storage.keys.c.path.startswith(key.path, autoescape=True)),
+            sa.delete(storage.keys).where(
+                storage.keys.c.path.startswith(key.path, autoescape=True)
+            ),
         )
         return gone
 
-    async def make_tenant(self, name: str, bounds: dict[str, Any], *more: storage.Statement) -> dict[str, Any]:
+    async def make_tenant(
+        self, name: str, bounds: dict[str, Any], *more: storage.Statement
+    ) -> dict[str, Any]:
         tenant = {"name": name, "quota": bounds, "created": time.time()}
-        await self._store.run(sa.insert(storage.tenants).values(id=name, data=tenant), *more)
+        await self._store.run(
+            sa.insert(storage.tenants).values(id=name, data=tenant), *more
+        )
         self.tenants[name] = tenant
         return tenant
 
@@ -263,10 +361,21 @@ class Keys:
     async def note_use(self) -> None:
         """Write down when keys were last used."""
         used = [key for key in self._by_id.values() if key.last_used]
-        rows = {row["id"]: row["data"] for row in await self._store.all(sa.select(storage.keys))} if used else {}
+        rows = (
+            {
+                row["id"]: row["data"]
+                for row in await self._store.all(sa.select(storage.keys))
+            }
+            if used
+            else {}
+        )
         for key in used:
             if key.id in rows and rows[key.id]["last_used"] != key.last_used:
-                await self._store.update(storage.keys, key.id, data={**rows[key.id], "last_used": key.last_used})
+                await self._store.update(
+                    storage.keys,
+                    key.id,
+                    data={**rows[key.id], "last_used": key.last_used},
+                )
 
     # Logins of browsers.
 
@@ -281,16 +390,27 @@ class Keys:
     async def login(self, secret: str, address: str) -> tuple[Key, str]:
         """A key and the cookie that stands for it; 401 if there is no such key, 429 after too many tries."""
         if not self.may_try(address):
-            raise Problem("quota_exceeded", "too many wrong keys", quota="logins", headers={"Retry-After": "60"})
+            raise Problem(
+                "quota_exceeded",
+                "too many wrong keys",
+                quota="logins",
+                headers={"Retry-After": "60"},
+            )
         key = await self.by_secret(secret)
         if key is None:
             if len(self._tries) > 10_000:
                 self._tries.clear()
             self._tries.setdefault(address, []).append(time.monotonic())
-            raise Problem("unauthenticated", "this key is not valid", headers={"WWW-Authenticate": "Bearer"})
+            raise Problem(
+                "unauthenticated",
+                "this key is not valid",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
         cookie = secrets.token_urlsafe(32)
         expires = min(time.time() + LOGIN_SECONDS, key.expires or float("inf"))
-        await self._store.insert(storage.logins, id=hashed(cookie), key=key.id, expires=expires, data={})
+        await self._store.insert(
+            storage.logins, id=hashed(cookie), key=key.id, expires=expires, data={}
+        )
         self._logins[hashed(cookie)] = key.id, expires
         return key, cookie
 
@@ -305,6 +425,16 @@ class Keys:
 def _key(row: Row) -> Key:
     data = row["data"]
     return Key(
-        row["id"], data["name"], row["tenant"], tuple(data["scopes"]), data["reach"], data["parent"], row["path"],
-        data["quota"], row["created"], data["expires"], data["last_used"], hash=row["hash"],
-    )  # fmt: skip
+        row["id"],
+        data["name"],
+        row["tenant"],
+        tuple(data["scopes"]),
+        data["reach"],
+        data["parent"],
+        row["path"],
+        data["quota"],
+        row["created"],
+        data["expires"],
+        data["last_used"],
+        hash=row["hash"],
+    )

@@ -24,7 +24,12 @@ class Links:
     async def make(self, session: str, port: int, key: str, expires: float) -> str:
         token = secrets.token_hex(24)  # it may be the name of a host
         await self._store.insert(
-            storage.links, id=hashed(token), session=session, key=key, expires=expires, data={"port": port}
+            storage.links,
+            id=hashed(token),
+            session=session,
+            key=key,
+            expires=expires,
+            data={"port": port},
         )
         return token
 
@@ -37,4 +42,6 @@ class Links:
         return row["session"], data["port"], row["key"]
 
     async def end_of(self, session: str) -> None:
-        await self._store.run(sa.delete(storage.links).where(storage.links.c.session == session))
+        await self._store.run(
+            sa.delete(storage.links).where(storage.links.c.session == session)
+        )

@@ -153,7 +153,9 @@ class Log:
     def read(self, position: int, most: int) -> list[Piece]:
         """What stands at `position` and after it, up to `most` bytes. Blocks for a moment."""
         pieces: list[Piece] = []
-        index = bisect_right([segment.start for segment in self._segments], position) - 1
+        index = (
+            bisect_right([segment.start for segment in self._segments], position) - 1
+        )
         for segment in self._segments[max(0, index) :]:
             while most > 0 and segment.start <= position < segment.end:
                 stream, end = segment.run(position)
@@ -194,7 +196,9 @@ class Log:
             return None
         segment = Segment(start, _HEAD.unpack_from(entries))
         whole = (len(entries) - _HEAD.size) // _ENTRY.size
-        for length, stream in _ENTRY.iter_unpack(entries[_HEAD.size : _HEAD.size + whole * _ENTRY.size]):
+        for length, stream in _ENTRY.iter_unpack(
+            entries[_HEAD.size : _HEAD.size + whole * _ENTRY.size]
+        ):
             segment.add(stream, length)
         os.truncate(f"{name}.map", _HEAD.size + whole * _ENTRY.size)
         os.truncate(f"{name}.out", segment.length)

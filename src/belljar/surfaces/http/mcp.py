@@ -68,9 +68,18 @@ class Endpoint:
         await self._asked(client, id, scope, receive, send)
 
     async def _begun(self, key: Key, secret: str, choices: dict[str, str]) -> Client:
-        mine = {client for client in (*self._clients.values(), *self._starting) if client.key is key}
+        mine = {
+            client
+            for client in (*self._clients.values(), *self._starting)
+            if client.key is key
+        }
         if len(mine) >= CLIENTS_OF_A_KEY:
-            raise Problem("quota_exceeded", "too many MCP clients", quota="streams", headers={"Retry-After": "10"})
+            raise Problem(
+                "quota_exceeded",
+                "too many MCP clients",
+                quota="streams",
+                headers={"Retry-After": "10"},
+            )
         client = Client(self._service, key, secret, choices)
         self._starting.add(client)
         try:
@@ -79,14 +88,20 @@ class Endpoint:
             self._starting.discard(client)
         return client
 
-    async def _asked(self, client: Client, id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _asked(
+        self, client: Client, id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Pass a request on. The answer to the first one says which session the client has from now on."""
         given = ""
 
         async def noting(message: Message) -> None:
             nonlocal given
             if message["type"] == "http.response.start":
-                given = dict(message["headers"]).get(SESSION, b"").decode("ascii", "replace")
+                given = (
+                    dict(message["headers"])
+                    .get(SESSION, b"")
+                    .decode("ascii", "replace")
+                )
                 if given and not id:
                     self._clients.pop(f"new {client.number}", None)
                     self._clients[given] = client
@@ -107,7 +122,11 @@ def _secret(request: Request) -> str:
     """The key's own text. A cookie is a person's, who has no tools to call."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
-        raise Problem("unauthenticated", "send Authorization: Bearer bj_…", headers={"WWW-Authenticate": "Bearer"})
+        raise Problem(
+            "unauthenticated",
+            "send Authorization: Bearer bj_…",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
     return secret.strip()
 
 
@@ -120,7 +139,9 @@ def _choices(request: Request) -> dict[str, str]:
     given = dict(parse_qsl(request.url.query))
     for name in given:
         if name not in CHOICES:
-            raise Problem("usage", f"{name}: choose from {', '.join(CHOICES)}", field=name)
+            raise Problem(
+                "usage", f"{name}: choose from {', '.join(CHOICES)}", field=name
+            )
     return given
 
 
@@ -129,7 +150,9 @@ class Client:
 
     count = 0
 
-    def __init__(self, service: Service, key: Key, secret: str, choices: dict[str, str]) -> None:
+    def __init__(
+        self, service: Service, key: Key, secret: str, choices: dict[str, str]
+    ) -> None:
         Client.count += 1
         self.number = Client.count
         self.key = key
@@ -154,22 +177,33 @@ class Client:
 
             from belljar.surfaces.mcp.server import Service as Tools
         except ModuleNotFoundError as missing:
-            raise Problem("unsupported", f"/mcp needs {missing.name}: {resources.extra('mcp')}") from None
+            raise Problem(
+                "unsupported", f"/mcp needs {missing.name}: {resources.extra('mcp')}"
+            ) from None
         from belljar.tools.registry import chosen_families
 
         try:
             families = chosen_families(self._choices.get("tools"))
-            tools = Tools(self._box, "in /workspace of a sandbox at a service", families)
+            tools = Tools(
+                self._box, "in /workspace of a sandbox at a service", families
+            )
         except BelljarError as error:
             raise problem_of(error) from None
         return StreamableHTTPSessionManager(
-            tools.server, event_store=kept_events(), session_idle_timeout=None, max_sessions=1
+            tools.server,
+            event_store=kept_events(),
+            session_idle_timeout=None,
+            max_sessions=1,
         )
 
     def _box(self, approve: Any) -> Any:
         """The sandbox of this client, not open yet. Who may approve is asked through the client; else people are."""
         far = RemoteHost.itself_at(self._service.own_url, self._secret)
-        options: Any = {name: self._choices[name] for name in ("image", "policy") if name in self._choices}
+        options: Any = {
+            name: self._choices[name]
+            for name in ("image", "policy")
+            if name in self._choices
+        }
         options["approve"] = approve if self.key.may("approve") else None
         if "session" in self._choices:
             box = far.entering(self._choices["session"], options["approve"])
@@ -198,11 +232,18 @@ class Client:
 
     async def _until_over(self) -> None:
         """Until it has ended, is silent for too long, or lost its key."""
-        while not (self._over.is_set() or self._service.stopping.is_set() or self.key.is_over):
+        while not (
+            self._over.is_set() or self._service.stopping.is_set() or self.key.is_over
+        ):
             if not self._open and time.monotonic() - self._used > IDLE_SECONDS:
                 return
-            waits = [asyncio.ensure_future(each.wait()) for each in (self._over, self._service.stopping)]
-            await asyncio.wait(waits, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            waits = [
+                asyncio.ensure_future(each.wait())
+                for each in (self._over, self._service.stopping)
+            ]
+            await asyncio.wait(
+                waits, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
             for wait in waits:
                 wait.cancel()
 
@@ -232,9 +273,17 @@ def kept_events() -> Any:
             self._events.append((self._last, stream_id, message))
             return str(self._last)
 
-        async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-            after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else -1
-            stream = next((stream for number, stream, _ in self._events if number == after), None)
+        async def replay_events_after(
+            self, last_event_id: str, send_callback: EventCallback
+        ) -> str | None:
+            after = (
+                int(last_event_id)
+                if last_event_id.isascii() and last_event_id.isdigit()
+                else -1
+            )
+            stream = next(
+                (stream for number, stream, _ in self._events if number == after), None
+            )
             if stream is None:
                 return None
             for number, of, message in [*self._events]:

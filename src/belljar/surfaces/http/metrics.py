@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.process_collector import ProcessCollector
 
 if TYPE_CHECKING:
@@ -18,25 +24,63 @@ class Metrics:
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.sessions = Gauge("belljar_sessions", "Sessions by state", ["state"], registry=registry)
-        self._creates = Counter("belljar_session_creates", "Sessions created", ["outcome"], registry=registry)
+        self.sessions = Gauge(
+            "belljar_sessions", "Sessions by state", ["state"], registry=registry
+        )
+        self._creates = Counter(
+            "belljar_session_creates",
+            "Sessions created",
+            ["outcome"],
+            registry=registry,
+        )
         self._ready = Histogram(
-            "belljar_session_ready_seconds", "From create to ready", registry=registry, buckets=_SECONDS
+            "belljar_session_ready_seconds",
+            "From create to ready",
+            registry=registry,
+            buckets=_SECONDS,
         )
-        self.running = Gauge("belljar_commands_running", "Commands that run", registry=registry)
-        self._commands = Counter("belljar_commands", "Commands that ended", ["cause"], registry=registry)
+        self.running = Gauge(
+            "belljar_commands_running", "Commands that run", registry=registry
+        )
+        self._commands = Counter(
+            "belljar_commands", "Commands that ended", ["cause"], registry=registry
+        )
         self._seconds = Histogram(
-            "belljar_command_seconds", "How long commands ran", registry=registry, buckets=_SECONDS
+            "belljar_command_seconds",
+            "How long commands ran",
+            registry=registry,
+            buckets=_SECONDS,
         )
-        self.denied = Counter("belljar_denied", "Commands that the policy denied", registry=registry)
-        self.waiting = Gauge("belljar_approvals_waiting", "Approvals that wait", registry=registry)
-        self.approvals = Counter("belljar_approvals", "Approvals by what became of them", ["state"], registry=registry)
-        self.pool_hits = Counter("belljar_pool_hits", "Sessions from a warm sandbox", registry=registry)
-        self.pool_misses = Counter("belljar_pool_misses", "Sessions that started one", registry=registry)
+        self.denied = Counter(
+            "belljar_denied", "Commands that the policy denied", registry=registry
+        )
+        self.waiting = Gauge(
+            "belljar_approvals_waiting", "Approvals that wait", registry=registry
+        )
+        self.approvals = Counter(
+            "belljar_approvals",
+            "Approvals by what became of them",
+            ["state"],
+            registry=registry,
+        )
+        self.pool_hits = Counter(
+            "belljar_pool_hits", "Sessions from a warm sandbox", registry=registry
+        )
+        self.pool_misses = Counter(
+            "belljar_pool_misses", "Sessions that started one", registry=registry
+        )
         self.streams = Gauge("belljar_streams", "Open streams", registry=registry)
-        self._requests = Counter("belljar_http_requests", "Requests", ["method", "route", "status"], registry=registry)
+        self._requests = Counter(
+            "belljar_http_requests",
+            "Requests",
+            ["method", "route", "status"],
+            registry=registry,
+        )
         self._request_seconds = Histogram(
-            "belljar_http_request_seconds", "How long requests took", registry=registry, buckets=_SECONDS
+            "belljar_http_request_seconds",
+            "How long requests took",
+            registry=registry,
+            buckets=_SECONDS,
         )
 
     def session_created(self, outcome: str, seconds: float | None = None) -> None:

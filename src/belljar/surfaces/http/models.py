@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+)
 
 from belljar.network.presets import PRESETS
 from belljar.policy import BUILT_IN
@@ -15,10 +23,14 @@ from belljar.surfaces.http.pages import CURSOR
 from belljar.surfaces.http.quota import NETWORKS
 
 Seconds = Annotated[float, Field(ge=0, le=4_000_000, allow_inf_nan=False)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")
+]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-Variables = dict[Annotated[str, StringConstraints(min_length=1, pattern=r"^[^=\x00]+$")], Text]
+Variables = dict[
+    Annotated[str, StringConstraints(min_length=1, pattern=r"^[^=\x00]+$")], Text
+]
 Scope = Literal["read", "run", "approve", "admin", "operator"]
 Network = Literal["none", "full"]
 Mode = Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")]
@@ -32,7 +44,10 @@ def _whole(value: Any) -> Any:
 Whole: TypeAlias = Annotated[int, BeforeValidator(_whole)]
 """Also as JSON writes it elsewhere: 5.0."""
 Time = Annotated[float, Field(allow_inf_nan=False)]
-Size = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,3})? ?([kmgtKMGT](i?[bB])?)?$")]
+Size = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,3})? ?([kmgtKMGT](i?[bB])?)?$"),
+]
 
 # What types cannot say, for who reads the schema.
 POLICIES = [*BUILT_IN, "none"]
@@ -43,17 +58,25 @@ MOST_OUTPUT = 64 << 20
 
 
 def _limit(least: float, most: float, kind: str = "integer") -> dict[str, Any]:
-    return {"anyOf": [{"type": kind, "minimum": least, "maximum": most}, {"type": "null"}]}
+    return {
+        "anyOf": [{"type": kind, "minimum": least, "maximum": most}, {"type": "null"}]
+    }
 
 
 _LIMITS = {
-    "memory": _limit(16 << 20, MOST), "cpus": _limit(0.01, 1024, "number"), "pids": _limit(16, 4_194_304),
-    "disk": _limit(0, MOST), "nofile": _limit(64, 1_048_576), "fsize": _limit(1 << 20, MOST),
+    "memory": _limit(16 << 20, MOST),
+    "cpus": _limit(0.01, 1024, "number"),
+    "pids": _limit(16, 4_194_304),
+    "disk": _limit(0, MOST),
+    "nofile": _limit(64, 1_048_576),
+    "fsize": _limit(1 << 20, MOST),
     "output": _limit(4096, MOST_OUTPUT),
-}  # fmt: skip
+}
 _ABOUT_LIMITS = 'Sizes are bytes, or text: "512m". Also tmp, home, shm and inodes, which must fit into memory.'
 _HOST = r"^(\*\.)?([a-z][a-z0-9]{0,20}\.){1,4}[a-z]{2,10}(:[1-9][0-9]{0,3})?$"
-_TOPICS = r"^(sessions|commands|approvals|audit)(,(sessions|commands|approvals|audit)){0,3}$"
+_TOPICS = (
+    r"^(sessions|commands|approvals|audit)(,(sessions|commands|approvals|audit)){0,3}$"
+)
 
 
 def hint(**schema: Any) -> Any:
@@ -80,7 +103,9 @@ class Query(BaseModel):
 
 
 class Allow(Body):
-    allow: Annotated[list[Text], hint(type="array", items={"type": "string", "pattern": _HOST})] = []
+    allow: Annotated[
+        list[Text], hint(type="array", items={"type": "string", "pattern": _HOST})
+    ] = []
     presets: list[_PRESETS] = []
     ask_hosts: bool = False
 
@@ -90,18 +115,30 @@ class SessionBody(Body):
         json_schema_extra={
             "allOf": [
                 never_together(root={"const": True}, debug={"const": True}),
-                never_together(**{"from": {"type": "string"}, "snapshot": {"type": "string"}}),
+                never_together(
+                    **{"from": {"type": "string"}, "snapshot": {"type": "string"}}
+                ),
             ]
         }
     )
     image: Annotated[
-        str, StringConstraints(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
+        str,
+        StringConstraints(
+            min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
+        ),
     ] = "base"
     limits: Annotated[
         dict[str, int | float | str | None],
-        hint(type="object", properties=_LIMITS, additionalProperties=False, description=_ABOUT_LIMITS),
+        hint(
+            type="object",
+            properties=_LIMITS,
+            additionalProperties=False,
+            description=_ABOUT_LIMITS,
+        ),
     ] = {}
-    policy: Annotated[str, StringConstraints(max_length=64), hint(enum=POLICIES)] = "default"
+    policy: Annotated[str, StringConstraints(max_length=64), hint(enum=POLICIES)] = (
+        "default"
+    )
     name: Name | None = None
     network: Network | Allow = "none"
     changes: Literal["direct", "staged"] = "direct"
@@ -109,7 +146,9 @@ class SessionBody(Body):
     env: Variables = {}
     metadata: dict[str, Text] = {}
     lease: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] = 600.0
-    approval_seconds: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = 300.0
+    approval_seconds: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = (
+        300.0
+    )
     root: bool = False
     debug: bool = False
     workspace: Slug | None = None
@@ -119,13 +158,18 @@ class SessionBody(Body):
     @field_validator("metadata")
     @classmethod
     def _small(cls, value: dict[str, str]) -> dict[str, str]:
-        if sum(len(name.encode()) + len(text.encode()) for name, text in value.items()) > 4096:
+        if (
+            sum(len(name.encode()) + len(text.encode()) for name, text in value.items())
+            > 4096
+        ):
             raise ValueError("at most 4096 bytes")
         return value
 
 
 class SessionPatch(Body):
-    lease: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] | None = None
+    lease: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] | None = (
+        None
+    )
     metadata: dict[str, Text] | None = None
     paused: bool | None = None
     bypass_until: Annotated[float, Field(allow_inf_nan=False)] | None = None
@@ -137,7 +181,12 @@ class Page(Query):
 
 
 class SessionsQuery(Page):
-    state: Literal["queued", "pulling", "starting", "verifying", "ready", "paused", "ended"] | None = None
+    state: (
+        Literal[
+            "queued", "pulling", "starting", "verifying", "ready", "paused", "ended"
+        ]
+        | None
+    ) = None
 
 
 # Commands.
@@ -145,16 +194,26 @@ class SessionsQuery(Page):
 
 class CommandBody(Body):
     command: Text | Annotated[list[Text], Field(min_length=1)]
-    timeout: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] | None = None
+    timeout: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] | None = (
+        None
+    )
     grace: Seconds = 2.0
     cwd: Text | None = None
     env: Variables = {}
     stdin: str | None = None
     stdin_open: bool = False
-    shell: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    shell: (
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None
+    ) = None
     combined: bool = False
     pty: bool = False
-    size: Annotated[list[Annotated[Whole, Field(ge=1, le=65535)]], Field(min_length=2, max_length=2)] | None = None
+    size: (
+        Annotated[
+            list[Annotated[Whole, Field(ge=1, le=65535)]],
+            Field(min_length=2, max_length=2),
+        ]
+        | None
+    ) = None
     clean_env: bool = False
     output_limit: Annotated[Whole, Field(ge=1)] | None = None
     on_full: Literal["drop", "wait"] = "drop"
@@ -178,7 +237,8 @@ class StdinQuery(Query):
 
 class SignalBody(Body):
     signal: (
-        Annotated[Whole, Field(ge=1, le=64)] | Annotated[str, StringConstraints(pattern=r"^(SIG)?[A-Z0-9+-]{1,10}$")]
+        Annotated[Whole, Field(ge=1, le=64)]
+        | Annotated[str, StringConstraints(pattern=r"^(SIG)?[A-Z0-9+-]{1,10}$")]
     )
 
 
@@ -294,7 +354,9 @@ class KeyBody(Body):
     tenant: Slug | None = None
     reach: Literal["tenant", "own"] | None = None
     quota: QuotaBody = QuotaBody()
-    expires: Annotated[Time | None, hint(anyOf=[{"type": "number", "minimum": 4e9}, {"type": "null"}])] = None
+    expires: Annotated[
+        Time | None, hint(anyOf=[{"type": "number", "minimum": 4e9}, {"type": "null"}])
+    ] = None
     """A time to come."""
 
 
@@ -313,7 +375,9 @@ class UsageQuery(Query):
 
 class CheckBody(Body):
     command: Text | Annotated[list[Text], Field(min_length=1)]
-    policy: Annotated[str, StringConstraints(max_length=64), hint(enum=[*BUILT_IN])] = "default"
+    policy: Annotated[str, StringConstraints(max_length=64), hint(enum=[*BUILT_IN])] = (
+        "default"
+    )
     cwd: Text | None = None
 
 
@@ -327,7 +391,9 @@ class AuditQuery(Query):
 
 
 class EventsQuery(Query):
-    topics: Annotated[Text, hint(type="string", pattern=_TOPICS)] = "sessions,commands,approvals"
+    topics: Annotated[Text, hint(type="string", pattern=_TOPICS)] = (
+        "sessions,commands,approvals"
+    )
 
 
 class LinkBody(Body):
@@ -361,7 +427,9 @@ class SessionAnswer(Answer):
     id: str
     tenant: str
     key: str
-    state: Literal["queued", "pulling", "starting", "verifying", "ready", "paused", "ended"]
+    state: Literal[
+        "queued", "pulling", "starting", "verifying", "ready", "paused", "ended"
+    ]
     reason: Literal["deleted", "expired", "lost", "failed"] | None
     error: ProblemAnswer | None
     created: float

@@ -56,13 +56,17 @@ async def _topics(call: Call) -> tuple[set[str], list[Command]]:
             session = await call.service.live_for(call.key, sid)
             outputs.append(await call.service.command_for(call.key, session, cid))
         else:
-            raise Problem("usage", f"topics: there is no topic {name[:80]}", field="topics")
+            raise Problem(
+                "usage", f"topics: there is no topic {name[:80]}", field="topics"
+            )
     if not names:
         raise Problem("usage", "topics: name at least one", field="topics")
     return topics, outputs
 
 
-async def _events(call: Call, topics: set[str], outputs: list[Command], last: str | None) -> AsyncIterator[bytes]:
+async def _events(
+    call: Call, topics: set[str], outputs: list[Command], last: str | None
+) -> AsyncIterator[bytes]:
     service, key = call.service, call.key
 
     def wanted(change: Change) -> bool:
@@ -76,20 +80,39 @@ async def _events(call: Call, topics: set[str], outputs: list[Command], last: st
         missed = service.events.missed(last, wanted) if last is not None else None
         if missed is None:
             for topic in sorted(topics):
-                yield event(topic, {"kind": "snapshot", "items": await _snapshot(call, topic)}, now)
+                yield event(
+                    topic,
+                    {"kind": "snapshot", "items": await _snapshot(call, topic)},
+                    now,
+                )
         else:
             for change in _merged(missed):
-                yield event(change.topic, change.data, service.events.id_of(change.number))
+                yield event(
+                    change.topic, change.data, service.events.id_of(change.number)
+                )
         for command in outputs:
-            positions[command.id] = max(command.log.start, command.log.end - SHOWN_OUTPUT)
-            shown = [_piece(command, piece) async for piece in streams.pieces(command, positions[command.id])]
+            positions[command.id] = max(
+                command.log.start, command.log.end - SHOWN_OUTPUT
+            )
+            shown = [
+                _piece(command, piece)
+                async for piece in streams.pieces(command, positions[command.id])
+            ]
             positions[command.id] += sum(piece["bytes"] for piece in shown)
-            yield event("output", {"kind": "snapshot", "command": command.id, "items": shown}, now)
+            yield event(
+                "output",
+                {"kind": "snapshot", "command": command.id, "items": shown},
+                now,
+            )
         pinged = 0.0
         while True:
             began = time.monotonic()
-            for change in await follower.changes(MERGE_SECONDS if outputs else PING_SECONDS):
-                yield event(change.topic, change.data, service.events.id_of(change.number))
+            for change in await follower.changes(
+                MERGE_SECONDS if outputs else PING_SECONDS
+            ):
+                yield event(
+                    change.topic, change.data, service.events.id_of(change.number)
+                )
             for command in outputs:
                 async for lines in _output(command, positions):
                     yield lines
@@ -128,8 +151,12 @@ def _piece(command: Command, piece: Any) -> dict[str, Any]:
     except UnicodeDecodeError:
         content = {"base64": base64.b64encode(piece.data).decode()}
     return {
-        "stream": piece.stream, "offset": piece.at, "bytes": len(piece.data), "command": command.id, **content,
-    }  # fmt: skip
+        "stream": piece.stream,
+        "offset": piece.at,
+        "bytes": len(piece.data),
+        "command": command.id,
+        **content,
+    }
 
 
 async def _snapshot(call: Call, topic: str) -> list[dict[str, Any]]:
@@ -155,7 +182,9 @@ async def _snapshot(call: Call, topic: str) -> list[dict[str, Any]]:
 
 def _needs_trail(call: Call) -> None:
     if call.key.reach != "tenant":
-        raise Problem("forbidden", "the trail is for keys that see the whole tenant", scope="read")
+        raise Problem(
+            "forbidden", "the trail is for keys that see the whole tenant", scope="read"
+        )
 
 
 def _records(call: Call) -> list[dict[str, Any]]:
@@ -168,8 +197,13 @@ async def read_trail(call: Call) -> Any:
     """The audit trail."""
     _needs_trail(call)
     query: m.AuditQuery = call.query
-    if accepts(call.request, "application/x-ndjson", "application/json") == "application/x-ndjson":
-        return StreamingResponse(_lines(call, query.after or 0), media_type="application/x-ndjson")
+    if (
+        accepts(call.request, "application/x-ndjson", "application/json")
+        == "application/x-ndjson"
+    ):
+        return StreamingResponse(
+            _lines(call, query.after or 0), media_type="application/x-ndjson"
+        )
     if query.order == "newest":
         return await _newest(call, query)
     after = _after(query)
@@ -185,7 +219,10 @@ async def read_trail(call: Call) -> Any:
 
     records = await to_thread.run_sync(found)
     shown = records[: query.limit]
-    return {"items": shown, "next": str(shown[-1]["seq"]) if len(records) > len(shown) else None}
+    return {
+        "items": shown,
+        "next": str(shown[-1]["seq"]) if len(records) > len(shown) else None,
+    }
 
 
 async def _newest(call: Call, query: m.AuditQuery) -> Any:
@@ -204,7 +241,10 @@ async def _newest(call: Call, query: m.AuditQuery) -> Any:
 
     records = await to_thread.run_sync(found)
     shown = records[: query.limit]
-    return {"items": shown, "next": str(shown[-1]["seq"]) if len(records) > len(shown) else None}
+    return {
+        "items": shown,
+        "next": str(shown[-1]["seq"]) if len(records) > len(shown) else None,
+    }
 
 
 def _after(query: m.AuditQuery) -> int:
@@ -243,8 +283,15 @@ async def verify_trail(call: Call) -> Any:
         report = reader.verify(trail.where).as_dict()
         where = f"{trail.where}/"
         texts = ("at", "reason")
-        short = {name: report[name] and str(report[name]).replace(where, "") for name in texts}
-        return {**report, **short, "torn": [each.replace(where, "") for each in report["torn"]]}
+        short = {
+            name: report[name] and str(report[name]).replace(where, "")
+            for name in texts
+        }
+        return {
+            **report,
+            **short,
+            "torn": [each.replace(where, "") for each in report["torn"]],
+        }
 
     return await to_thread.run_sync(verified)
 
@@ -259,11 +306,13 @@ async def alive(_: Call) -> Any:
 
 
 ROUTES = [
-    Route("GET", "/v1/events", follow, "read", m.EventsQuery, media="text/event-stream"),
+    Route(
+        "GET", "/v1/events", follow, "read", m.EventsQuery, media="text/event-stream"
+    ),
     Route("GET", "/v1/audit", read_trail, "read", m.AuditQuery, answer=m.Items),
     Route("GET", "/v1/audit/verify", verify_trail, "read"),
     Route("GET", "/openapi.json", openapi, None),
-]  # fmt: skip
+]
 
 
 __all__ = ["ROUTES", "Response"]

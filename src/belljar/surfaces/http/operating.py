@@ -31,8 +31,19 @@ def check(args: Namespace, free: Callable[[], None]) -> list[Check]:
     try:
         state = resources.state_dir() / "serve"
     except (BelljarError, OSError) as error:
-        return [*found, Check("state", False, str(error), "set BELLJAR_STATE to a directory of your own")]
-    found += [Check("state", True, str(state)), asyncio.run(_database(args.database, state))]
+        return [
+            *found,
+            Check(
+                "state",
+                False,
+                str(error),
+                "set BELLJAR_STATE to a directory of your own",
+            ),
+        ]
+    found += [
+        Check("state", True, str(state)),
+        asyncio.run(_database(args.database, state)),
+    ]
     return [*found, *examine()]
 
 
@@ -40,13 +51,22 @@ def _address(args: Namespace, free: Callable[[], None]) -> Check:
     try:
         free()
     except BelljarError as error:
-        return Check("address", False, str(error), "end what listens there, or choose another --listen")
+        return Check(
+            "address",
+            False,
+            str(error),
+            "end what listens there, or choose another --listen",
+        )
     return Check("address", True, f"{args.listen} is free")
 
 
 def _open_files() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fix = "" if soft >= FILES else f"for hundreds of sandboxes: `ulimit -n {FILES}`, or the unit of --print-unit"
+    fix = (
+        ""
+        if soft >= FILES
+        else f"for hundreds of sandboxes: `ulimit -n {FILES}`, or the unit of --print-unit"
+    )
     return Check("open files", True, f"{soft} (at most {hard})", fix)
 
 
@@ -54,14 +74,23 @@ def _certificate(args: Namespace) -> Iterator[Check]:
     if not args.tls_cert:
         return
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(args.tls_cert, args.tls_key)
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            args.tls_cert, args.tls_key
+        )
         ends = _end_of(Path(args.tls_cert).read_text())
     except (OSError, ValueError) as error:
-        yield Check("certificate", False, f"{args.tls_cert}: {error}", "give a certificate and its key as PEM files")
+        yield Check(
+            "certificate",
+            False,
+            f"{args.tls_cert}: {error}",
+            "give a certificate and its key as PEM files",
+        )
         return
     left = ends - datetime.datetime.now(datetime.UTC)
     fix = "renew it, then restart the server" if left.days < CERTIFICATE_DAYS else ""
-    yield Check("certificate", left.total_seconds() > 0, f"holds until {ends:%Y-%m-%d}", fix)
+    yield Check(
+        "certificate", left.total_seconds() > 0, f"holds until {ends:%Y-%m-%d}", fix
+    )
 
 
 def _end_of(pem: str) -> datetime.datetime:
@@ -73,7 +102,10 @@ def _end_of(pem: str) -> datetime.datetime:
 def _previews(args: Namespace) -> Iterator[Check]:
     if not args.preview_url or not args.public_url:
         return
-    ours, theirs = urlsplit(args.public_url).hostname or "", (urlsplit(args.preview_url).hostname or "").lstrip("*.")
+    ours, theirs = (
+        urlsplit(args.public_url).hostname or "",
+        (urlsplit(args.preview_url).hostname or "").lstrip("*."),
+    )
     near = theirs == ours or theirs.endswith("." + ours) or ours.endswith("." + theirs)
     fix = "better a domain of its own: browsers count both as one site" if near else ""
     yield Check("previews", True, f"links lead to {args.preview_url}", fix)
@@ -85,7 +117,9 @@ async def _database(url: str | None, state: Path) -> Check:
     from belljar.surfaces.http import migrations
     from belljar.surfaces.http.storage import Store
 
-    shown = url.rpartition("@")[2] if url else str(state / "service.db")  # never the password
+    shown = (
+        url.rpartition("@")[2] if url else str(state / "service.db")
+    )  # never the password
     if url is None and not (state / "service.db").exists():
         return Check("database", True, f"{shown} will be made at the first start")
     try:
@@ -99,14 +133,26 @@ async def _database(url: str | None, state: Path) -> Check:
     except (BelljarError, OSError, TimeoutError, sa.exc.SQLAlchemyError) as error:
         said = str(getattr(error, "orig", None) or error) or "no answer within 10 s"
         return Check(
-            "database", False, f"{shown}: {said}", "see that it runs and that the address and password are right"
+            "database",
+            False,
+            f"{shown}: {said}",
+            "see that it runs and that the address and password are right",
         )
     if at is not None and at not in known:
-        return Check("database", False, f"{shown}: made by a newer belljar (step {at})", "start that version, or newer")
+        return Check(
+            "database",
+            False,
+            f"{shown}: made by a newer belljar (step {at})",
+            "start that version, or newer",
+        )
     if at == known[0]:
         return Check("database", True, f"{shown}, step {at}")
     return Check(
-        "database", True, f"{shown}: empty" if at is None else f"{shown}, step {at}: a start brings {known[0]}"
+        "database",
+        True,
+        f"{shown}: empty"
+        if at is None
+        else f"{shown}, step {at}: a start brings {known[0]}",
     )
 
 
@@ -116,28 +162,53 @@ async def _database(url: str | None, state: Path) -> Check:
 def unit(args: Namespace) -> str:
     """A systemd unit that starts the server with the same options."""
     is_user = args.print_unit == "user"
-    given = {name: value for name, value in vars(args).items() if name not in _ONLY_ASKED}
-    options = [word for name, value in given.items() for word in _option(name, value, args.parser.get_default(name))]
+    given = {
+        name: value for name, value in vars(args).items() if name not in _ONLY_ASKED
+    }
+    options = [
+        word
+        for name, value in given.items()
+        for word in _option(name, value, args.parser.get_default(name))
+    ]
     words = [sys.executable, "-m", "belljar", "serve", *options]
     settings = {
         "Unit": {
-            "Description": "Belljar: sandboxes over HTTP", "After": "" if is_user else "network.target docker.service",
+            "Description": "Belljar: sandboxes over HTTP",
+            "After": "" if is_user else "network.target docker.service",
         },
         "Service": {
-            "Type": "notify", "ExecStart": " ".join(map(_quoted, words)),
+            "Type": "notify",
+            "ExecStart": " ".join(map(_quoted, words)),
             "EnvironmentFile": f"-{'%h/.config/belljar' if is_user else '/etc/belljar'}/serve.env",
-            "Environment": "" if is_user else "BELLJAR_STATE=/var/lib/belljar BELLJAR_LOG=info,json",
-            "StateDirectory": "" if is_user else "belljar", "StateDirectoryMode": "" if is_user else "0700",
-            "KillMode": "process", "Delegate": "yes", "LimitNOFILE": f"{FILES}", "Restart": "on-failure",
-            "RestartSec": "1", "TimeoutStopSec": "15",
+            "Environment": ""
+            if is_user
+            else "BELLJAR_STATE=/var/lib/belljar BELLJAR_LOG=info,json",
+            "StateDirectory": "" if is_user else "belljar",
+            "StateDirectoryMode": "" if is_user else "0700",
+            "KillMode": "process",
+            "Delegate": "yes",
+            "LimitNOFILE": f"{FILES}",
+            "Restart": "on-failure",
+            "RestartSec": "1",
+            "TimeoutStopSec": "15",
         },
         "Install": {"WantedBy": "default.target" if is_user else "multi-user.target"},
-    }  # fmt: skip
-    where = "~/.config/systemd/user/belljar.service" if is_user else "/etc/systemd/system/belljar.service"
+    }
+    where = (
+        "~/.config/systemd/user/belljar.service"
+        if is_user
+        else "/etc/systemd/system/belljar.service"
+    )
     control = "systemctl --user" if is_user else "systemctl"
     head = f"# {where}\n# {control} daemon-reload && {control} enable --now belljar\n"
     return head + "\n".join(
-        "\n".join([f"[{section}]", *(f"{name}={value}" for name, value in pairs.items() if value), ""])
+        "\n".join(
+            [
+                f"[{section}]",
+                *(f"{name}={value}" for name, value in pairs.items() if value),
+                "",
+            ]
+        )
         for section, pairs in settings.items()
     )
 

@@ -6,15 +6,24 @@ import struct
 from typing import Any
 
 
-def page(items: list[dict[str, Any]], query: Any, *, id: str = "id", when: str = "created") -> dict[str, Any]:
+def page(
+    items: list[dict[str, Any]], query: Any, *, id: str = "id", when: str = "created"
+) -> dict[str, Any]:
     """The page of `items` that the query asks for, newest first."""
     items = sorted(items, key=lambda item: (-item[when], _backwards(str(item[id]))))
     if query.cursor is not None:
         at, name = _place(query.cursor)
-        items = [item for item in items if (-item[when], _backwards(str(item[id]))) > (-at, _backwards(name))]
+        items = [
+            item
+            for item in items
+            if (-item[when], _backwards(str(item[id]))) > (-at, _backwards(name))
+        ]
     shown = items[: query.limit]
     more = len(items) > len(shown)
-    return {"items": shown, "next": _cursor(shown[-1][when], str(shown[-1][id])) if more else None}
+    return {
+        "items": shown,
+        "next": _cursor(shown[-1][when], str(shown[-1][id])) if more else None,
+    }
 
 
 def _backwards(name: str) -> tuple[int, ...]:

@@ -37,12 +37,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SANDBOXED = "sandbox allow-scripts allow-forms"
-_HOP_BY_HOP = frozenset((
-    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
-    "upgrade", "proxy-connection",
-))  # fmt: skip
+_HOP_BY_HOP = frozenset(
+    (
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "proxy-connection",
+    )
+)
 _OURS = frozenset(("authorization", "cookie", "host", "content-length"))
-_RIGHTS = frozenset(("set-cookie", "clear-site-data", "service-worker-allowed", "content-security-policy"))
+_RIGHTS = frozenset(
+    (
+        "set-cookie",
+        "clear-site-data",
+        "service-worker-allowed",
+        "content-security-policy",
+    )
+)
 CONNECT_SECONDS = 10.0
 PIECE = 64 << 10
 REVOKED, MALFORMED = 4401, 4400
@@ -71,9 +87,13 @@ async def by_link(request: Request) -> Response:
     try:
         session, port = await linked(request)
     except Elsewhere as elsewhere:
-        answer: Response = await request.app.state.service.replicas.passed(request, elsewhere.owner)
+        answer: Response = await request.app.state.service.replicas.passed(
+            request, elsewhere.owner
+        )
         return answer
-    return await _passed(request, session, port, is_own=request.app.state.previews.is_own)
+    return await _passed(
+        request, session, port, is_own=request.app.state.previews.is_own
+    )
 
 
 async def linked(request: Request | WebSocket) -> tuple[LiveSession, int]:
@@ -84,9 +104,19 @@ async def linked(request: Request | WebSocket) -> tuple[LiveSession, int]:
     found = await service.links.find(request.path_params["token"])
     session = service.live(found[0]) if found is not None else None
     key = service.keys.get(found[2]) if found is not None else None
-    if found is not None and session is None and (owner := await service.owner_elsewhere(found[0])):
+    if (
+        found is not None
+        and session is None
+        and (owner := await service.owner_elsewhere(found[0]))
+    ):
         raise Elsewhere(owner)
-    if found is None or session is None or session.is_over or key is None or key.is_over:
+    if (
+        found is None
+        or session is None
+        or session.is_over
+        or key is None
+        or key.is_over
+    ):
         raise Problem("not_found", "there is no such link")
     connections.admit(request.scope)
     return session, found[1]
@@ -113,7 +143,8 @@ def _sent(headers: Any, is_own: bool) -> list[tuple[str, str]]:
     return [
         (name, value)
         for name, value in headers.items()
-        if name.lower() not in dropped and not name.lower().startswith(("belljar-", "sec-websocket-"))
+        if name.lower() not in dropped
+        and not name.lower().startswith(("belljar-", "sec-websocket-"))
     ]
 
 
@@ -123,7 +154,8 @@ def _received(headers: httpx.Headers) -> list[tuple[bytes, bytes]]:
     kept = [
         (name.lower(), value)
         for name, value in headers.raw
-        if name.decode("latin-1").lower() not in dropped and not name.lower().startswith(b"access-control-")
+        if name.decode("latin-1").lower() not in dropped
+        and not name.lower().startswith(b"access-control-")
     ]
     return [*kept, (b"content-security-policy", SANDBOXED.encode())]
 
@@ -134,7 +166,14 @@ def _received_as_own(headers: httpx.Headers, port: int) -> list[tuple[bytes, byt
     for name, value in headers.raw:
         key = name.decode("latin-1").lower()
         if key == "location":
-            value = re.sub(rb"\Ahttps?://(127\.0\.0\.1|localhost):%d(?=/|\Z)" % port, b"", value) or b"/"
+            value = (
+                re.sub(
+                    rb"\Ahttps?://(127\.0\.0\.1|localhost):%d(?=/|\Z)" % port,
+                    b"",
+                    value,
+                )
+                or b"/"
+            )
         elif key == "set-cookie":
             value = re.sub(rb"(?i);\s*domain=[^;]*", b"", value)
         if key not in _HOP_BY_HOP:
@@ -142,36 +181,59 @@ def _received_as_own(headers: httpx.Headers, port: int) -> list[tuple[bytes, byt
     return found
 
 
-async def _passed(request: Request, session: LiveSession, port: int, *, is_own: bool = False) -> Response:
+async def _passed(
+    request: Request, session: LiveSession, port: int, *, is_own: bool = False
+) -> Response:
     base = await _base(session, port)
-    path = request.scope["raw_path"].decode("latin-1").split("/", 6 if request.url.path.startswith("/v1") else 3)[-1]
+    path = (
+        request.scope["raw_path"]
+        .decode("latin-1")
+        .split("/", 6 if request.url.path.startswith("/v1") else 3)[-1]
+    )
     query = request.scope["query_string"].decode("latin-1")
     url = httpx.URL(f"{base}/{path.split('?')[0]}{'?' + query if query else ''}")
     # `base` is plain HTTP on this machine; reading the machine's certificates would cost more than the request.
-    client = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_SECONDS), trust_env=False, verify=False)
+    client = httpx.AsyncClient(
+        timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+        trust_env=False,
+        verify=False,
+    )
     headers = [("host", f"127.0.0.1:{port}"), *_sent(request.headers, is_own)]
     if (length := request.headers.get("content-length")) is not None:
         headers.append(("content-length", length))
     has_body = length is not None or "transfer-encoding" in request.headers
     content = body_of(request) if has_body else None
     try:
-        asked = client.build_request(request.method, url, headers=headers, content=content)
+        asked = client.build_request(
+            request.method, url, headers=headers, content=content
+        )
         answer = await client.send(asked, stream=True)
     except (httpx.TransportError, httpx.InvalidURL):
         await client.aclose()
         raise Problem("port_closed", f"nothing answers on port {port}") from None
-    return _Proxied(answer, client, _received_as_own(answer.headers, port) if is_own else _received(answer.headers))
+    return _Proxied(
+        answer,
+        client,
+        _received_as_own(answer.headers, port) if is_own else _received(answer.headers),
+    )
 
 
 class _Proxied(StreamingResponse):
     """An answer from inside, with these headers of its own."""
 
-    def __init__(self, answer: httpx.Response, client: httpx.AsyncClient, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(
+        self,
+        answer: httpx.Response,
+        client: httpx.AsyncClient,
+        headers: list[tuple[bytes, bytes]],
+    ) -> None:
         super().__init__(self._body(answer, client), answer.status_code)
         self.raw_headers = headers
 
     @staticmethod
-    async def _body(answer: httpx.Response, client: httpx.AsyncClient) -> AsyncIterator[bytes]:
+    async def _body(
+        answer: httpx.Response, client: httpx.AsyncClient
+    ) -> AsyncIterator[bytes]:
         try:
             async for part in answer.aiter_raw(PIECE):
                 yield part
@@ -201,7 +263,9 @@ async def make_link(call: Call) -> Any:
 async def refuse(socket: WebSocket, problem: Problem) -> None:
     """An HTTP problem before the upgrade."""
     body = json.dumps(problem.as_dict(socket.state.request_id)).encode()
-    response = Response(body, problem.status, problem.headers, media_type="application/problem+json")
+    response = Response(
+        body, problem.status, problem.headers, media_type="application/problem+json"
+    )
     await socket.send_denial_response(response)
 
 
@@ -211,7 +275,9 @@ async def socket_by_key(socket: WebSocket) -> None:
 
 
 async def _base_by_key(socket: WebSocket) -> str:
-    session = await socket.app.state.service.live_for(_running_key(socket), socket.path_params["sid"])
+    session = await socket.app.state.service.live_for(
+        _running_key(socket), socket.path_params["sid"]
+    )
     return await _base(session, _port(socket.path_params["port"]))
 
 
@@ -224,7 +290,9 @@ def _running_key(socket: WebSocket) -> Key:
 
 async def socket_by_link(socket: WebSocket) -> None:
     if (base := await _unless_refused(socket, _base_by_link(socket))) is not None:
-        cookie = socket.headers.get("cookie") if socket.app.state.previews.is_own else None
+        cookie = (
+            socket.headers.get("cookie") if socket.app.state.previews.is_own else None
+        )
         await _bridge(socket, base, 3, [("cookie", cookie)] if cookie else [])
 
 
@@ -244,17 +312,32 @@ async def _unless_refused(socket: WebSocket, found: Awaitable[T]) -> T | None:
     return None
 
 
-async def _bridge(socket: WebSocket, base: str, parts: int, headers: list[tuple[str, str]]) -> None:
-    path = socket.scope["raw_path"].decode("latin-1").split("/", parts)[-1].split("?")[0]
+async def _bridge(
+    socket: WebSocket, base: str, parts: int, headers: list[tuple[str, str]]
+) -> None:
+    path = (
+        socket.scope["raw_path"].decode("latin-1").split("/", parts)[-1].split("?")[0]
+    )
     query = socket.scope["query_string"].decode("latin-1")
-    await _joined(socket, f"{base.replace('http', 'ws', 1)}/{path}{'?' + query if query else ''}", headers)
+    await _joined(
+        socket,
+        f"{base.replace('http', 'ws', 1)}/{path}{'?' + query if query else ''}",
+        headers,
+    )
 
 
 async def _elsewhere(socket: WebSocket, owner: str) -> None:
     """The WebSocket of the server that has the session."""
-    replicas, query = socket.app.state.service.replicas, socket.scope["query_string"].decode("latin-1")
+    replicas, query = (
+        socket.app.state.service.replicas,
+        socket.scope["query_string"].decode("latin-1"),
+    )
     path = socket.scope["raw_path"].decode("latin-1").split("?")[0]
-    sent = [(name, value) for name, value in socket.headers.items() if name in ("authorization", "cookie")]
+    sent = [
+        (name, value)
+        for name, value in socket.headers.items()
+        if name in ("authorization", "cookie")
+    ]
     try:
         url = replicas.socket_url(owner, f"{path}{'?' + query if query else ''}")
     except Problem as problem:
@@ -269,11 +352,18 @@ async def _joined(socket: WebSocket, url: str, headers: list[tuple[str, str]]) -
     wanted = socket.scope.get("subprotocols") or None
     try:
         inside = await websockets.connect(
-            url, subprotocols=wanted, max_size=None, open_timeout=CONNECT_SECONDS, proxy=None, compression=None,
+            url,
+            subprotocols=wanted,
+            max_size=None,
+            open_timeout=CONNECT_SECONDS,
+            proxy=None,
+            compression=None,
             additional_headers=headers,
-        )  # fmt: skip
+        )
     except (OSError, websockets.WebSocketException, TimeoutError):
-        await refuse(socket, Problem("port_closed", "nothing answers a WebSocket there"))
+        await refuse(
+            socket, Problem("port_closed", "nothing answers a WebSocket there")
+        )
         return
     async with inside:
         await socket.accept(inside.subprotocol)
@@ -285,12 +375,18 @@ async def _out(socket: WebSocket, inside: Any) -> None:
 
     try:
         async for message in inside:
-            await (socket.send_text(message) if isinstance(message, str) else socket.send_bytes(message))
+            await (
+                socket.send_text(message)
+                if isinstance(message, str)
+                else socket.send_bytes(message)
+            )
         code = inside.close_code or 1000
     except websockets.ConnectionClosed as closed:
         code = closed.rcvd.code if closed.rcvd else 1011
     with contextlib.suppress(RuntimeError):
-        await socket.close(code if 1000 <= code < 5000 and code not in (1005, 1006, 1015) else 1000)
+        await socket.close(
+            code if 1000 <= code < 5000 and code not in (1005, 1006, 1015) else 1000
+        )
 
 
 async def _in(socket: WebSocket, inside: Any) -> None:
@@ -334,8 +430,15 @@ async def _attached(socket: WebSocket) -> tuple[Command, int, Open]:
     session = await service.live_for(key, socket.path_params["sid"])
     command = await service.command_for(key, session, socket.path_params["cid"])
     given = socket.query_params.get("offset", "0")
-    if not given.isascii() or not given.isdigit() or len(given) > 18 or int(given) > command.log.end:
-        raise Problem("usage", "offset: beyond what the command has printed", field="offset")
+    if (
+        not given.isascii()
+        or not given.isdigit()
+        or len(given) > 18
+        or int(given) > command.log.end
+    ):
+        raise Problem(
+            "usage", "offset: beyond what the command has printed", field="offset"
+        )
     return command, int(given), Open(service, key, command).take()
 
 
@@ -398,5 +501,13 @@ async def _revoked(socket: WebSocket, key: Key, service: Service) -> None:
 
 
 ROUTES = [
-    Route("POST", "/v1/sessions/{sid}/links", make_link, "run", body=m.LinkBody, answer=m.LinkAnswer, status=201),
+    Route(
+        "POST",
+        "/v1/sessions/{sid}/links",
+        make_link,
+        "run",
+        body=m.LinkBody,
+        answer=m.LinkAnswer,
+        status=201,
+    ),
 ]

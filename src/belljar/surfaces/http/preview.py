@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
     from belljar.surfaces.http.service import Service
 
-MARKS = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin", "x-robots-tag": "noindex"}
+MARKS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "x-robots-tag": "noindex",
+}
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,15 @@ class Previews:
             return cls(listening)
         parts = urlsplit(pattern)
         name = parts.netloc.removeprefix("*.")
-        if parts.scheme not in ("http", "https") or parts.path not in ("", "/") or not name.strip(".") or "*" in name:
-            raise UsageError("--preview-url: write for example https://*.preview.example.com")
+        if (
+            parts.scheme not in ("http", "https")
+            or parts.path not in ("", "/")
+            or not name.strip(".")
+            or "*" in name
+        ):
+            raise UsageError(
+                "--preview-url: write for example https://*.preview.example.com"
+            )
         return cls(f"{parts.scheme}://{parts.netloc.lower()}")
 
     @property
@@ -54,12 +65,18 @@ class Previews:
         return "://*." in self.base
 
     def url(self, token: str) -> str:
-        return self.base.replace("*", token, 1) + "/" if self.is_own else f"{self.base}/p/{token}/"
+        return (
+            self.base.replace("*", token, 1) + "/"
+            if self.is_own
+            else f"{self.base}/p/{token}/"
+        )
 
     def token(self, host: str) -> str | None:
         """The link that this host stands for."""
         first, _, rest = host.lower().partition(".")
-        return first if self.is_own and f"*.{rest}" == urlsplit(self.base).netloc else None
+        return (
+            first if self.is_own and f"*.{rest}" == urlsplit(self.base).netloc else None
+        )
 
 
 def make(service: Service, previews: Previews, hosts: set[str]) -> ASGIApp:
@@ -71,8 +88,16 @@ def make(service: Service, previews: Previews, hosts: set[str]) -> ASGIApp:
         ],
         exception_handlers={Problem: main.on_problem, Exception: main.on_error},
     )
-    app.state.service, app.state.previews, app.state.shows_links = service, previews, True
-    return _ByHost(app, previews, {host.lower() for host in hosts} | {urlsplit(previews.base).netloc})
+    app.state.service, app.state.previews, app.state.shows_links = (
+        service,
+        previews,
+        True,
+    )
+    return _ByHost(
+        app,
+        previews,
+        {host.lower() for host in hosts} | {urlsplit(previews.base).netloc},
+    )
 
 
 class _ByHost:
@@ -86,11 +111,22 @@ class _ByHost:
             return
         scope.setdefault("state", {})["request_id"] = secrets.token_hex(8)
         scope["app"] = self._inner
-        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+        host = next(
+            (
+                value.decode("latin-1")
+                for name, value in scope["headers"]
+                if name == b"host"
+            ),
+            "",
+        )
         token = self._previews.token(host)
         if token is not None:
             start = f"/p/{token}"
-            scope = {**scope, "path": start + scope["path"], "raw_path": start.encode() + scope["raw_path"]}
+            scope = {
+                **scope,
+                "path": start + scope["path"],
+                "raw_path": start.encode() + scope["raw_path"],
+            }
         elif self._previews.is_own or host.lower() not in self._hosts:
             problem = Problem("host_refused", "this server is not called by that name")
             await main.refuse(problem, scope, receive, send)
@@ -102,7 +138,11 @@ def _marked(send: Send) -> Send:
     async def marked(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             ours = {name.encode(): value.encode() for name, value in MARKS.items()}
-            headers = [(name, value) for name, value in message["headers"] if name.lower() not in ours]
+            headers = [
+                (name, value)
+                for name, value in message["headers"]
+                if name.lower() not in ours
+            ]
             message = {**message, "headers": [*headers, *ours.items()]}
         await send(message)
 

@@ -15,22 +15,46 @@ from starlette.requests import ClientDisconnect, Request
 from belljar.errors import BelljarError, Conflict, FileFailed, PolicyDenied
 
 STATUS = {
-    "usage": 400, "workspace_invalid": 400, "policy_invalid": 400, "limits_invalid": 400, "image_invalid": 400,
+    "usage": 400,
+    "workspace_invalid": 400,
+    "policy_invalid": 400,
+    "limits_invalid": 400,
+    "image_invalid": 400,
     "unauthenticated": 401,
-    "policy_denied": 403, "forbidden": 403, "origin_refused": 403,
-    "session_not_found": 404, "not_found": 404, "shell_not_found": 404,
-    "method_not_allowed": 405, "not_acceptable": 406,
-    "conflict": 409, "not_ready": 409, "approval_changed": 409, "approval_decided": 409,
-    "sandbox_lost": 410, "session_ended": 410,
-    "too_large": 413, "unsupported_media_type": 415, "host_refused": 421,
-    "command_not_found": 422, "command_not_executable": 422, "working_directory_invalid": 422,
-    "command_failed_to_start": 422, "image_missing": 422, "idempotency_mismatch": 422, "unsupported": 422,
-    "file_failed": 422, "cancelled": 409,
+    "policy_denied": 403,
+    "forbidden": 403,
+    "origin_refused": 403,
+    "session_not_found": 404,
+    "not_found": 404,
+    "shell_not_found": 404,
+    "method_not_allowed": 405,
+    "not_acceptable": 406,
+    "conflict": 409,
+    "not_ready": 409,
+    "approval_changed": 409,
+    "approval_decided": 409,
+    "sandbox_lost": 410,
+    "session_ended": 410,
+    "too_large": 413,
+    "unsupported_media_type": 415,
+    "host_refused": 421,
+    "command_not_found": 422,
+    "command_not_executable": 422,
+    "working_directory_invalid": 422,
+    "command_failed_to_start": 422,
+    "image_missing": 422,
+    "idempotency_mismatch": 422,
+    "unsupported": 422,
+    "file_failed": 422,
+    "cancelled": 409,
     "quota_exceeded": 429,
-    "failed": 500, "engine_failed": 500, "protection_missing": 500,
+    "failed": 500,
+    "engine_failed": 500,
+    "protection_missing": 500,
     "port_closed": 502,
-    "engine_unavailable": 503, "audit_failed": 503,
-}  # fmt: skip
+    "engine_unavailable": 503,
+    "audit_failed": 503,
+}
 """Code → status."""
 
 _FILES = {
@@ -47,7 +71,13 @@ class Problem(Exception):
     """An answer that is an error: `raise Problem("not_found", "there is no file app.py")`."""
 
     def __init__(
-        self, code: str, detail: str = "", *, status: int = 0, headers: dict[str, str] | None = None, **fields: Any
+        self,
+        code: str,
+        detail: str = "",
+        *,
+        status: int = 0,
+        headers: dict[str, str] | None = None,
+        **fields: Any,
     ) -> None:
         super().__init__(detail)
         self.code, self.status = code, status or STATUS[code]
@@ -59,9 +89,13 @@ class Problem(Exception):
 
     def as_dict(self, request_id: str = "") -> dict[str, Any]:
         told = {
-            "type": f"urn:belljar:error:{self.code}", "title": self.title, "status": self.status,
-            "detail": self.detail, "code": self.code, "request_id": request_id,
-        }  # fmt: skip
+            "type": f"urn:belljar:error:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            "request_id": request_id,
+        }
         return {**self.fields, **told}
 
 
@@ -88,12 +122,19 @@ def problem_of(error: BelljarError) -> Problem:
     """The problem for an error from below."""
     detail = without_paths(str(error))
     if isinstance(error, PolicyDenied):
-        return Problem("policy_denied", detail, verdict=error.verdict.as_dict(), declined=error.declined)
+        return Problem(
+            "policy_denied",
+            detail,
+            verdict=error.verdict.as_dict(),
+            declined=error.declined,
+        )
     if isinstance(error, Conflict):
         return Problem("conflict", detail, paths=error.paths)
     if isinstance(error, FileFailed):
         name = errno.errorcode.get(error.errno or 0, "")
-        return Problem("file_failed", detail, status=FILE_STATUS.get(name, 422), errno=name)
+        return Problem(
+            "file_failed", detail, status=FILE_STATUS.get(name, 422), errno=name
+        )
     code = error.code if error.code in STATUS else "failed"
     return Problem(code, detail)
 

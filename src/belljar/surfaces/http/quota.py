@@ -14,8 +14,13 @@ POLICIES = ["default", "strict", "ci"]
 LIFETIME = 86400
 UNBOUND: dict[str, Any] = dict.fromkeys((*COUNTS, "policies", "network"))
 NEW_TENANT: dict[str, Any] = {
-    **UNBOUND, "sessions": 20, "creates_per_minute": 60, "lifetime": LIFETIME, "policies": POLICIES, "network": "allow",
-}  # fmt: skip
+    **UNBOUND,
+    "sessions": 20,
+    "creates_per_minute": 60,
+    "lifetime": LIFETIME,
+    "policies": POLICIES,
+    "network": "allow",
+}
 STREAMS_OF_A_KEY = 64
 STREAMS_OF_A_COMMAND = 50
 
@@ -28,7 +33,11 @@ def narrowest(quotas: Iterable[Quota]) -> dict[str, Any]:
     for quota in quotas:
         for name, value in quota.items():
             if value is not None:
-                bounds[name] = value if bounds[name] is None else _narrower(name, bounds[name], value)
+                bounds[name] = (
+                    value
+                    if bounds[name] is None
+                    else _narrower(name, bounds[name], value)
+                )
     return bounds
 
 

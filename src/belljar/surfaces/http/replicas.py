@@ -37,7 +37,9 @@ GONE_SECONDS = 5.0  # without a beat
 FORWARDED = "belljar-forwarded"
 CHANNEL = "belljar"
 LARGEST_NEWS = 7000  # bytes; PostgreSQL takes 8000
-_NOT_PASSED = frozenset(("host", "connection", "content-length", "transfer-encoding", "x-request-id"))
+_NOT_PASSED = frozenset(
+    ("host", "connection", "content-length", "transfer-encoding", "x-request-id")
+)
 _NOT_RETURNED = frozenset((b"transfer-encoding", b"connection", b"date"))
 
 
@@ -51,16 +53,22 @@ class Replicas:
         self._beaten = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._listening: Any = None
-        self._client = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=5.0), trust_env=False, verify=False)
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=5.0), trust_env=False, verify=False
+        )
 
     async def open(self, url: str) -> None:
         """Say that this server is there, at `url`."""
         with contextlib.suppress(storage.IntegrityError):
-            await self._store.insert(storage.facts, id="secret", data={"secret": secrets.token_urlsafe(32)})
+            await self._store.insert(
+                storage.facts, id="secret", data={"secret": secrets.token_urlsafe(32)}
+            )
         row = await self._store.get(storage.facts, "secret")
         assert row is not None
         self.secret = row["data"]["secret"]
-        await self._store.insert(storage.instances, id=self.id, seen=time.time(), data={"url": url})
+        await self._store.insert(
+            storage.instances, id=self.id, seen=time.time(), data={"url": url}
+        )
         self._beaten = time.monotonic()
         await self.look()
         if self._store.is_shared:
@@ -84,7 +92,9 @@ class Replicas:
 
     async def look(self) -> None:
         table = storage.instances
-        alive = await self._store.all(sa.select(table).where(table.c.seen > time.time() - GONE_SECONDS))
+        alive = await self._store.all(
+            sa.select(table).where(table.c.seen > time.time() - GONE_SECONDS)
+        )
         self._urls = {row["id"]: row["data"]["url"] for row in alive}
 
     def lives(self, id: str) -> bool:
@@ -98,55 +108,107 @@ class Replicas:
     async def claim(self, session: str, owner: str) -> bool:
         """Take a session from a server that is gone; of several takers one wins."""
         table = storage.sessions
-        mine = sa.update(table).where(table.c.id == session, table.c.owner == owner).values(owner=self.id)
+        mine = (
+            sa.update(table)
+            .where(table.c.id == session, table.c.owner == owner)
+            .values(owner=self.id)
+        )
         return (await self._store.run(mine))[0] > 0
 
     # Passing requests on.
 
     def vouches(self, given: str) -> bool:
         """Whether another server passed this request on."""
-        return bool(self.secret) and hmac.compare_digest(given.encode(), self.secret.encode())
+        return bool(self.secret) and hmac.compare_digest(
+            given.encode(), self.secret.encode()
+        )
 
-    async def passed(self, request: Request, owner: str, content: bytes | None = None) -> Response:
+    async def passed(
+        self, request: Request, owner: str, content: bytes | None = None
+    ) -> Response:
         """The owner's answer to this request. `content`: its body, if that was read already."""
         url = self._urls.get(owner)
         if url is None:
-            raise Problem("not_ready", "the server that has this session is gone", headers={"Retry-After": "1"})
-        path, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
-        headers = [(name, value) for name, value in request.headers.items() if name not in _NOT_PASSED]
-        headers += [(FORWARDED, self.secret), ("x-request-id", request.state.request_id)]
+            raise Problem(
+                "not_ready",
+                "the server that has this session is gone",
+                headers={"Retry-After": "1"},
+            )
+        path, query = (
+            request.scope["raw_path"].decode("latin-1"),
+            request.scope["query_string"].decode("latin-1"),
+        )
+        headers = [
+            (name, value)
+            for name, value in request.headers.items()
+            if name not in _NOT_PASSED
+        ]
+        headers += [
+            (FORWARDED, self.secret),
+            ("x-request-id", request.state.request_id),
+        ]
         if content is not None:
-            headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
-        has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
+            headers = [
+                (name, value)
+                for name, value in headers
+                if name.lower() != "content-length"
+            ]
+        has_body = (
+            "content-length" in request.headers
+            or "transfer-encoding" in request.headers
+        )
         asked = self._client.build_request(
-            request.method, f"{url}{path.split('?')[0]}{'?' + query if query else ''}", headers=headers,
-            content=content or (body_of(request) if has_body and content is None else None),
-        )  # fmt: skip
+            request.method,
+            f"{url}{path.split('?')[0]}{'?' + query if query else ''}",
+            headers=headers,
+            content=content
+            or (body_of(request) if has_body and content is None else None),
+        )
         try:
             answer = await self._client.send(asked, stream=True)
         except httpx.TransportError:
             raise Problem(
-                "not_ready", "the server that has this session is gone", headers={"Retry-After": "1"}
+                "not_ready",
+                "the server that has this session is gone",
+                headers={"Retry-After": "1"},
             ) from None
         response = StreamingResponse(_body(answer), answer.status_code)
-        response.raw_headers = [(n.lower(), v) for n, v in answer.headers.raw if n.lower() not in _NOT_RETURNED]
+        response.raw_headers = [
+            (n.lower(), v)
+            for n, v in answer.headers.raw
+            if n.lower() not in _NOT_RETURNED
+        ]
         return response
 
     def socket_url(self, owner: str, path: str) -> str:
         """Where the owner takes this WebSocket."""
         url = self._urls.get(owner)
         if url is None:
-            raise Problem("not_ready", "the server that has this session is gone", headers={"Retry-After": "1"})
+            raise Problem(
+                "not_ready",
+                "the server that has this session is gone",
+                headers={"Retry-After": "1"},
+            )
         return f"{url.replace('http', 'ws', 1)}{path}"
 
     # News.
 
     def _tell(self, change: Change) -> None:
-        news = [self.id, change.topic, change.kind, change.id, change.item, change.tenant, change.path]
+        news = [
+            self.id,
+            change.topic,
+            change.kind,
+            change.id,
+            change.item,
+            change.tenant,
+            change.path,
+        ]
         text = json.dumps(news)
         if len(text) > LARGEST_NEWS:
             text = json.dumps([*news[:4], None, *news[5:]])
-        task = asyncio.ensure_future(self._store.run(sa.select(sa.func.pg_notify(CHANNEL, text))))
+        task = asyncio.ensure_future(
+            self._store.run(sa.select(sa.func.pg_notify(CHANNEL, text)))
+        )
         self._tasks.add(task)
         task.add_done_callback(self._told)
 
@@ -158,7 +220,9 @@ class Replicas:
     async def _listen(self) -> None:
         import asyncpg
 
-        self._listening = await asyncpg.connect(self._store.url.replace("postgresql+asyncpg", "postgresql", 1))
+        self._listening = await asyncpg.connect(
+            self._store.url.replace("postgresql+asyncpg", "postgresql", 1)
+        )
         await self._listening.add_listener(CHANNEL, self._heard)
 
     def _heard(self, _: Any, __: int, ___: str, text: str) -> None:
@@ -169,10 +233,16 @@ class Replicas:
         self._tasks.add(task)
         task.add_done_callback(self._told)
 
-    async def _repeat(self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str) -> None:
+    async def _repeat(
+        self, topic: str, kind: str, id: str, item: Any, tenant: str, path: str
+    ) -> None:
         """Publish here what happened at another server."""
         if kind == "put" and item is None:
-            row = await self._store.get(storage.meta.tables[topic], id) if topic != "audit" else None
+            row = (
+                await self._store.get(storage.meta.tables[topic], id)
+                if topic != "audit"
+                else None
+            )
             if row is None:
                 return
             item = row["data"].get(topic.rstrip("s"), row["data"])

@@ -36,7 +36,10 @@ async def _box(call: Call) -> Session:
 
 def _needs_staged(call: Call) -> None:
     if call.session.data["changes"] != "staged":
-        raise Problem("usage", 'this session writes straight into its workspace: make it with changes: "staged"')
+        raise Problem(
+            "usage",
+            'this session writes straight into its workspace: make it with changes: "staged"',
+        )
 
 
 async def _review(call: Call) -> Review:
@@ -48,14 +51,19 @@ async def _review(call: Call) -> Review:
         await box.copy_out()
     elif session.data["workspace"] is None:
         raise ended_problem()
-    host, trail = call.service.host_of(session.tenant), call.service.trail(session.tenant)
+    host, trail = (
+        call.service.host_of(session.tenant),
+        call.service.trail(session.tenant),
+    )
 
     def found() -> Review:
         try:
             area = StagedArea.find(host.staged_root, session.id)
         except UsageError:
             raise Problem("conflict", "no changes of this session are left") from None
-        return Review(area, lambda kind, **fields: trail.note(kind, session=session.id, **fields))
+        return Review(
+            area, lambda kind, **fields: trail.note(kind, session=session.id, **fields)
+        )
 
     return await to_thread.run_sync(found)
 
@@ -65,7 +73,10 @@ def _seen(review: Review) -> Seen:
 
 
 def _etag(seen: Seen) -> str:
-    shown = [[change.as_dict(), shown.text, sorted(shown.digests.items())] for change, shown in seen.items()]
+    shown = [
+        [change.as_dict(), shown.text, sorted(shown.digests.items())]
+        for change, shown in seen.items()
+    ]
     text = json.dumps(sorted(shown, key=lambda item: item[0]["path"]), default=str)
     return f'"{hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()}"'
 
@@ -83,7 +94,10 @@ async def get_sides(call: Call) -> Any:
     """A changed text file: before the session, on the host's side now, and in the session."""
     review = await _review(call)
     sides = await to_thread.run_sync(review.sides, call.query.path)
-    return {name: None if text is None else text.decode("utf-8", "replace") for name, text in sides.items()}
+    return {
+        name: None if text is None else text.decode("utf-8", "replace")
+        for name, text in sides.items()
+    }
 
 
 async def get_diff(call: Call) -> Any:
@@ -98,7 +112,11 @@ async def get_diff(call: Call) -> Any:
     seen = await to_thread.run_sync(_seen, review)
     text = await to_thread.run_sync(lambda: review.diff(query.path or None))
     body = text.encode("utf-8", "surrogateescape")
-    return Response(body, media_type="text/x-diff", headers={**CONTENTS_HEADERS, "ETag": _etag(seen)})
+    return Response(
+        body,
+        media_type="text/x-diff",
+        headers={**CONTENTS_HEADERS, "ETag": _etag(seen)},
+    )
 
 
 async def apply(call: Call) -> Any:
@@ -110,17 +128,31 @@ async def apply(call: Call) -> Any:
     def done() -> Any:
         seen = _seen(review)
         if wanted is not None and wanted not in ("*", _etag(seen)):
-            raise Conflict({change.path: "changed since it was shown" for change in seen} or {"": "it has changed"})
+            raise Conflict(
+                {change.path: "changed since it was shown" for change in seen}
+                or {"": "it has changed"}
+            )
         chosen = select([*seen], body.paths)
-        held = [] if body.runs_later else [change.path for change in chosen if change.runs_later]
+        held = (
+            []
+            if body.runs_later
+            else [change.path for change in chosen if change.runs_later]
+        )
         kept = {change: seen[change] for change in chosen if change.path not in held}
         contents = {path: text.encode() for path, text in (body.contents or {}).items()}
-        contents |= {path: review.with_hunks(path, chosen) for path, chosen in (body.hunks or {}).items()}
+        contents |= {
+            path: review.with_hunks(path, chosen)
+            for path, chosen in (body.hunks or {}).items()
+        }
         if (body.force or body.merge) and kept:
             applied = review.apply(
-                [change.path for change in kept], force=body.force, merge=body.merge, runs_later=body.runs_later,
-                ignored=True, contents=contents,
-            )  # fmt: skip
+                [change.path for change in kept],
+                force=body.force,
+                merge=body.merge,
+                runs_later=body.runs_later,
+                ignored=True,
+                contents=contents,
+            )
             applied.held += held
             return applied
         return review.apply_chosen(kept, contents, held)
@@ -128,8 +160,11 @@ async def apply(call: Call) -> Any:
     async with call.session.review:
         applied = await to_thread.run_sync(done)
     return {
-        "paths": applied.paths, "held": applied.held, "refused": applied.refused, "merged": sorted(applied.merged),
-    }  # fmt: skip
+        "paths": applied.paths,
+        "held": applied.held,
+        "refused": applied.refused,
+        "merged": sorted(applied.merged),
+    }
 
 
 async def discard(call: Call) -> Any:
@@ -159,7 +194,10 @@ async def undo(call: Call) -> Any:
 async def list_checkpoints(call: Call) -> Any:
     """List checkpoints."""
     box = await _box(call)
-    return {"items": [_point(point) for point in reversed(box.checkpoints())], "next": None}
+    return {
+        "items": [_point(point) for point in reversed(box.checkpoints())],
+        "next": None,
+    }
 
 
 def _point(point: Any) -> dict[str, Any]:
@@ -178,8 +216,15 @@ async def make_checkpoint(call: Call) -> Any:
 
 
 def _needs_quiet(call: Call) -> None:
-    if running := [command.id for command in call.session.commands.values() if command.state == "running"]:
-        raise Problem("conflict", f"commands run ({', '.join(running)}): wait for them, or end them")
+    if running := [
+        command.id
+        for command in call.session.commands.values()
+        if command.state == "running"
+    ]:
+        raise Problem(
+            "conflict",
+            f"commands run ({', '.join(running)}): wait for them, or end them",
+        )
 
 
 def _named(points: Iterable[Any], name: str) -> Any:
@@ -210,13 +255,52 @@ async def rollback(call: Call) -> Any:
 _SESSION = "/v1/sessions/{sid}"
 ROUTES = [
     Route("GET", f"{_SESSION}/changes", list_changes, "read", answer=m.Items),
-    Route("GET", f"{_SESSION}/diff", get_diff, "read", m.DiffQuery, media="text/x-diff"),
+    Route(
+        "GET", f"{_SESSION}/diff", get_diff, "read", m.DiffQuery, media="text/x-diff"
+    ),
     Route("GET", f"{_SESSION}/sides", get_sides, "read", m.SidesQuery),
-    Route("POST", f"{_SESSION}/apply", apply, "approve", body=m.ApplyBody, answer=m.AppliedAnswer),
-    Route("POST", f"{_SESSION}/discard", discard, "run", body=m.PathsBody, answer=m.PathsAnswer),
-    Route("POST", f"{_SESSION}/undo", undo, "approve", body=m.NoBody, answer=m.PathsAnswer),
+    Route(
+        "POST",
+        f"{_SESSION}/apply",
+        apply,
+        "approve",
+        body=m.ApplyBody,
+        answer=m.AppliedAnswer,
+    ),
+    Route(
+        "POST",
+        f"{_SESSION}/discard",
+        discard,
+        "run",
+        body=m.PathsBody,
+        answer=m.PathsAnswer,
+    ),
+    Route(
+        "POST", f"{_SESSION}/undo", undo, "approve", body=m.NoBody, answer=m.PathsAnswer
+    ),
     Route("GET", f"{_SESSION}/checkpoints", list_checkpoints, "read", answer=m.Items),
-    Route("POST", f"{_SESSION}/checkpoints", make_checkpoint, "run", body=m.NameBody, answer=m.PointAnswer, status=201),
-    Route("DELETE", f"{_SESSION}/checkpoints/{{name}}", forget_checkpoint, "run", status=204),
-    Route("POST", f"{_SESSION}/rollback", rollback, "run", body=m.RollbackBody, answer=m.PointAnswer),
+    Route(
+        "POST",
+        f"{_SESSION}/checkpoints",
+        make_checkpoint,
+        "run",
+        body=m.NameBody,
+        answer=m.PointAnswer,
+        status=201,
+    ),
+    Route(
+        "DELETE",
+        f"{_SESSION}/checkpoints/{{name}}",
+        forget_checkpoint,
+        "run",
+        status=204,
+    ),
+    Route(
+        "POST",
+        f"{_SESSION}/rollback",
+        rollback,
+        "run",
+        body=m.RollbackBody,
+        answer=m.PointAnswer,
+    ),
 ]

@@ -46,8 +46,12 @@ async def make_key(call: Call) -> Any:
         raise Problem("usage", "expires: this time is over", field="expires")
     wanted = {**body.model_dump(), "quota": _bounds(body.quota)}
     id = new_id("key")
-    key, secret = await call.service.keys.mint(call.key, wanted, *call.claims(id), id=id)
-    call.service.trail(key.tenant).note("key_created", made=key.id, made_name=key.name, scopes=list(key.scopes))
+    key, secret = await call.service.keys.mint(
+        call.key, wanted, *call.claims(id), id=id
+    )
+    call.service.trail(key.tenant).note(
+        "key_created", made=key.id, made_name=key.name, scopes=list(key.scopes)
+    )
     return {**call.service.keys.as_dict(key), "key": secret}
 
 
@@ -59,7 +63,9 @@ def _bounds(body: m.QuotaBody) -> dict[str, Any]:
             try:
                 given[name] = parse_size(given[name])
             except ValueError as error:
-                raise Problem("usage", f"quota.{name}: {error}", field="quota") from None
+                raise Problem(
+                    "usage", f"quota.{name}: {error}", field="quota"
+                ) from None
     return given
 
 
@@ -72,7 +78,11 @@ async def list_keys(call: Call) -> Any:
 async def own_key(call: Call) -> Any:
     """The key that asks; with a cookie, also when that ends."""
     cookie = call.request.state.cookie
-    ends = {"login_expires": call.service.keys.login_ends(cookie)} if cookie is not None else {}
+    ends = (
+        {"login_expires": call.service.keys.login_ends(cookie)}
+        if cookie is not None
+        else {}
+    )
     return {**call.service.keys.as_dict(call.key), **ends}
 
 
@@ -80,18 +90,28 @@ async def revoke_key(call: Call) -> Any:
     """Revoke a key and all below it."""
     keys, id = call.service.keys, call.ids["kid"]
     key = keys.get(id)
-    if key is None or not (key in keys.visible_to(call.key) or call.key.may("operator")):
+    if key is None or not (
+        key in keys.visible_to(call.key) or call.key.may("operator")
+    ):
         raise Problem("not_found", "there is no such key")
     if not (call.key.may("admin") or (call.key.made(key.path) and key is not call.key)):
-        raise Problem("forbidden", "a key without the scope admin ends its own children only", scope="admin")
+        raise Problem(
+            "forbidden",
+            "a key without the scope admin ends its own children only",
+            scope="admin",
+        )
     for gone in await keys.revoke(key):
-        call.service.trail(gone.tenant).note("key_revoked", gone=gone.id, gone_name=gone.name)
+        call.service.trail(gone.tenant).note(
+            "key_revoked", gone=gone.id, gone_name=gone.name
+        )
 
 
 async def login(call: Call) -> Any:
     """Trade a key for a cookie."""
     client = call.request.client
-    key, cookie = await call.service.keys.login(call.body.key, client.host if client else "")
+    key, cookie = await call.service.keys.login(
+        call.body.key, client.host if client else ""
+    )
     with audit.caused_by(audit.Cause(key.id, key.name, call.request.state.request_id)):
         call.service.trail(key.tenant).note("login")
     response = Response(status_code=204)
@@ -101,9 +121,14 @@ async def login(call: Call) -> Any:
 
 def set_cookie(response: Response, cookie: str, *, secure: bool) -> None:
     response.set_cookie(
-        SECURE_COOKIE if secure else COOKIE, cookie, max_age=12 * 3600, path="/", secure=secure, httponly=True,
+        SECURE_COOKIE if secure else COOKIE,
+        cookie,
+        max_age=12 * 3600,
+        path="/",
+        secure=secure,
+        httponly=True,
         samesite="strict",
-    )  # fmt: skip
+    )
 
 
 async def logout(call: Call) -> Any:
@@ -113,7 +138,11 @@ async def logout(call: Call) -> Any:
     response = Response(status_code=204)
     secure = call.request.app.state.is_secure
     response.delete_cookie(
-        SECURE_COOKIE if secure else COOKIE, path="/", secure=secure, httponly=True, samesite="strict"
+        SECURE_COOKIE if secure else COOKIE,
+        path="/",
+        secure=secure,
+        httponly=True,
+        samesite="strict",
     )
     return response
 
@@ -140,8 +169,14 @@ async def _no_tenant() -> Any:
 async def list_tenants(call: Call) -> Any:
     """List tenants."""
     tenants = call.service.keys.tenants.values()
-    shown = [{**tenant, "quota": {**quota.UNBOUND, **tenant["quota"]}} for tenant in tenants]
-    return page(sorted(shown, key=lambda tenant: (-tenant["created"], tenant["name"])), call.query, id="name")
+    shown = [
+        {**tenant, "quota": {**quota.UNBOUND, **tenant["quota"]}} for tenant in tenants
+    ]
+    return page(
+        sorted(shown, key=lambda tenant: (-tenant["created"], tenant["name"])),
+        call.query,
+        id="name",
+    )
 
 
 async def end_tenant(call: Call) -> Any:
@@ -151,7 +186,13 @@ async def end_tenant(call: Call) -> Any:
         await _no_tenant()
     if name == "default":
         raise Problem("conflict", "the tenant default cannot be removed")
-    await asyncio.gather(*(session.end("deleted") for session in call.service.living if session.tenant == name))
+    await asyncio.gather(
+        *(
+            session.end("deleted")
+            for session in call.service.living
+            if session.tenant == name
+        )
+    )
     await call.service.keys.end_tenant(name)
 
 
@@ -159,15 +200,19 @@ async def usage(call: Call) -> Any:
     """What a tenant uses."""
     tenant = call.query.tenant or call.key.tenant
     if tenant != call.key.tenant and not call.key.may("operator"):
-        raise Problem("forbidden", "this key sees its own tenant only", scope="operator")
+        raise Problem(
+            "forbidden", "this key sees its own tenant only", scope="operator"
+        )
     if tenant not in call.service.keys.tenants:
         await _no_tenant()
     table, commands = storage.sessions, storage.commands
     used = await _used(call, [table.c.tenant == tenant])
     counted = await call.service.store.one(
-        sa.select(sa.func.count().label("count"), sa.func.coalesce(sa.func.sum(commands.c.cpu_time), 0.0).label("cpu"))
-        .where(commands.c.tenant == tenant)
-    )  # fmt: skip
+        sa.select(
+            sa.func.count().label("count"),
+            sa.func.coalesce(sa.func.sum(commands.c.cpu_time), 0.0).label("cpu"),
+        ).where(commands.c.tenant == tenant)
+    )
     own = tenant == call.key.tenant
     bounds = (
         call.service.keys.effective(call.key)
@@ -176,29 +221,43 @@ async def usage(call: Call) -> Any:
     )
     assert counted is not None
     return {
-        "tenant": tenant, "sessions": used["sessions"], "memory": used["memory"], "cpus": used["cpus"],
-        "disk": used["disk"], "creates_last_minute": used["creates_per_minute"], "commands": int(counted["count"]),
-        "cpu_time": float(counted["cpu"]), "quota": bounds,
-    }  # fmt: skip
+        "tenant": tenant,
+        "sessions": used["sessions"],
+        "memory": used["memory"],
+        "cpus": used["cpus"],
+        "disk": used["disk"],
+        "creates_last_minute": used["creates_per_minute"],
+        "commands": int(counted["count"]),
+        "cpu_time": float(counted["cpu"]),
+        "quota": bounds,
+    }
 
 
 async def _used(call: Call, where: list[sa.ColumnElement[bool]]) -> dict[str, float]:
     table = storage.sessions
-    sums = [sa.func.coalesce(sa.func.sum(table.c[name]), 0).label(name) for name in ("memory", "cpus", "disk")]
+    sums = [
+        sa.func.coalesce(sa.func.sum(table.c[name]), 0).label(name)
+        for name in ("memory", "cpus", "disk")
+    ]
     living = await call.service.store.one(
-        sa.select(
-            sa.func.count().label("sessions"), *sums
-        ).where(*where, table.c.state.in_(LIVING))
-    )  # fmt: skip
+        sa.select(sa.func.count().label("sessions"), *sums).where(
+            *where, table.c.state.in_(LIVING)
+        )
+    )
     recent = await call.service.store.one(
-        sa.select(sa.func.count().label("count")).where(*where, table.c.created > time.time() - 60)
+        sa.select(sa.func.count().label("count")).where(
+            *where, table.c.created > time.time() - 60
+        )
     )
     assert living is not None
     assert recent is not None
     return {
-        "sessions": int(living["sessions"]), "memory": int(living["memory"]), "cpus": float(living["cpus"]),
-        "disk": int(living["disk"]), "creates_per_minute": int(recent["count"]),
-    }  # fmt: skip
+        "sessions": int(living["sessions"]),
+        "memory": int(living["memory"]),
+        "cpus": float(living["cpus"]),
+        "disk": int(living["disk"]),
+        "creates_per_minute": int(recent["count"]),
+    }
 
 
 # Sessions.
@@ -211,7 +270,10 @@ async def make_session(call: Call) -> Any:
     else:
         session = await new_session(call)
     deadline = time.monotonic() + call.wait(0)
-    while session.state not in ("ready", "ended") and (left := deadline - time.monotonic()) > 0:
+    while (
+        session.state not in ("ready", "ended")
+        and (left := deadline - time.monotonic()) > 0
+    ):
         await session.changed.wait(left)
     headers = {"Location": f"/v1/sessions/{session.id}"}
     return JSONResponse(session.as_dict(), 201, headers)
@@ -223,8 +285,14 @@ async def new_session(call: Call, account: str = "sandbox") -> LiveSession:
     limits = _limits(body)
     policy = body.policy
     if policy not in BUILT_IN:
-        raise Problem("policy_invalid", f"policy: there is no policy {policy[:64]}", field="policy")
-    network = body.network if isinstance(body.network, str) else body.network.model_dump()
+        raise Problem(
+            "policy_invalid",
+            f"policy: there is no policy {policy[:64]}",
+            field="policy",
+        )
+    network = (
+        body.network if isinstance(body.network, str) else body.network.model_dump()
+    )
     if isinstance(network, dict):
         try:
             Allow(*network["allow"], presets=network["presets"])
@@ -237,16 +305,35 @@ async def new_session(call: Call, account: str = "sandbox") -> LiveSession:
     given = body.model_dump(by_alias=True)
     lease = body.lease if lifetime is None else min(body.lease, lifetime)
     data = {
-        **given, "network": network, "limits": limits.as_dict(), "lease": lease,
-        "id": new_session_id(), "tenant": call.key.tenant, "key": call.key.id, "state": "queued", "reason": None,
-        "error": None, "created": now, "started": None, "ended": None, "expires": now + lease, "paused": False,
-        "bypass_until": None, "listening": [], "last": None, "denied": None, "account": account,
-    }  # fmt: skip
+        **given,
+        "network": network,
+        "limits": limits.as_dict(),
+        "lease": lease,
+        "id": new_session_id(),
+        "tenant": call.key.tenant,
+        "key": call.key.id,
+        "state": "queued",
+        "reason": None,
+        "error": None,
+        "created": now,
+        "started": None,
+        "ended": None,
+        "expires": now + lease,
+        "paused": False,
+        "bypass_until": None,
+        "listening": [],
+        "last": None,
+        "denied": None,
+        "account": account,
+    }
     by = audit.cause()
     row = {
-        "session": data, "path": call.key.path, "ends_at": now + lifetime if lifetime is not None else None,
-        "remembered": {}, "cause": [by.key, by.name, by.request_id],
-    }  # fmt: skip
+        "session": data,
+        "path": call.key.path,
+        "ends_at": now + lifetime if lifetime is not None else None,
+        "remembered": {},
+        "cause": [by.key, by.name, by.request_id],
+    }
     session = LiveSession(call.service, row)
     if body.from_ is not None:
         await snapshots.freeze(await call.service.live_for(call.key, body.from_))
@@ -273,7 +360,9 @@ def _limits(body: m.SessionBody) -> Limits:
     for name, value in limits.as_dict().items():
         most = m.MOST_OUTPUT if name in ("output", "shell_output") else m.MOST
         if (value or 0) > most:
-            raise Problem("limits_invalid", f"limits: {name}: at most {most}", field="limits")
+            raise Problem(
+                "limits_invalid", f"limits: {name}: at most {most}", field="limits"
+            )
     return limits
 
 
@@ -282,21 +371,37 @@ async def _check_quota(call: Call, limits: Limits, policy: str, network: Any) ->
     keys, key = call.service.keys, call.key
     bounds = keys.effective(key)
     if bounds["policies"] is not None and policy not in bounds["policies"]:
-        raise Problem("forbidden", f"this key may not use the policy {policy}", quota="policies")
+        raise Problem(
+            "forbidden", f"this key may not use the policy {policy}", quota="policies"
+        )
     _check_network(network, bounds["network"])
-    wanted = {"sessions": 1, "memory": limits.memory, "cpus": limits.cpus, "disk": limits.disk or 0}
+    wanted = {
+        "sessions": 1,
+        "memory": limits.memory,
+        "cpus": limits.cpus,
+        "disk": limits.disk or 0,
+    }
     for name, amount in wanted.items():
         if bounds[name] is not None and amount > bounds[name]:
             raise Problem(
-                "forbidden", f"{name}: {amount} is more than {bounds[name]}, which this key may use", quota=name
+                "forbidden",
+                f"{name}: {amount} is more than {bounds[name]}, which this key may use",
+                quota=name,
             )
     table = storage.sessions
     holders: list[tuple[dict[str, Any], list[sa.ColumnElement[bool]]]] = [
         (keys.tenants[key.tenant]["quota"], [table.c.tenant == key.tenant]),
-        *((each.own_quota, [table.c.path.startswith(each.path, autoescape=True)]) for each in keys.chain(key)),
+        *(
+            (each.own_quota, [table.c.path.startswith(each.path, autoescape=True)])
+            for each in keys.chain(key)
+        ),
     ]
     for own, where in holders:
-        bound = {name: own[name] for name in quota.COUNTS if name != "lifetime" and own.get(name) is not None}
+        bound = {
+            name: own[name]
+            for name in quota.COUNTS
+            if name != "lifetime" and own.get(name) is not None
+        }
         if not bound:
             continue
         used = await _used(call, where)
@@ -304,7 +409,10 @@ async def _check_quota(call: Call, limits: Limits, policy: str, network: Any) ->
             if used[name] + wanted.get(name, 1) > most:
                 seconds = "10" if name == "creates_per_minute" else "1"
                 raise Problem(
-                    "quota_exceeded", f"{name}: {most} are in use", quota=name, headers={"Retry-After": seconds}
+                    "quota_exceeded",
+                    f"{name}: {most} are in use",
+                    quota=name,
+                    headers={"Retry-After": seconds},
                 )
 
 
@@ -313,11 +421,17 @@ def _check_network(network: Any, most: str | None) -> None:
     if most is None:
         return
     if quota.NETWORKS.index(kind) > quota.NETWORKS.index(most):
-        raise Problem("forbidden", f"this key may not use the network {kind}", quota="network")
+        raise Problem(
+            "forbidden", f"this key may not use the network {kind}", quota="network"
+        )
     for text in network["allow"] if kind == "allow" else ():
         found = pattern(text)  # a tenant must not reach what only this machine can
         if found.private or (found.network is not None and not found.network.is_global):
-            raise Problem("forbidden", f"this key may not reach the private address of {text}", quota="network")
+            raise Problem(
+                "forbidden",
+                f"this key may not reach the private address of {text}",
+                quota="network",
+            )
 
 
 async def list_sessions(call: Call) -> Any:
@@ -331,7 +445,9 @@ async def list_sessions(call: Call) -> Any:
         session
         for session in await call.service.sessions_for(call.key)
         if call.query.state in (None, session["state"])
-        and all(session["metadata"].get(name) == value for name, value in wanted.items())
+        and all(
+            session["metadata"].get(name) == value for name, value in wanted.items()
+        )
     ]
     return page(found, call.query)
 
@@ -339,7 +455,10 @@ async def list_sessions(call: Call) -> Any:
 async def get_session(call: Call) -> Any:
     """One session, with what is in force."""
     session = call.session
-    facts = {"key_name": call.service.keys.name_of(session.data["key"]), "engine": session.engine}
+    facts = {
+        "key_name": call.service.keys.name_of(session.data["key"]),
+        "engine": session.engine,
+    }
     return {**session.as_dict(), **facts, "verified": session.verified()}
 
 
@@ -357,16 +476,27 @@ async def patch_session(call: Call) -> Any:
     changes: dict[str, Any] = {}
     if "bypass_until" in given:
         call.needs("approve")
-        if body.bypass_until is not None and body.bypass_until > time.time() + LONGEST_BYPASS:
-            raise Problem("usage", "bypass_until: at most 8 hours ahead", field="bypass_until")
+        if (
+            body.bypass_until is not None
+            and body.bypass_until > time.time() + LONGEST_BYPASS
+        ):
+            raise Problem(
+                "usage", "bypass_until: at most 8 hours ahead", field="bypass_until"
+            )
         changes["bypass_until"] = body.bypass_until
-        changes["bypass"] = {"by": call.key.name, "let_through": 0} if body.bypass_until is not None else None
+        changes["bypass"] = (
+            {"by": call.key.name, "let_through": 0}
+            if body.bypass_until is not None
+            else None
+        )
     if body.metadata is not None:
         changes["metadata"] = body.metadata
     if body.lease is not None:
         changes["lease"] = body.lease
         until = time.time() + body.lease
-        changes["expires"] = min(until, session.ends_at) if session.ends_at is not None else until
+        changes["expires"] = (
+            min(until, session.ends_at) if session.ends_at is not None else until
+        )
     if body.paused is not None:
         await session.pause(paused=body.paused)
     if changes:
@@ -389,7 +519,9 @@ async def make_command(call: Call) -> Any:
     if call.replayed:
         command = await call.service.command_for(call.key, session, call.replayed)
     else:
-        command = Command.new(call.service, session, _command_body(call.body), call.key.path)
+        command = Command.new(
+            call.service, session, _command_body(call.body), call.key.path
+        )
         session.touch()
         await session.submit(command, *call.claims(command.id))
     if call.wants_stream:
@@ -410,14 +542,19 @@ def _told(command: Command) -> Response:
     if command.is_over and error is not None and command.data["result"] is None:
         known = ("type", "title", "status", "detail", "code", "request_id")
         fields = {name: value for name, value in error.items() if name not in known}
-        raise Problem(error["code"], error["detail"], **{**fields, "command": command.as_dict()})
+        raise Problem(
+            error["code"], error["detail"], **{**fields, "command": command.as_dict()}
+        )
     return JSONResponse(command.as_dict(), 200 if command.is_over else 202)
 
 
 async def list_commands(call: Call) -> Any:
     """List commands."""
     found = await call.service.commands_for(call.key, call.session.id)
-    return page([each for each in found if call.query.state in (None, each["state"])], call.query)
+    return page(
+        [each for each in found if call.query.state in (None, each["state"])],
+        call.query,
+    )
 
 
 async def get_command(call: Call) -> Any:
@@ -433,32 +570,45 @@ async def get_output(call: Call) -> Any:
     """Output by position."""
     command, query = call.command, call.query
     if query.offset > command.log.end:
-        raise Problem("usage", "offset: beyond what the command has printed", field="offset")
+        raise Problem(
+            "usage", "offset: beyond what the command has printed", field="offset"
+        )
     deadline = time.monotonic() + query.wait
-    while query.offset == command.log.end and not command.is_over and (left := deadline - time.monotonic()) > 0:
+    while (
+        query.offset == command.log.end
+        and not command.is_over
+        and (left := deadline - time.monotonic()) > 0
+    ):
         await command.changed.wait(left)
     over, start = command.is_over, max(query.offset, command.log.start)
     pieces = await to_thread.run_sync(command.log.read, start, query.limit)
     end = pieces[-1].end if pieces else start
     command.was_sent(end)
-    data = b"".join(piece.data for piece in pieces if query.stream in (None, piece.stream))
+    data = b"".join(
+        piece.data for piece in pieces if query.stream in (None, piece.stream)
+    )
     state = "ended" if over else "running" if command.is_over else command.state
     return contents(
         data,
         {
-            "Belljar-Offset": str(start), "Belljar-Next": str(end), "Belljar-Dropped": str(start - query.offset),
+            "Belljar-Offset": str(start),
+            "Belljar-Next": str(end),
+            "Belljar-Dropped": str(start - query.offset),
             "Belljar-State": state,
         },
-    )  # fmt: skip
+    )
 
 
-def contents(data: bytes, headers: dict[str, str], media: str = "application/octet-stream") -> Response:
+def contents(
+    data: bytes, headers: dict[str, str], media: str = "application/octet-stream"
+) -> Response:
     return Response(data, media_type=media, headers={**headers, **CONTENTS_HEADERS})
 
 
 CONTENTS_HEADERS = {
-    "Content-Security-Policy": "sandbox; default-src 'none'", "Content-Disposition": "attachment",
-}  # fmt: skip
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Content-Disposition": "attachment",
+}
 """What a sandbox wrote is never shown as a page of ours."""
 
 
@@ -507,7 +657,9 @@ async def kill_command(call: Call) -> Any:
 
 async def list_approvals(call: Call) -> Any:
     """List approvals."""
-    found = await call.service.approvals_for(call.key, call.query.state or "", call.query.session or "")
+    found = await call.service.approvals_for(
+        call.key, call.query.state or "", call.query.session or ""
+    )
     return page(found, call.query)
 
 
@@ -527,7 +679,9 @@ async def decide_approval(call: Call) -> Any:
     """Decide."""
     if call.replayed:
         return await _approval(call)
-    return await call.service.approvals.decide(await _approval(call), call.body.model_dump(), call.key)
+    return await call.service.approvals.decide(
+        await _approval(call), call.body.model_dump(), call.key
+    )
 
 
 # The rest.
@@ -539,7 +693,11 @@ async def check(call: Call) -> Any:
 
     body: m.CheckBody = call.body
     if body.policy not in BUILT_IN:
-        raise Problem("policy_invalid", f"policy: there is no policy {body.policy[:64]}", field="policy")
+        raise Problem(
+            "policy_invalid",
+            f"policy: there is no policy {body.policy[:64]}",
+            field="policy",
+        )
     policy = await to_thread.run_sync(load, body.policy)
     facts = {} if body.cwd is None else {"cwd": body.cwd}
     verdict = await judged(policy, body.command, **facts)
@@ -554,7 +712,12 @@ async def list_policies(call: Call) -> Any:
     granted = call.service.keys.effective(call.key)["policies"]
     names = [name for name in BUILT_IN if granted is None or name in granted]
     loaded = [await to_thread.run_sync(load, name) for name in names]
-    return {"items": [{"name": policy.name, "version": policy.version} for policy in loaded], "next": None}
+    return {
+        "items": [
+            {"name": policy.name, "version": policy.version} for policy in loaded
+        ],
+        "next": None,
+    }
 
 
 async def list_images(call: Call) -> Any:
@@ -565,7 +728,13 @@ async def list_images(call: Call) -> Any:
 
         store = call.service.host_of(call.key.tenant).connect().images
         found = catalog.listing(store) if store is not None else ()
-        return [{name: getattr(image, name) for name in ("name", "reference", "size", "created")} for image in found]
+        return [
+            {
+                name: getattr(image, name)
+                for name in ("name", "reference", "size", "created")
+            }
+            for image in found
+        ]
 
     return {"items": await to_thread.run_sync(images), "next": None}
 
@@ -577,13 +746,19 @@ async def metrics(call: Call) -> Any:
         sa.select(table.c.state, sa.func.count().label("count")).group_by(table.c.state)
     )
     waiting = await call.service.store.one(
-        sa.select(sa.func.count().label("count")).where(storage.approvals.c.state == "waiting")
+        sa.select(sa.func.count().label("count")).where(
+            storage.approvals.c.state == "waiting"
+        )
     )
     running = sum(
-        command.state == "running" for session in call.service.living for command in session.commands.values()
+        command.state == "running"
+        for session in call.service.living
+        for command in session.commands.values()
     )
     text = call.service.metrics.text(
-        {row["state"]: row["count"] for row in rows}, running, waiting["count"] if waiting else 0
+        {row["state"]: row["count"] for row in rows},
+        running,
+        waiting["count"] if waiting else 0,
     )
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -591,36 +766,110 @@ async def metrics(call: Call) -> Any:
 _COMMANDS = "/v1/sessions/{sid}/commands"
 _SESSION, _COMMAND = "/v1/sessions/{sid}", "/v1/sessions/{sid}/commands/{cid}"
 ROUTES = [
-    Route("POST", "/v1/keys", make_key, None, body=m.KeyBody, answer=m.NewKeyAnswer, status=201),
+    Route(
+        "POST",
+        "/v1/keys",
+        make_key,
+        None,
+        body=m.KeyBody,
+        answer=m.NewKeyAnswer,
+        status=201,
+    ),
     Route("GET", "/v1/keys", list_keys, "read", m.Page, answer=m.Items),
     Route("GET", "/v1/keys/self", own_key, None, answer=m.KeyAnswer),
     Route("DELETE", "/v1/keys/{kid}", revoke_key, None, status=204),
     Route("POST", "/v1/login", login, "", body=m.LoginBody, status=204),
     Route("DELETE", "/v1/login", logout, None, status=204),
-    Route("POST", "/v1/tenants", make_tenant, "operator", body=m.TenantBody, answer=m.TenantAnswer, status=201),
+    Route(
+        "POST",
+        "/v1/tenants",
+        make_tenant,
+        "operator",
+        body=m.TenantBody,
+        answer=m.TenantAnswer,
+        status=201,
+    ),
     Route("GET", "/v1/tenants", list_tenants, "operator", m.Page, answer=m.Items),
     Route("DELETE", "/v1/tenants/{name}", end_tenant, "operator", status=204),
     Route("GET", "/v1/usage", usage, "read", m.UsageQuery, answer=m.UsageAnswer),
-    Route("POST", "/v1/sessions", make_session, "run", body=m.SessionBody, answer=m.SessionAnswer, status=201),
-    Route("GET", "/v1/sessions", list_sessions, "read", m.SessionsQuery, answer=m.Items),
+    Route(
+        "POST",
+        "/v1/sessions",
+        make_session,
+        "run",
+        body=m.SessionBody,
+        answer=m.SessionAnswer,
+        status=201,
+    ),
+    Route(
+        "GET", "/v1/sessions", list_sessions, "read", m.SessionsQuery, answer=m.Items
+    ),
     Route("GET", _SESSION, get_session, "read", answer=m.SessionAnswer),
-    Route("PATCH", _SESSION, patch_session, "read", body=m.SessionPatch, answer=m.SessionAnswer),
+    Route(
+        "PATCH",
+        _SESSION,
+        patch_session,
+        "read",
+        body=m.SessionPatch,
+        answer=m.SessionAnswer,
+    ),
     Route("DELETE", _SESSION, delete_session, "run", answer=m.SessionAnswer),
-    Route("POST", _COMMANDS, make_command, "run", body=m.CommandBody, answer=m.CommandAnswer, streams=True),
+    Route(
+        "POST",
+        _COMMANDS,
+        make_command,
+        "run",
+        body=m.CommandBody,
+        answer=m.CommandAnswer,
+        streams=True,
+    ),
     Route("GET", _COMMANDS, list_commands, "read", m.CommandsQuery, answer=m.Items),
     Route("GET", _COMMAND, get_command, "read", answer=m.CommandAnswer, streams=True),
-    Route("GET", f"{_COMMAND}/output", get_output, "read", m.OutputQuery, media="application/octet-stream"),
-    Route("POST", f"{_COMMAND}/stdin", write_stdin, "run", m.StdinQuery, raw="*/*", status=204),
-    Route("POST", f"{_COMMAND}/signal", signal_command, "run", body=m.SignalBody, answer=m.CommandAnswer),
-    Route("DELETE", _COMMAND, kill_command, "run", m.GraceQuery, answer=m.CommandAnswer),
-    Route("GET", "/v1/approvals", list_approvals, "read", m.ApprovalsQuery, answer=m.Items),
+    Route(
+        "GET",
+        f"{_COMMAND}/output",
+        get_output,
+        "read",
+        m.OutputQuery,
+        media="application/octet-stream",
+    ),
+    Route(
+        "POST",
+        f"{_COMMAND}/stdin",
+        write_stdin,
+        "run",
+        m.StdinQuery,
+        raw="*/*",
+        status=204,
+    ),
+    Route(
+        "POST",
+        f"{_COMMAND}/signal",
+        signal_command,
+        "run",
+        body=m.SignalBody,
+        answer=m.CommandAnswer,
+    ),
+    Route(
+        "DELETE", _COMMAND, kill_command, "run", m.GraceQuery, answer=m.CommandAnswer
+    ),
+    Route(
+        "GET", "/v1/approvals", list_approvals, "read", m.ApprovalsQuery, answer=m.Items
+    ),
     Route("GET", "/v1/approvals/{aid}", get_approval, "read", answer=m.ApprovalAnswer),
-    Route("POST", "/v1/approvals/{aid}", decide_approval, "approve", body=m.DecisionBody, answer=m.ApprovalAnswer),
+    Route(
+        "POST",
+        "/v1/approvals/{aid}",
+        decide_approval,
+        "approve",
+        body=m.DecisionBody,
+        answer=m.ApprovalAnswer,
+    ),
     Route("POST", "/v1/check", check, "read", body=m.CheckBody, answer=m.VerdictAnswer),
     Route("GET", "/v1/policies", list_policies, "read", answer=m.Items),
     Route("GET", "/v1/images", list_images, "read", answer=m.Items),
     Route("GET", "/metrics", metrics, "operator", media="text/plain"),
-]  # fmt: skip
+]
 
 
 __all__ = ["ROUTES", "Key", "without_paths"]

@@ -26,7 +26,9 @@ DATABASE = "BELLJAR_DATABASE"  # instead of --database: its password is not for 
 _KEY = re.compile(r"bj_[A-Za-z0-9_-]{32,}\Z")
 STOP_SECONDS = 5
 KEEP_ALIVE = 75  # seconds; load balancers keep connections for a minute
-NOTICE_SECONDS = 1.0  # how long `/readyz` says that we stop before connections are refused
+NOTICE_SECONDS = (
+    1.0  # how long `/readyz` says that we stop before connections are refused
+)
 SMALLEST_KEPT = 64 << 10
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -51,7 +53,9 @@ def command(args: Namespace) -> int:
         held.enter_context(_only_server(state, args.database))
         listener = held.enter_context(_listening(host, port))
         more = {
-            name: held.enter_context(_also_at(args, name)) for name in ("e2b", "preview_listen") if vars(args)[name]
+            name: held.enter_context(_also_at(args, name))
+            for name in ("e2b", "preview_listen")
+            if vars(args)[name]
         }
         return asyncio.run(_serve(args, state, listener, bootstrap, more))
 
@@ -78,7 +82,9 @@ def _bootstrap_key() -> str | None:
     """The first key, if the operator chose it. No program that we start is to see it."""
     key = os.environ.pop(BOOTSTRAP, None)
     if key is not None and not _KEY.match(key):
-        raise UsageError(f"{BOOTSTRAP} must be bj_ and at least 32 letters, digits, _ or -")
+        raise UsageError(
+            f"{BOOTSTRAP} must be bj_ and at least 32 letters, digits, _ or -"
+        )
     return key
 
 
@@ -88,24 +94,42 @@ def parse_address(text: str, option: str = "--listen") -> tuple[str, int]:
         host, port = parts.hostname, parts.port
         if host is None or port is None:
             raise ValueError(text)
-        return "127.0.0.1" if host == "localhost" else str(ipaddress.ip_address(host)), port
+        return "127.0.0.1" if host == "localhost" else str(
+            ipaddress.ip_address(host)
+        ), port
     except ValueError:
-        raise UsageError(f"{option}: {text!r} is not an address; write for example 127.0.0.1:8808") from None
+        raise UsageError(
+            f"{option}: {text!r} is not an address; write for example 127.0.0.1:8808"
+        ) from None
 
 
 def _check_exposure(args: Namespace, host: str) -> None:
     if bool(args.tls_cert) != bool(args.tls_key):
         raise UsageError("--tls-cert and --tls-key belong together")
     if args.tls_cert and args.behind_proxy:
-        raise UsageError("--behind-proxy: the proxy has the certificate, so leave --tls-cert out")
+        raise UsageError(
+            "--behind-proxy: the proxy has the certificate, so leave --tls-cert out"
+        )
     if args.behind_proxy and not (args.public_url or "").startswith("https://"):
-        raise UsageError("--behind-proxy needs --public-url https://…: the address that browsers use")
+        raise UsageError(
+            "--behind-proxy needs --public-url https://…: the address that browsers use"
+        )
     if args.public_url is not None:
         parts = urlsplit(args.public_url)
-        if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/"):
-            raise UsageError("--public-url: write for example https://belljar.example.com")
-    if not ipaddress.ip_address(host).is_loopback and not (args.tls_cert or args.behind_proxy):
-        raise UsageError(f"{host} is not loopback: give --tls-cert and --tls-key, or --behind-proxy")
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.netloc
+            or parts.path not in ("", "/")
+        ):
+            raise UsageError(
+                "--public-url: write for example https://belljar.example.com"
+            )
+    if not ipaddress.ip_address(host).is_loopback and not (
+        args.tls_cert or args.behind_proxy
+    ):
+        raise UsageError(
+            f"{host} is not loopback: give --tls-cert and --tls-key, or --behind-proxy"
+        )
 
 
 @contextlib.contextmanager
@@ -114,11 +138,17 @@ def _only_server(state: Path, database: str | None) -> Any:
     if database is not None and not database.startswith("sqlite"):
         yield
         return
-    lock = os.open(state / "server.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    lock = os.open(
+        state / "server.lock",
+        os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+        0o600,
+    )
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UsageError("another belljar serve uses this state; several need --database postgresql://…") from None
+        raise UsageError(
+            "another belljar serve uses this state; several need --database postgresql://…"
+        ) from None
     try:
         yield
     finally:
@@ -130,8 +160,12 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         made = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise UsageError(f"cannot listen on {host} port {port}: {error.strerror}") from None
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each small answer waits 40 ms for an ACK
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {error.strerror}"
+        ) from None
+    made.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+    )  # else each small answer waits 40 ms for an ACK
     return made
 
 
@@ -152,7 +186,11 @@ def _names(args: Namespace, listener: socket.socket) -> tuple[str, set[str], set
 
 
 async def _serve(
-    args: Namespace, state: Path, listener: socket.socket, bootstrap: str | None, more: dict[str, socket.socket]
+    args: Namespace,
+    state: Path,
+    listener: socket.socket,
+    bootstrap: str | None,
+    more: dict[str, socket.socket],
 ) -> int:
     from belljar.surfaces.http import app as application
     from belljar.surfaces.http import preview
@@ -162,10 +200,19 @@ async def _serve(
     url, hosts, origins = _names(args, listener)
     service = Service(state, database=args.database, output_kept=kept, warm=args.warm)
     first = await service.open(bootstrap, url)
-    app = application.make(service, hosts=hosts, origins=origins, secure=bool(args.tls_cert or args.behind_proxy))
+    app = application.make(
+        service,
+        hosts=hosts,
+        origins=origins,
+        secure=bool(args.tls_cert or args.behind_proxy),
+    )
     app.state.previews = preview.Previews.at(None, (args.public_url or url).rstrip("/"))
     servers = [(_server(args, app), listener)]
-    told: dict[str, Any] = {"url": url, "pid": os.getpid(), **({"key": first} if first else {})}
+    told: dict[str, Any] = {
+        "url": url,
+        "pid": os.getpid(),
+        **({"key": first} if first else {}),
+    }
     sandboxes = None
     if (e2b := more.get("e2b")) is not None:
         sandboxes, wire = await _e2b(service)
@@ -175,8 +222,12 @@ async def _serve(
         told["previews"], names, _ = _names(args, second)
         app.state.previews = preview.Previews.at(args.preview_url, told["previews"])
         app.state.shows_links = False
-        servers.append((_server(args, preview.make(service, app.state.previews, names)), second))
-    serving = [asyncio.create_task(server._serve([socket])) for server, socket in servers]
+        servers.append(
+            (_server(args, preview.make(service, app.state.previews, names)), second)
+        )
+    serving = [
+        asyncio.create_task(server._serve([socket])) for server, socket in servers
+    ]
     _stop_on_signals(service, [server for server, _ in servers])
     await _connected(url)
     sys.stdout.write(json.dumps(told) + "\n")
@@ -201,12 +252,24 @@ def _server(args: Namespace, app: Any) -> Any:
 
     server = uvicorn.Server(
         uvicorn.Config(
-            app, log_config=None, access_log=False, log_level="error", server_header=False, date_header=True,
-            ws="websockets-sansio", lifespan="off", timeout_graceful_shutdown=STOP_SECONDS, backlog=2048,
-            ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key, proxy_headers=args.behind_proxy,
-            forwarded_allow_ips="*" if args.behind_proxy else "", timeout_keep_alive=KEEP_ALIVE, http=Connections,
+            app,
+            log_config=None,
+            access_log=False,
+            log_level="error",
+            server_header=False,
+            date_header=True,
+            ws="websockets-sansio",
+            lifespan="off",
+            timeout_graceful_shutdown=STOP_SECONDS,
+            backlog=2048,
+            ssl_certfile=args.tls_cert,
+            ssl_keyfile=args.tls_key,
+            proxy_headers=args.behind_proxy,
+            forwarded_allow_ips="*" if args.behind_proxy else "",
+            timeout_keep_alive=KEEP_ALIVE,
+            http=Connections,
         )
-    )  # fmt: skip
+    )
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     return server
 
@@ -232,7 +295,9 @@ def _notify(said: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address.startswith(("/", "@")):
         with (
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told,
+            socket.socket(
+                socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+            ) as told,
             contextlib.suppress(OSError),
         ):
             told.sendto(said.encode(), address.replace("@", "\0", 1))

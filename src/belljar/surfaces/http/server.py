@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from belljar.engines.base import Engine
 
 _log = logging.getLogger("belljar.serve")
-RECENT = 256  # ended commands that stay in memory, for readers that come right after the end
+RECENT = (
+    256  # ended commands that stay in memory, for readers that come right after the end
+)
 
 
 class Recently:
@@ -52,7 +54,9 @@ class Recently:
 
 
 class Server:
-    def __init__(self, state: Path, *, database: str | None = None, output_kept: int = KEPT) -> None:
+    def __init__(
+        self, state: Path, *, database: str | None = None, output_kept: int = KEPT
+    ) -> None:
         self.id = f"i-{secrets.token_hex(6)}"
         self.state = state
         self.output_kept = output_kept
@@ -83,9 +87,16 @@ class Server:
 
     def trail(self, tenant: str) -> TenantAudit:
         if tenant not in self._trails:
-            required = enforcement.trail(os.environ.get("BELLJAR_AUDIT", "").lower()) == "required"
-            trail = TenantAudit(self.tenant_directory(tenant) / "audit", tenant, required=required)
-            trail.when_recorded = lambda kind, fields: self._recorded(tenant, kind, fields)
+            required = (
+                enforcement.trail(os.environ.get("BELLJAR_AUDIT", "").lower())
+                == "required"
+            )
+            trail = TenantAudit(
+                self.tenant_directory(tenant) / "audit", tenant, required=required
+            )
+            trail.when_recorded = lambda kind, fields: self._recorded(
+                tenant, kind, fields
+            )
             self._trails[tenant] = trail
         return self._trails[tenant]
 

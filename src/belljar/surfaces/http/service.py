@@ -53,7 +53,14 @@ NEWEST_RECORDS = 200  # that are looked through for new ones
 
 
 class Service(Server):
-    def __init__(self, state: Path, *, database: str | None = None, output_kept: int = KEPT, warm: int = 0) -> None:
+    def __init__(
+        self,
+        state: Path,
+        *,
+        database: str | None = None,
+        output_kept: int = KEPT,
+        warm: int = 0,
+    ) -> None:
         super().__init__(state, database=database, output_kept=output_kept)
         self.warm = Warm(self, warm)
         self.replicas = Replicas(self.id, self.store, self.events)
@@ -92,7 +99,9 @@ class Service(Server):
 
     async def _database_id(self) -> str:
         with contextlib.suppress(storage.IntegrityError):
-            await self.store.insert(storage.facts, id="database", data={"id": secrets.token_hex(8)})
+            await self.store.insert(
+                storage.facts, id="database", data={"id": secrets.token_hex(8)}
+            )
         row = await self.store.get(storage.facts, "database")
         assert row is not None
         return str(row["data"]["id"])
@@ -140,7 +149,9 @@ class Service(Server):
         return task
 
     def _begin(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(self._every(seconds, work)))
+        self._tasks.append(
+            asyncio.get_running_loop().create_task(self._every(seconds, work))
+        )
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -160,7 +171,11 @@ class Service(Server):
         def fresh() -> list[dict[str, Any]]:
             trail.flush()
             records = reader.newest(trail.where, NEWEST_RECORDS)
-            return [record for record in records if record["seq"] > self._told.get(tenant, 0)]
+            return [
+                record
+                for record in records
+                if record["seq"] > self._told.get(tenant, 0)
+            ]
 
         for record in await to_thread.run_sync(fresh):
             self._told[tenant] = record["seq"]
@@ -174,8 +189,13 @@ class Service(Server):
         for row in mine:
             self._live[row["id"]] = LiveSession(self, dict(row["data"]))
         await self._remove_orphans({row["id"] for row in rows})
-        known = {tenant: await self._runs(tenant) for tenant in {row["tenant"] for row in mine}}
-        await asyncio.gather(*(self._live[row["id"]].adopt(*known[row["tenant"]]) for row in mine))
+        known = {
+            tenant: await self._runs(tenant)
+            for tenant in {row["tenant"] for row in mine}
+        }
+        await asyncio.gather(
+            *(self._live[row["id"]].adopt(*known[row["tenant"]]) for row in mine)
+        )
         await self._close_trails()
 
     async def _runs(self, tenant: str) -> tuple[set[str], set[str]]:
@@ -193,7 +213,11 @@ class Service(Server):
         """Whether this server has the session from now on: nobody else has it, and its sandbox is within reach."""
         if self.replicas.lives(row["owner"]):
             return False
-        if self.store.is_shared and row["state"] in ("ready", "paused") and not self._reaches(row):
+        if (
+            self.store.is_shared
+            and row["state"] in ("ready", "paused")
+            and not self._reaches(row)
+        ):
             return False
         return await self.replicas.claim(row["id"], row["owner"])
 
@@ -206,7 +230,11 @@ class Service(Server):
             await self._let_go()
         await self.keys.load()
         for row in await self._living_rows():
-            if row["id"] not in self._live and row["owner"] != self.id and await self._take(row):
+            if (
+                row["id"] not in self._live
+                and row["owner"] != self.id
+                and await self._take(row)
+            ):
                 session = self._live[row["id"]] = LiveSession(self, dict(row["data"]))
                 await session.adopt(*await self._runs(row["tenant"]))
 
@@ -222,12 +250,19 @@ class Service(Server):
         """Sandboxes of this service that no row names."""
         host = self.host_of("default")
         for facts in await to_thread.run_sync(kept.facts, host):
-            if facts["metadata"].get("service") == self.database_id and facts["id"] not in living:
+            if (
+                facts["metadata"].get("service") == self.database_id
+                and facts["id"] not in living
+            ):
                 await self.remove_sandbox("default", facts["id"])
 
     async def _close_trails(self) -> None:
         """Give an `end` to each `start` in the trails whose server was killed before it wrote one."""
-        alive = {command.id for session in self._live.values() for command in session.commands.values()}
+        alive = {
+            command.id
+            for session in self._live.values()
+            for command in session.commands.values()
+        }
         for tenant in self.keys.tenants:
             trail = self.trail(tenant)
             await to_thread.run_sync(trail.flush)
@@ -236,12 +271,18 @@ class Service(Server):
                 row = await self.store.get(storage.commands, run)
                 if row is not None and row["state"] != "ended":
                     continue  # another server has it
-                result = (row["data"]["command"]["result"] if row is not None else None) or {}
+                result = (
+                    row["data"]["command"]["result"] if row is not None else None
+                ) or {}
                 trail.note(
-                    "end", session=starts[run].get("session"), run=run, digest=starts[run].get("digest"),
-                    cause=result.get("cause", "sandbox_lost"), exit_code=result.get("exit_code"),
+                    "end",
+                    session=starts[run].get("session"),
+                    run=run,
+                    digest=starts[run].get("digest"),
+                    cause=result.get("cause", "sandbox_lost"),
+                    exit_code=result.get("exit_code"),
                     duration=result.get("duration"),
-                )  # fmt: skip
+                )
 
     # Every moment.
 
@@ -259,12 +300,16 @@ class Service(Server):
         now = time.time()
         table = storage.sessions
         gone = await self.store.all(
-            sa.select(table.c.id).where(table.c.state == "ended", table.c.ended < now - SHOWN_AFTER_END)
+            sa.select(table.c.id).where(
+                table.c.state == "ended", table.c.ended < now - SHOWN_AFTER_END
+            )
         )
         for row in gone:
             await self._forget(row["id"])
         await self.store.run(
-            sa.delete(storage.answers).where(storage.answers.c.created < now - ANSWERS_KEPT),
+            sa.delete(storage.answers).where(
+                storage.answers.c.created < now - ANSWERS_KEPT
+            ),
             sa.delete(storage.logins).where(storage.logins.c.expires < now),
             sa.delete(storage.links).where(storage.links.c.expires < now),
         )
@@ -280,7 +325,9 @@ class Service(Server):
             sa.delete(storage.approvals).where(storage.approvals.c.session == id),
             sa.delete(storage.sessions).where(storage.sessions.c.id == id),
         )
-        await to_thread.run_sync(lambda: shutil.rmtree(self.state / "output" / id, ignore_errors=True))
+        await to_thread.run_sync(
+            lambda: shutil.rmtree(self.state / "output" / id, ignore_errors=True)
+        )
 
     # What a key may see.
 
@@ -289,8 +336,14 @@ class Service(Server):
 
     async def owner_elsewhere(self, id: str) -> str:
         """The server that has a living session, if it is another one."""
-        row = await self.store.get(storage.sessions, id) if self.store.is_shared else None
-        return str(row["owner"]) if row is not None and row["state"] in LIVING and row["owner"] != self.id else ""
+        row = (
+            await self.store.get(storage.sessions, id) if self.store.is_shared else None
+        )
+        return (
+            str(row["owner"])
+            if row is not None and row["state"] in LIVING and row["owner"] != self.id
+            else ""
+        )
 
     def own(self, session: LiveSession) -> None:
         self._live[session.id] = session
@@ -342,36 +395,48 @@ class Service(Server):
 
     def shown_session(self, row: Row) -> dict[str, Any]:
         session = self._live.get(row["id"])
-        return session.as_dict() if session is not None else dict(row["data"]["session"])
+        return (
+            session.as_dict() if session is not None else dict(row["data"]["session"])
+        )
 
     def shown_command(self, row: Row) -> dict[str, Any]:
         session = self._live.get(row["session"])
         command = session.commands.get(row["id"]) if session is not None else None
-        return command.as_dict() if command is not None else dict(row["data"]["command"])
+        return (
+            command.as_dict() if command is not None else dict(row["data"]["command"])
+        )
 
     async def sessions_for(self, key: Key) -> list[dict[str, Any]]:
         """All that this key may see, newest first."""
         table = storage.sessions
         rows = await self.store.all(
-            sa.select(table).where(visible(table, key)).order_by(table.c.created.desc(), table.c.id.desc())
+            sa.select(table)
+            .where(visible(table, key))
+            .order_by(table.c.created.desc(), table.c.id.desc())
         )
         return [self.shown_session(row) for row in rows]
 
     async def commands_for(self, key: Key, session: str) -> list[dict[str, Any]]:
         table = storage.commands
         rows = await self.store.all(
-            sa.select(table).where(table.c.session == session).order_by(table.c.created.desc(), table.c.id.desc())
+            sa.select(table)
+            .where(table.c.session == session)
+            .order_by(table.c.created.desc(), table.c.id.desc())
         )
         return [self.shown_command(row) for row in rows]
 
-    async def approvals_for(self, key: Key, state: str = "waiting", session: str = "") -> list[dict[str, Any]]:
+    async def approvals_for(
+        self, key: Key, state: str = "waiting", session: str = ""
+    ) -> list[dict[str, Any]]:
         table = storage.approvals
         chosen = sa.select(table).where(visible(table, key))
         if state:
             chosen = chosen.where(table.c.state == state)
         if session:
             chosen = chosen.where(table.c.session == session)
-        rows = await self.store.all(chosen.order_by(table.c.created.desc(), table.c.id.desc()))
+        rows = await self.store.all(
+            chosen.order_by(table.c.created.desc(), table.c.id.desc())
+        )
         return [dict(row["data"]) for row in rows]
 
     @contextlib.asynccontextmanager
@@ -384,4 +449,8 @@ class Service(Server):
 def visible(table: sa.Table, key: Key) -> sa.ColumnElement[bool]:
     """The rows that a key may see."""
     mine = table.c.tenant == key.tenant
-    return mine if key.reach == "tenant" else sa.and_(mine, table.c.path.startswith(key.path, autoescape=True))
+    return (
+        mine
+        if key.reach == "tenant"
+        else sa.and_(mine, table.c.path.startswith(key.path, autoescape=True))
+    )

@@ -105,11 +105,19 @@ class LiveSession:
         return Limits(**self.data["limits"])
 
     def as_dict(self) -> dict[str, Any]:
-        running = [command for command in self.commands.values() if command.state == "running"]
-        waiting = [command for command in self.commands.values() if command.state == "waiting"]
+        running = [
+            command for command in self.commands.values() if command.state == "running"
+        ]
+        waiting = [
+            command for command in self.commands.values() if command.state == "waiting"
+        ]
         current = running[0] if running else None
         shown = (
-            {"id": current.id, "command": current.data["command"], "started": current.data["started"]}
+            {
+                "id": current.id,
+                "command": current.data["command"],
+                "started": current.data["started"],
+            }
             if current
             else None
         )
@@ -122,15 +130,29 @@ class LiveSession:
     def row(self) -> dict[str, Any]:
         limits = self.data["limits"]
         return {
-            "id": self.id, "tenant": self.tenant, "path": self.path, "state": self.state,
-            "created": self.data["created"], "ended": self.data["ended"] or 0.0,
-            "memory": limits["memory"] or 0, "cpus": limits["cpus"] or 0, "disk": limits["disk"] or 0,
+            "id": self.id,
+            "tenant": self.tenant,
+            "path": self.path,
+            "state": self.state,
+            "created": self.data["created"],
+            "ended": self.data["ended"] or 0.0,
+            "memory": limits["memory"] or 0,
+            "cpus": limits["cpus"] or 0,
+            "disk": limits["disk"] or 0,
             "data": {
-                "session": {**self.data, "current": None, "running": 0, "waiting": 0, "listening": []},
-                "path": self.path, "ends_at": self.ends_at, "remembered": self.remembered,
+                "session": {
+                    **self.data,
+                    "current": None,
+                    "running": 0,
+                    "waiting": 0,
+                    "listening": [],
+                },
+                "path": self.path,
+                "ends_at": self.ends_at,
+                "remembered": self.remembered,
                 "cause": [self.cause.key, self.cause.name, self.cause.request_id],
             },
-        }  # fmt: skip
+        }
 
     async def insert(self, *more: storage.Statement) -> None:
         row = {**self.row, "owner": self.server.id}
@@ -166,7 +188,9 @@ class LiveSession:
             return
         except Exception as error:
             self.server.report(error)
-            await self._ended("failed", Problem("failed", "the service failed to start this session"))
+            await self._ended(
+                "failed", Problem("failed", "the service failed to start this session")
+            )
             return
         if self.is_ending:
             await box.stop()
@@ -185,9 +209,16 @@ class LiveSession:
         return await Session.of(self.wanted(), approve=self._approve, host=host).open()
 
     def wanted(self) -> SandboxOptions:
-        own = {"keep": True, "id": self.id, "lease": self.init_lease, "on_close": "keep"}
+        own = {
+            "keep": True,
+            "id": self.id,
+            "lease": self.init_lease,
+            "on_close": "keep",
+        }
         begins = {"snapshot": self.data["snapshot"], "base": self.data["from"] or ""}
-        return SandboxOptions(self.workspace, **enforcement.filled({**self._options, **own, **begins}))
+        return SandboxOptions(
+            self.workspace, **enforcement.filled({**self._options, **own, **begins})
+        )
 
     @property
     def workspace(self) -> Path:
@@ -198,7 +229,12 @@ class LiveSession:
         if origin is not None and self.data["workspace"] is None and not own.exists():
             # What the original applied is in its own directory, which ends with it.
             own.mkdir(parents=True)
-            with Folder.at(self.server.workspace_of(self.tenant, origin, None)) as source, Folder.at(own) as target:
+            with (
+                Folder.at(
+                    self.server.workspace_of(self.tenant, origin, None)
+                ) as source,
+                Folder.at(own) as target,
+            ):
                 copy_layer(source, target)
         own.mkdir(parents=True, exist_ok=True)
 
@@ -209,29 +245,45 @@ class LiveSession:
     @property
     def _options(self) -> dict[str, Any]:
         data = self.data
-        names = ("image", "policy", "changes", "checkpoints", "env", "root", "debug", "account")
+        names = (
+            "image",
+            "policy",
+            "changes",
+            "checkpoints",
+            "env",
+            "root",
+            "debug",
+            "account",
+        )
         return {
-            **{name: data[name] for name in names}, "limits": self.limits, "network": network_of(data["network"]),
+            **{name: data[name] for name in names},
+            "limits": self.limits,
+            "network": network_of(data["network"]),
             "metadata": {"service": self.server.database_id},
-        }  # fmt: skip
+        }
 
     async def _approve(self, verdict: Verdict) -> bool | None:
         return await self.server.approvals.ask(self.stands_for or self, verdict)
 
     # After a restart.
 
-    async def adopt(self, started: Collection[str] = (), ended: Collection[str] = ()) -> None:
+    async def adopt(
+        self, started: Collection[str] = (), ended: Collection[str] = ()
+    ) -> None:
         """Take over the session from the server that had it: attach its sandbox, go on with its commands. `started`,
         `ended`: whose start and end are in the trail."""
         rows = await self.server.store.all(
             sa.select(storage.commands).where(
-                storage.commands.c.session == self.id, storage.commands.c.state != "ended"
+                storage.commands.c.session == self.id,
+                storage.commands.c.state != "ended",
             )
         )
         for row in sorted(rows, key=lambda row: float(row["created"])):
             self.commands[row["id"]] = Command(self.server, self, dict(row["data"]))
         self._ended_runs = ended
-        self._unrecorded_runs = {id for id, command in self.commands.items() if command.launched} - {*started}
+        self._unrecorded_runs = {
+            id for id, command in self.commands.items() if command.launched
+        } - {*started}
         if self.state not in ("ready", "paused"):
             await self.server.remove_sandbox(self.tenant, self.id)
             self.begin()
@@ -248,14 +300,20 @@ class LiveSession:
         for known in held.values():  # their end was told already
             known.forget()
         if self.state == "paused" and self.box is not None:
-            await self.box.pause()  # it ran for the moment that it took to find its commands
+            await (
+                self.box.pause()
+            )  # it ran for the moment that it took to find its commands
         await self.save()
 
     async def _attached(self) -> Session:
         box = await Session.attach(
-            self.id, policy=self.data["policy"], approve=self._approve, env=self.data["env"],
-            host=self.server.host_of(self.tenant), resume=True,
-        )  # fmt: skip
+            self.id,
+            policy=self.data["policy"],
+            approve=self._approve,
+            env=self.data["env"],
+            host=self.server.host_of(self.tenant),
+            resume=True,
+        )
         restored(box.approvals, self.remembered)
         return box
 
@@ -287,7 +345,9 @@ class LiveSession:
             async with asyncio.timeout(READY_PATIENCE):
                 box = await self.when_ready()
         except TimeoutError:
-            raise Problem("not_ready", f"the session is {self.state}", headers=RETRY) from None
+            raise Problem(
+                "not_ready", f"the session is {self.state}", headers=RETRY
+            ) from None
         except SandboxLost:
             raise ended_problem() from None
         self.touch()
@@ -314,7 +374,9 @@ class LiveSession:
         if self.is_over or self.is_ending:
             raise ended_problem()
         command.first_statements = statements
-        shell = None if command.body["shell"] is None else self.shell(command.body["shell"])
+        shell = (
+            None if command.body["shell"] is None else self.shell(command.body["shell"])
+        )
         self.commands[command.id] = command
         try:
             if self.state != "ready" or (shell is not None and shell.turn.locked()):
@@ -331,9 +393,13 @@ class LiveSession:
         """A command that has to wait for the sandbox is denied at once if it will be."""
         policy = await to_thread.run_sync(load, self.data["policy"])
         env = {**self.data["env"], **body["env"]}
-        verdict = await judged(policy, body["command"], env=env, staged=self.data["changes"] == "staged")
+        verdict = await judged(
+            policy, body["command"], env=env, staged=self.data["changes"] == "staged"
+        )
         if verdict.decision == "deny":
-            self.server.trail(self.tenant).note("verdict", session=self.id, verdict=verdict)
+            self.server.trail(self.tenant).note(
+                "verdict", session=self.id, verdict=verdict
+            )
             self.denied()
             raise PolicyDenied(verdict)
 
@@ -351,15 +417,26 @@ class LiveSession:
         with audit.caused_by(command.cause):
             if command.id in self._unrecorded_runs:
                 self.server.trail(self.tenant).note(
-                    "start", session=self.id, run=command.id, digest=command.digest, command=command.data["command"],
-                )  # fmt: skip
+                    "start",
+                    session=self.id,
+                    run=command.id,
+                    digest=command.digest,
+                    command=command.data["command"],
+                )
             self.server.trail(self.tenant).note(
-                "end", session=self.id, run=command.id, digest=command.digest, cause=result.cause,
-                exit_code=result.exit_code, duration=result.duration,
-            )  # fmt: skip
+                "end",
+                session=self.id,
+                run=command.id,
+                digest=command.digest,
+                cause=result.cause,
+                exit_code=result.exit_code,
+                duration=result.duration,
+            )
 
     def lost_record(self, started: float) -> CommandRecord:
-        surroundings = Surroundings(self.data["network"], self.limits, self.data["image"])
+        surroundings = Surroundings(
+            self.data["network"], self.limits, self.data["image"]
+        )
         return CommandRecord(None, surroundings, started=started)
 
     async def remember(self, verdict: Verdict) -> None:
@@ -392,7 +469,9 @@ class LiveSession:
         if self.is_over or self.is_ending:
             return
         is_starting = self.state not in ("ready", "paused")
-        if is_starting or any(command.state == "running" for command in self.commands.values()):
+        if is_starting or any(
+            command.state == "running" for command in self.commands.values()
+        ):
             self.touch()
         if (self.data["expires"] is not None and now >= self.data["expires"]) or (
             self.ends_at is not None and now >= self.ends_at
@@ -407,7 +486,9 @@ class LiveSession:
         if time.monotonic() - self._saved > SAVE_EVERY:
             await self.save()
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look_at_vitals(box))
+            self._looking = asyncio.get_running_loop().create_task(
+                self._look_at_vitals(box)
+            )
         if time.monotonic() - self._pinged > PING_EVERY:
             self._pinged = time.monotonic()
             with contextlib.suppress(BelljarError, TimeoutError):
@@ -417,7 +498,9 @@ class LiveSession:
 
     async def _look_at_vitals(self, box: Session) -> None:
         try:
-            with contextlib.suppress(BelljarError, OSError):  # the sandbox may end meanwhile
+            with contextlib.suppress(
+                BelljarError, OSError
+            ):  # the sandbox may end meanwhile
                 if await self.vitals.look(box, self.data["limits"]):
                     self.publish()
         except Exception as error:
@@ -425,7 +508,11 @@ class LiveSession:
 
     @property
     def engine(self) -> str | None:
-        return self.box.sandbox.engine.name if self.box is not None and self.box.is_open else None
+        return (
+            self.box.sandbox.engine.name
+            if self.box is not None and self.box.is_open
+            else None
+        )
 
     def verified(self) -> list[dict[str, Any]]:
         """What protects the host from it, and whose word stands for each; empty before it runs."""
@@ -467,7 +554,9 @@ class LiveSession:
     async def kill_commands(self) -> None:
         ending = [command.kill(0.0) for command in self.commands.values()]
         for outcome in await asyncio.gather(*ending, return_exceptions=True):
-            if isinstance(outcome, BaseException) and not isinstance(outcome, Problem | BelljarError):
+            if isinstance(outcome, BaseException) and not isinstance(
+                outcome, Problem | BelljarError
+            ):
                 self.server.report(outcome)
 
     async def _lose(self, why: str) -> None:
@@ -489,12 +578,19 @@ class LiveSession:
             await command.lost(SandboxLost("the session ended"))
         await self.server.approvals.cancel_of(self.id)
         await self.save(
-            state="ended", reason=reason, error=told, ended=time.time(), paused=False, listening=[],
-        )  # fmt: skip
+            state="ended",
+            reason=reason,
+            error=told,
+            ended=time.time(),
+            paused=False,
+            listening=[],
+        )
         self.box = None
         await self.server.links.end_of(self.id)
         if self.data["workspace"] is None:
-            await to_thread.run_sync(lambda: shutil.rmtree(self.workspace, ignore_errors=True))
+            await to_thread.run_sync(
+                lambda: shutil.rmtree(self.workspace, ignore_errors=True)
+            )
 
     def leave(self) -> None:
         """This server stops; the session runs on."""
@@ -516,7 +612,11 @@ def network_of(network: Any) -> Any:
         return network
     from belljar.network.allow import Allow
 
-    return Allow(*network["allow"], presets=tuple(network["presets"]), ask_hosts=network["ask_hosts"])
+    return Allow(
+        *network["allow"],
+        presets=tuple(network["presets"]),
+        ask_hosts=network["ask_hosts"],
+    )
 
 
 __all__ = ["LIVING", "LiveSession", "PolicyDenied", "ended_problem"]

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from belljar.surfaces.http.service import Service
     from belljar.surfaces.http.sessions import LiveSession
 
-FIELDS = frozenset(field.alias or name for name, field in m.SessionBody.model_fields.items()) - {"from", "snapshot"}
+FIELDS = frozenset(
+    field.alias or name for name, field in m.SessionBody.model_fields.items()
+) - {"from", "snapshot"}
 
 
 async def make(call: Call) -> Any:
@@ -35,21 +37,39 @@ async def make(call: Call) -> Any:
     return await keep(call.service, call.key, session, body.name)
 
 
-async def keep(service: Service, key: Key, session: LiveSession, name: str, *, replace: bool = False) -> dict[str, Any]:
+async def keep(
+    service: Service,
+    key: Key,
+    session: LiveSession,
+    name: str,
+    *,
+    replace: bool = False,
+) -> dict[str, Any]:
     box = await session.usable()
     id = _id(session.tenant, name)
     before = await service.store.get(storage.snapshots, id)
-    if before is not None and not (replace and key.sees(before["tenant"], before["path"])):
+    if before is not None and not (
+        replace and key.sees(before["tenant"], before["path"])
+    ):
         raise Problem("conflict", f"there is a snapshot {name} already")
     whole = session.data["changes"] == "direct" and session.data["workspace"] is None
     made = await box.snapshot(name, workspace=whole, replace=True)
     told = {
-        "name": made.name, "image": made.image, "size": made.size, "created": made.created,
+        "name": made.name,
+        "image": made.image,
+        "size": made.size,
+        "created": made.created,
         "left_out": list(made.left_out),
-    }  # fmt: skip
+    }
     given = {name: value for name, value in session.data.items() if name in FIELDS}
     data = {"told": told, "given": given, "server": service.id, "session": session.id}
-    row = {"tenant": session.tenant, "name": name, "path": key.path, "created": made.created, "data": data}
+    row = {
+        "tenant": session.tenant,
+        "name": name,
+        "path": key.path,
+        "created": made.created,
+        "data": data,
+    }
     if before is None:
         await service.store.insert(storage.snapshots, id=id, **row)
     else:
@@ -59,12 +79,18 @@ async def keep(service: Service, key: Key, session: LiveSession, name: str, *, r
 
 async def listing(call: Call) -> Any:
     """List snapshots."""
-    return page([row["data"]["told"] for row in await visible(call.service, call.key)], call.query, id="name")
+    return page(
+        [row["data"]["told"] for row in await visible(call.service, call.key)],
+        call.query,
+        id="name",
+    )
 
 
 async def visible(service: Service, key: Key) -> list[dict[str, Any]]:
     """The rows of those that this key may see."""
-    rows = await service.store.all(sa.select(storage.snapshots).where(storage.snapshots.c.tenant == key.tenant))
+    rows = await service.store.all(
+        sa.select(storage.snapshots).where(storage.snapshots.c.tenant == key.tenant)
+    )
     return [dict(row) for row in rows if key.sees(row["tenant"], row["path"])]
 
 
@@ -75,7 +101,9 @@ async def remove(call: Call) -> Any:
 
 async def drop(service: Service, key: Key, name: str) -> None:
     row = await _row(service, key, name)
-    await to_thread.run_sync(kept.remove_if_there, service.host_of(row["tenant"]), row["name"])
+    await to_thread.run_sync(
+        kept.remove_if_there, service.host_of(row["tenant"]), row["name"]
+    )
     await service.store.delete(storage.snapshots, row["id"])
 
 
@@ -97,7 +125,11 @@ async def completed(call: Call) -> m.SessionBody:
     except ValidationError as error:
         raise Problem("usage", str(error.errors(include_url=False)[0]["msg"])) from None
     if merged.from_ is not None and merged.changes != "staged":
-        raise Problem("usage", 'only a staged session can be forked: make it with changes: "staged"', field="from")
+        raise Problem(
+            "usage",
+            'only a staged session can be forked: make it with changes: "staged"',
+            field="from",
+        )
     return merged
 
 
@@ -105,7 +137,11 @@ async def freeze(origin: LiveSession) -> None:
     """Make the checkpoint that a fork begins with."""
     box = await origin.usable()
     if not box.is_staged:
-        raise Problem("usage", 'only a staged session can be forked: make it with changes: "staged"', field="from")
+        raise Problem(
+            "usage",
+            'only a staged session can be forked: make it with changes: "staged"',
+            field="from",
+        )
     try:
         await box.checkpoint(box.staged.area.unused("fork"))
     except UsageError as error:
@@ -117,7 +153,9 @@ async def _row(service: Service, key: Key, name: str) -> dict[str, Any]:
     if row is None or not key.sees(row["tenant"], row["path"]):
         raise Problem("not_found", "there is no such snapshot")
     owner = row["data"]["server"]
-    is_here = await to_thread.run_sync((service.host_of(row["tenant"]).snapshots_root / row["name"]).exists)
+    is_here = await to_thread.run_sync(
+        (service.host_of(row["tenant"]).snapshots_root / row["name"]).exists
+    )
     if not is_here and service.store.is_shared and owner != service.id:
         raise Elsewhere(owner)
     return dict(row)
@@ -128,7 +166,15 @@ def _id(tenant: str, name: str) -> str:
 
 
 ROUTES = [
-    Route("POST", "/v1/snapshots", make, "run", body=m.SnapshotBody, answer=m.SnapshotAnswer, status=201),
+    Route(
+        "POST",
+        "/v1/snapshots",
+        make,
+        "run",
+        body=m.SnapshotBody,
+        answer=m.SnapshotAnswer,
+        status=201,
+    ),
     Route("GET", "/v1/snapshots", listing, "read", m.Page, answer=m.Items),
     Route("DELETE", "/v1/snapshots/{name}", remove, "run", status=204),
 ]

@@ -40,22 +40,50 @@ def _number(name: str, *, index: bool = False) -> sa.Column[Any]:
 
 facts = _table("facts")
 tenants = _table("tenants")
-keys = _table("keys", _text("hash", index=True), _text("tenant"), _text("path"), _number("created"))
+keys = _table(
+    "keys",
+    _text("hash", index=True),
+    _text("tenant"),
+    _text("path"),
+    _number("created"),
+)
 logins = _table("logins", _text("key", index=True), _number("expires"))
 sessions = _table(
-    "sessions", _text("tenant", index=True), _text("path"), _text("state", index=True), _text("owner"),
-    _number("created", index=True), _number("ended"), _number("memory"), _number("cpus"), _number("disk"),
-)  # fmt: skip
+    "sessions",
+    _text("tenant", index=True),
+    _text("path"),
+    _text("state", index=True),
+    _text("owner"),
+    _number("created", index=True),
+    _number("ended"),
+    _number("memory"),
+    _number("cpus"),
+    _number("disk"),
+)
 commands = _table(
-    "commands", _text("session", index=True), _text("tenant"), _text("state", index=True), _number("created"),
-    _number("cpu_time"),
-)  # fmt: skip
-approvals = _table(
-    "approvals", _text("session", index=True), _text("tenant", index=True), _text("path"), _text("state", index=True),
+    "commands",
+    _text("session", index=True),
+    _text("tenant"),
+    _text("state", index=True),
     _number("created"),
-)  # fmt: skip
+    _number("cpu_time"),
+)
+approvals = _table(
+    "approvals",
+    _text("session", index=True),
+    _text("tenant", index=True),
+    _text("path"),
+    _text("state", index=True),
+    _number("created"),
+)
 links = _table("links", _text("session", index=True), _text("key"), _number("expires"))
-snapshots = _table("snapshots", _text("tenant", index=True), _text("name"), _text("path"), _number("created"))
+snapshots = _table(
+    "snapshots",
+    _text("tenant", index=True),
+    _text("name"),
+    _text("path"),
+    _number("created"),
+)
 answers = _table("answers", _text("body"), _number("created", index=True))
 instances = _table("instances", _number("seen"))
 
@@ -77,7 +105,11 @@ class Store:
         if url is None:
             return cls(f"sqlite+aiosqlite:///{state / 'service.db'}")
         scheme, found, rest = url.partition("://")
-        drivers = {"postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}
+        drivers = {
+            "postgresql": "postgresql+asyncpg",
+            "postgres": "postgresql+asyncpg",
+            "sqlite": "sqlite+aiosqlite",
+        }
         if not found or scheme not in drivers:
             raise UsageError("--database: give postgresql://… or sqlite:///PATH")
         return cls(f"{drivers[scheme]}://{rest}")
@@ -91,8 +123,12 @@ class Store:
             await connection.run_sync(upgrade)
 
     def connect(self) -> None:
-        options: dict[str, Any] = {} if self.is_shared else {"connect_args": {"timeout": 30}}
-        self._engine = create_async_engine(self.url, pool_size=8, max_overflow=8, **options)
+        options: dict[str, Any] = (
+            {} if self.is_shared else {"connect_args": {"timeout": 30}}
+        )
+        self._engine = create_async_engine(
+            self.url, pool_size=8, max_overflow=8, **options
+        )
         if not self.is_shared:
             sa.event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
 
@@ -133,7 +169,9 @@ class Store:
         await self.run(sa.insert(table).values(**row))
 
     async def update(self, table: sa.Table, id: str, **row: Any) -> bool:
-        return (await self.run(sa.update(table).where(table.c.id == id).values(**row)))[0] > 0
+        return (await self.run(sa.update(table).where(table.c.id == id).values(**row)))[
+            0
+        ] > 0
 
     async def delete(self, table: sa.Table, id: str) -> bool:
         return (await self.run(sa.delete(table).where(table.c.id == id)))[0] > 0
@@ -152,9 +190,14 @@ class Store:
 
     async def _together(self, batch: list[Sequence[Statement]]) -> list[list[int]]:
         async with self.engine.begin() as connection:
-            return [[await _changed(connection, statement) for statement in statements] for statements in batch]
+            return [
+                [await _changed(connection, statement) for statement in statements]
+                for statements in batch
+            ]
 
-    async def _alone(self, statements: Sequence[Statement], done: asyncio.Future[list[int]]) -> None:
+    async def _alone(
+        self, statements: Sequence[Statement], done: asyncio.Future[list[int]]
+    ) -> None:
         try:
             _settle(done, (await self._together([statements]))[0])
         except Exception as error:
@@ -168,7 +211,9 @@ class Store:
             yield
             return
         async with self.engine.begin() as connection:
-            await connection.execute(sa.text("select pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
+            await connection.execute(
+                sa.text("select pg_advisory_xact_lock(hashtext(:name))"), {"name": name}
+            )
             yield
 
 

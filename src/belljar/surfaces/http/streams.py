@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 PING_SECONDS = 10.0
 PIECE = 64 << 10
-SPLIT_SECONDS = 0.2  # how long the rest of a character may take until the piece is sent without it
+SPLIT_SECONDS = (
+    0.2  # how long the rest of a character may take until the piece is sent without it
+)
 LOOKS_AHEAD = 256 << 10
 
 
@@ -40,14 +42,23 @@ def event(name: str, data: Any, id: Any = None) -> bytes:
 class Open:
     """A place among the streams that a key, and a command, may have open."""
 
-    def __init__(self, service: Service, key: Key, command: Command | None = None) -> None:
+    def __init__(
+        self, service: Service, key: Key, command: Command | None = None
+    ) -> None:
         self._service, self._key, self._command = service, key, command
         self._is_open = False
 
     def take(self) -> Open:
         full = self._key.streams >= STREAMS_OF_A_KEY
-        if full or (self._command is not None and self._command.readers >= STREAMS_OF_A_COMMAND):
-            raise Problem("quota_exceeded", "too many open streams", quota="streams", headers={"Retry-After": "1"})
+        if full or (
+            self._command is not None and self._command.readers >= STREAMS_OF_A_COMMAND
+        ):
+            raise Problem(
+                "quota_exceeded",
+                "too many open streams",
+                quota="streams",
+                headers={"Retry-After": "1"},
+            )
         self._is_open = True
         self._count(1)
         return self
@@ -67,18 +78,24 @@ class Open:
 class Stream(StreamingResponse):
     """A stream that ends with its key, or with the service, and gives its place back."""
 
-    def __init__(self, events: AsyncIterator[bytes], place: Open, service: Service, key: Key) -> None:
+    def __init__(
+        self, events: AsyncIterator[bytes], place: Open, service: Service, key: Key
+    ) -> None:
         self._events = self._guarded(events, place, service, key)
         super().__init__(self._events, media_type="text/event-stream")
 
     @staticmethod
-    async def _guarded(events: AsyncIterator[bytes], place: Open, service: Service, key: Key) -> AsyncGenerator[bytes]:
+    async def _guarded(
+        events: AsyncIterator[bytes], place: Open, service: Service, key: Key
+    ) -> AsyncGenerator[bytes]:
         over = asyncio.ensure_future(key.revoked.wait())
         stopping = asyncio.ensure_future(service.stopping.wait())
         try:
             while not key.is_over:
                 following = asyncio.ensure_future(anext(events, None))
-                await asyncio.wait({following, over, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {following, over, stopping}, return_when=asyncio.FIRST_COMPLETED
+                )
                 if not following.done():
                     following.cancel()
                     await asyncio.wait([following])
@@ -108,20 +125,35 @@ def start_of(last: str | None, command: Command) -> int | None:
         return 0
     if last == "end":
         return None
-    if not last.isascii() or not last.isdigit() or len(last) > 18 or int(last) > command.log.end:
-        raise Problem("usage", f"Last-Event-ID: {last[:40]!r} is no position of this command", field="Last-Event-ID")
+    if (
+        not last.isascii()
+        or not last.isdigit()
+        or len(last) > 18
+        or int(last) > command.log.end
+    ):
+        raise Problem(
+            "usage",
+            f"Last-Event-ID: {last[:40]!r} is no position of this command",
+            field="Last-Event-ID",
+        )
     return int(last)
 
 
-def of_command(service: Service, key: Key, command: Command, last: str | None) -> Response:
+def of_command(
+    service: Service, key: Key, command: Command, last: str | None
+) -> Response:
     position = start_of(last, command)
     if position is None:
         return Response(status_code=204)
     place = Open(service, key, command).take()
-    return Stream(_events(service, command, position, begins=last is None), place, service, key)
+    return Stream(
+        _events(service, command, position, begins=last is None), place, service, key
+    )
 
 
-async def _events(service: Service, command: Command, position: int, *, begins: bool) -> AsyncIterator[bytes]:
+async def _events(
+    service: Service, command: Command, position: int, *, begins: bool
+) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
     told = ""
     while True:
@@ -129,14 +161,24 @@ async def _events(service: Service, command: Command, position: int, *, begins: 
             told = command.data["approval"]
             if (approval := await service.approvals.find(told)) is not None:
                 yield event("waiting", {"approval": approval}, position)
-        if begins and (command.state == "running" or command.data["result"] is not None):
+        if begins and (
+            command.state == "running" or command.data["result"] is not None
+        ):
             begins = False
-            running = {**command.as_dict(), "state": "running", "ended": None, "exit_code": None, "result": None}
+            running = {
+                **command.as_dict(),
+                "state": "running",
+                "ended": None,
+                "exit_code": None,
+                "result": None,
+            }
             yield event("started", {"command": running}, 0)
         over = command.is_over
         if position < command.log.start:
             gone = command.log.start - position
-            yield event("dropped", {"offset": position, "bytes": gone}, command.log.start)
+            yield event(
+                "dropped", {"offset": position, "bytes": gone}, command.log.start
+            )
             position = command.log.start
         elif position < command.log.end:
             async for piece in pieces(command, position):

@@ -22,9 +22,17 @@ HOT_SHARE, HOT_SECONDS = 0.9, 30.0
 LOUD_BYTES, LOUD_SECONDS = 1 << 20, 10.0
 LINE = 400
 _SHOWN = (
-    "memory", "swap", "cpus", "pids", "ulimits", "read_only_root", "capabilities", "no_new_privileges", "seccomp",
+    "memory",
+    "swap",
+    "cpus",
+    "pids",
+    "ulimits",
+    "read_only_root",
+    "capabilities",
+    "no_new_privileges",
+    "seccomp",
     "network",
-)  # fmt: skip
+)
 
 
 def verified(box: Session) -> list[dict[str, Any]]:
@@ -34,9 +42,16 @@ def verified(box: Session) -> list[dict[str, Any]]:
     for name in _SHOWN:
         value, by = getattr(claims, name), witnesses.get(name, "engine")
         if name == "ulimits":
-            found += [{"limit": limit, "in_force": most, "by": by} for limit, most in sorted(value or ())]
+            found += [
+                {"limit": limit, "in_force": most, "by": by}
+                for limit, most in sorted(value or ())
+            ]
         elif value is not None:
-            plain = ", ".join(sorted(value)) or "none" if isinstance(value, frozenset) else value
+            plain = (
+                ", ".join(sorted(value)) or "none"
+                if isinstance(value, frozenset)
+                else value
+            )
             found.append({"limit": name, "in_force": plain, "by": by})
     return found
 
@@ -58,16 +73,26 @@ class Vitals:
     def as_dict(self, now: float) -> dict[str, Any]:
         hot = any(
             since is not None and now - since >= seconds
-            for since, seconds in ((self._hot_since, HOT_SECONDS), (self._loud_since, LOUD_SECONDS))
+            for since, seconds in (
+                (self._hot_since, HOT_SECONDS),
+                (self._loud_since, LOUD_SECONDS),
+            )
         )
-        return {"last_line": self.line, "usage": self.usage, "hot": hot, "staged": self.staged}
+        return {
+            "last_line": self.line,
+            "usage": self.usage,
+            "hot": hot,
+            "staged": self.staged,
+        }
 
     def printed(self, data: bytes) -> None:
         """The last line that is not empty."""
         self._printed += len(data)
         self._is_stale = True
         whole = (self._rest + data)[-4 * LINE :]
-        lines = [line for line in whole.replace(b"\r", b"\n").split(b"\n") if line.strip()]
+        lines = [
+            line for line in whole.replace(b"\r", b"\n").split(b"\n") if line.strip()
+        ]
         self._rest = whole.rpartition(b"\n")[2]
         if lines:
             self.line = lines[-1][:LINE].decode("utf-8", "replace")
@@ -90,9 +115,15 @@ class Vitals:
 
     def _sample(self, box: Session, limits: dict[str, Any], now: float) -> bool:
         elapsed, self._sampled = now - self._sampled, now
-        self._loud_since = self._since(self._loud_since, self._printed > LOUD_BYTES * min(elapsed, 60.0), now)
+        self._loud_since = self._since(
+            self._loud_since, self._printed > LOUD_BYTES * min(elapsed, 60.0), now
+        )
         self._printed = 0
-        pid = box.sandbox.launched.pid if box.sandbox.engine.capabilities.sees_groups else None
+        pid = (
+            box.sandbox.launched.pid
+            if box.sandbox.engine.capabilities.sees_groups
+            else None
+        )
         spent = cgroup.cpu_time(pid) if pid else None
         memory = cgroup.usage(pid).get("memory") if pid else None
         if spent is None or memory is None:
@@ -102,10 +133,20 @@ class Vitals:
             return False
         share = (spent - before[1]) / (now - before[0]) / float(limits.get("cpus") or 1)
         fill = memory / limits["memory"] if limits.get("memory") else 0.0
-        self._hot_since = self._since(self._hot_since, max(share, fill) >= HOT_SHARE, now)
+        self._hot_since = self._since(
+            self._hot_since, max(share, fill) >= HOT_SHARE, now
+        )
         known = self.usage
-        self.usage = {"cpu": round(max(0.0, share), 3), "memory": memory, "at": round(now, 1)}
-        return known is None or abs(known["cpu"] - share) > 0.005 or known["memory"] != memory
+        self.usage = {
+            "cpu": round(max(0.0, share), 3),
+            "memory": memory,
+            "at": round(now, 1),
+        }
+        return (
+            known is None
+            or abs(known["cpu"] - share) > 0.005
+            or known["memory"] != memory
+        )
 
     @staticmethod
     def _since(before: float | None, holds: bool, now: float) -> float | None:
@@ -118,5 +159,8 @@ async def _counted(box: Session) -> dict[str, int] | None:
         changes = await box.changes()
     except (BelljarError, OSError):
         return None
-    added, removed = (sum(getattr(change, name) or 0 for change in changes) for name in ("added", "removed"))
+    added, removed = (
+        sum(getattr(change, name) or 0 for change in changes)
+        for name in ("added", "removed")
+    )
     return {"added": added, "removed": removed, "files": len(changes)}

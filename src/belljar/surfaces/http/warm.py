@@ -43,7 +43,11 @@ class Warm:
             self._ready.remove(found)
             ahead = found[1]
             if ahead.box is not None and ahead.box.is_open:
-                session.data["id"], session.box, ahead.stands_for = ahead.id, ahead.box, session
+                session.data["id"], session.box, ahead.stands_for = (
+                    ahead.id,
+                    ahead.box,
+                    session,
+                )
                 self._server.metrics.pool_hits.inc()
                 return
             self._start(key, self._drop(ahead))
@@ -63,7 +67,9 @@ class Warm:
         self._start(key, self._make(key, session))
 
     async def sweep(self) -> None:
-        for each in [each for each in self._ready if time.monotonic() - each[2] > LONGEST_WAIT]:
+        for each in [
+            each for each in self._ready if time.monotonic() - each[2] > LONGEST_WAIT
+        ]:
             self._ready.remove(each)
             await self._drop(each[1])
 
@@ -80,10 +86,24 @@ class Warm:
         task.add_done_callback(self._making.pop)
 
     async def _make(self, key: str, like: LiveSession) -> None:
-        data = {**copy.deepcopy(like.data), "id": new_session_id(), "name": None, "metadata": {}}
-        while like.state not in ("ready", "ended"):  # a start that somebody waits for comes first
+        data = {
+            **copy.deepcopy(like.data),
+            "id": new_session_id(),
+            "name": None,
+            "metadata": {},
+        }
+        while like.state not in (
+            "ready",
+            "ended",
+        ):  # a start that somebody waits for comes first
             await like.changed.wait(5)
-        row = {"session": data, "path": "", "ends_at": None, "remembered": {}, "cause": ["", "", ""]}
+        row = {
+            "session": data,
+            "path": "",
+            "ends_at": None,
+            "remembered": {},
+            "cause": ["", "", ""],
+        }
         ahead = LiveSession(self._server, row)
         try:
             ahead.box = await ahead.made()
@@ -97,7 +117,9 @@ class Warm:
         with contextlib.suppress(BelljarError):
             if ahead.box is not None:
                 await ahead.box.stop()
-        await to_thread.run_sync(lambda: shutil.rmtree(ahead.workspace, ignore_errors=True))
+        await to_thread.run_sync(
+            lambda: shutil.rmtree(ahead.workspace, ignore_errors=True)
+        )
 
 
 def _can_be_made_ahead(session: LiveSession) -> bool:

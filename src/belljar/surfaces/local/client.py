@@ -18,7 +18,9 @@ def main() -> int:
     argv = sys.argv[1:]
     status = _relayed(argv)
     if status is not None:
-        os._exit(status)  # nothing is buffered here, and Python's end takes milliseconds
+        os._exit(
+            status
+        )  # nothing is buffered here, and Python's end takes milliseconds
     from belljar.surfaces.cli.main import main as run_here
 
     return run_here()
@@ -51,21 +53,27 @@ class Call:
 
         _check_streams()
         place = meeting.enter(meeting.directory())
-        self._connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+        self._connection = _socket.socket(
+            _socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC
+        )
         self._connection.settimeout(TAKEN_SECONDS)
         self._connection.connect(f"/proc/self/fd/{place}/socket")
         meeting.peer(self._connection)
         terminals = b"".join(b"1" if os.isatty(number) else b"0" for number in STREAMS)
         variables = [name + b"=" + value for name, value in os.environb.items()]
         words = [os.fsencode(word) for word in argv]
-        self._connection.sendall(meeting.packed([meeting.code(), terminals], words, variables))
+        self._connection.sendall(
+            meeting.packed([meeting.code(), terminals], words, variables)
+        )
         word, _, rest = self._line().partition(" ")
         if word != "taken":
             raise meeting.Unmet(rest or "it has hung up")
         self._worker = os.pidfd_open(int(rest))
         self._pass_signals_on()
         rights = b"".join(number.to_bytes(4, sys.byteorder) for number in STREAMS)
-        self._connection.sendmsg([b"go\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+        self._connection.sendmsg(
+            [b"go\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
+        )
         self._connection.settimeout(None)
         os.close(place)
 
@@ -80,13 +88,21 @@ class Call:
 
         def pass_on(number: int, _: object) -> None:
             try:
-                signal.pidfd_send_signal(self._worker, signal.SIGSTOP if number == signal.SIGTSTP else number)
+                signal.pidfd_send_signal(
+                    self._worker, signal.SIGSTOP if number == signal.SIGTSTP else number
+                )
             except ProcessLookupError:
                 return
             if number == signal.SIGTSTP:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-        passed = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGCONT]
+        passed = [
+            signal.SIGINT,
+            signal.SIGTERM,
+            signal.SIGHUP,
+            signal.SIGWINCH,
+            signal.SIGCONT,
+        ]
         if os.isatty(0):
             for key in (signal.SIGTSTP, signal.SIGQUIT):  # as terminal/host.py
                 signal.signal(key, signal.SIG_IGN)
@@ -103,7 +119,9 @@ class Call:
             word = ""
         if word == "status":
             return int(rest)
-        sys.stderr.write("belljar: the local server's worker was lost while the command ran\n")
+        sys.stderr.write(
+            "belljar: the local server's worker was lost while the command ran\n"
+        )
         return 125
 
 

@@ -19,10 +19,23 @@ import sys
 from belljar import __version__, environment
 
 RELAYED = frozenset(("run", "check", "call", "start", "logs", "ps"))
-MOST_BYTES = 8 << 20  # of a request; the kernel allows less than 6 MiB for arguments and variables
+MOST_BYTES = (
+    8 << 20
+)  # of a request; the kernel allows less than 6 MiB for arguments and variables
 CREDENTIALS = 12
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
-_STANDING = ("Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+_STANDING = (
+    "Uid",
+    "Gid",
+    "Groups",
+    "NoNewPrivs",
+    "Seccomp",
+    "CapInh",
+    "CapPrm",
+    "CapEff",
+    "CapBnd",
+    "CapAmb",
+)
 
 
 class Unmet(Exception):
@@ -31,7 +44,9 @@ class Unmet(Exception):
 
 def code() -> bytes:
     """Which Belljar this is, and which Python runs it."""
-    return os.fsencode(f"{__version__} {os.path.dirname(__file__)} {sys.prefix} {sys.version}")
+    return os.fsencode(
+        f"{__version__} {os.path.dirname(__file__)} {sys.prefix} {sys.version}"
+    )
 
 
 def directory() -> str:
@@ -51,7 +66,10 @@ def enter(path: str) -> int:
 def peer(connection: _socket.socket) -> int:
     """The process at the other end; Unmet unless it is of the same user."""
     raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, CREDENTIALS)
-    pid, uid = int.from_bytes(raw[:4], sys.byteorder), int.from_bytes(raw[4:8], sys.byteorder)
+    pid, uid = (
+        int.from_bytes(raw[:4], sys.byteorder),
+        int.from_bytes(raw[4:8], sys.byteorder),
+    )
     if uid != os.geteuid() or pid <= 0:
         raise Unmet("it is of another user, or of another world of processes")
     return pid
@@ -73,7 +91,9 @@ def standing(pid: int | str = "self") -> dict[str, str]:
 
 def facts(pid: int | str) -> dict[str, str]:
     """The kernel's status of a process: `Umask`, `SigIgn`, `Uid` …"""
-    return dict(line.partition(":\t")[::2] for line in _read(f"/proc/{pid}/status").splitlines())
+    return dict(
+        line.partition(":\t")[::2] for line in _read(f"/proc/{pid}/status").splitlines()
+    )
 
 
 def _label(pid: int | str) -> str:
@@ -93,7 +113,9 @@ def _read(path: str) -> str:
 
 def packed(*parts: list[bytes]) -> bytes:
     """Lists of texts without NUL."""
-    body = b"".join(b"%d\0" % len(part) + b"".join(text + b"\0" for text in part) for part in parts)
+    body = b"".join(
+        b"%d\0" % len(part) + b"".join(text + b"\0" for text in part) for part in parts
+    )
     return b"%08x" % len(body) + body
 
 

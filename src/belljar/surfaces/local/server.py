@@ -38,13 +38,34 @@ MOST_WORKERS = 200
 MOST_CALLERS = 64
 REQUEST_SECONDS = 2.0  # a client sends its request in one piece
 REFILL_SECONDS = 0.3  # a start would take the processor from what runs now
-KIND_SECONDS = 300.0  # without a command line of its kind for so long, waiting sandboxes end
+KIND_SECONDS = (
+    300.0  # without a command line of its kind for so long, waiting sandboxes end
+)
 IDLE_SECONDS = 1800.0
 """Without any command line for so long, the server ends."""
 STOP_SECONDS = 20.0
 STOP = b"stop"
-_FOLLOWED = ("BELLJAR_", "DOCKER_", "CONTAINER_", "KUBE", "XDG_", "HOME", "PATH", "TMPDIR", "SSH_", "LD_", "PYTHON",
-             "LANG", "LC_", "http", "HTTP", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY")  # fmt: skip
+_FOLLOWED = (
+    "BELLJAR_",
+    "DOCKER_",
+    "CONTAINER_",
+    "KUBE",
+    "XDG_",
+    "HOME",
+    "PATH",
+    "TMPDIR",
+    "SSH_",
+    "LD_",
+    "PYTHON",
+    "LANG",
+    "LC_",
+    "http",
+    "HTTP",
+    "no_proxy",
+    "NO_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+)
 """Variables that a launch may follow. Sandboxes wait only for clients that have the same ones as we have."""
 
 
@@ -82,7 +103,9 @@ class Guess:
     options: tuple[str, ...]
 
     @classmethod
-    def of(cls, argv: tuple[str, ...], place: tuple[int, int], terminals: bytes) -> Guess:
+    def of(
+        cls, argv: tuple[str, ...], place: tuple[int, int], terminals: bytes
+    ) -> Guess:
         end = argv.index("--") + 1 if "--" in argv else len(argv) - 1
         return cls(place, terminals, argv[:end])
 
@@ -97,7 +120,9 @@ class Caller:
 
     def receive(self) -> bytes | None:
         """The request, once it is whole. ValueError if it is none; OSError if the client has gone."""
-        data = self.connection.recv(1 << 20)  # descriptors that come with it are closed by the kernel
+        data = self.connection.recv(
+            1 << 20
+        )  # descriptors that come with it are closed by the kernel
         if not data:
             raise OSError("it has hung up")
         self._data += data
@@ -118,7 +143,9 @@ class Server:
         self._listener, self._held = listener, held
         self._code, self._files = meeting.code(), files()
         self._standing, self._variables = meeting.standing(), followed(os.environb)
-        self._events = selectors.PollSelector()  # it has no descriptor that a worker would inherit
+        self._events = (
+            selectors.PollSelector()
+        )  # it has no descriptor that a worker would inherit
         self._events.register(listener, selectors.EVENT_READ, self._answer)
         self._callers: dict[socket.socket, Caller] = {}
         self._workers: dict[int, Worker] = {}
@@ -130,7 +157,9 @@ class Server:
         for end in (self._woken, wake):
             end.setblocking(False)
         self._wake = wake
-        self._events.register(self._woken, selectors.EVENT_READ, lambda: self._woken.recv(4096))
+        self._events.register(
+            self._woken, selectors.EVENT_READ, lambda: self._woken.recv(4096)
+        )
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self.stop())
@@ -162,7 +191,9 @@ class Server:
         return not waiting or time.monotonic() - self._stopping > STOP_SECONDS
 
     def _patience(self) -> float:
-        refills = [kind.refill for kind in self._kinds.values() if kind.refill is not None]
+        refills = [
+            kind.refill for kind in self._kinds.values() if kind.refill is not None
+        ]
         return max(0.0, min([1.0, *(at - time.monotonic() for at in refills)]))
 
     def _tend(self) -> None:
@@ -213,7 +244,9 @@ class Server:
             return
         connection.setblocking(False)
         self._callers[connection] = Caller(connection)
-        self._events.register(connection, selectors.EVENT_READ, lambda: self._listen_to(connection))
+        self._events.register(
+            connection, selectors.EVENT_READ, lambda: self._listen_to(connection)
+        )
 
     def _listen_to(self, connection: socket.socket) -> None:
         caller = self._callers[connection]
@@ -253,23 +286,39 @@ class Server:
         if len(self._workers) >= MOST_WORKERS:
             raise ValueError("it is busy")
         self._used = time.monotonic()
-        directory = os.open(f"/proc/{client}/cwd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = os.open(
+            f"/proc/{client}/cwd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+        )
         try:
             place = os.fstat(directory)
             same = followed(variables) == self._variables
-            guess = Guess.of(argv, (place.st_dev, place.st_ino), terminals) if same else None
+            guess = (
+                Guess.of(argv, (place.st_dev, place.st_ino), terminals)
+                if same
+                else None
+            )
             facts = meeting.facts(client)
             job = Job(
-                caller.connection, directory, argv, variables, client, int(facts["Umask"], 8), int(facts["SigIgn"], 16)
+                caller.connection,
+                directory,
+                argv,
+                variables,
+                client,
+                int(facts["Umask"], 8),
+                int(facts["SigIgn"], 16),
             )
-            taken = self._claim(guess, job) or self._fork(lambda control: carry_out(job, control), keep=caller)
+            taken = self._claim(guess, job) or self._fork(
+                lambda control: carry_out(job, control), keep=caller
+            )
             taken.guess, taken.directory = guess, os.dup(directory)
         finally:
             os.close(directory)
 
     def _claim(self, guess: Guess | None, job: Job) -> Worker | None:
         """Give the job to a worker that has a sandbox of the kind that was needed last time; None: there is none."""
-        kind = self._kinds.get(self._guesses.get(guess, "")) if guess is not None else None
+        kind = (
+            self._kinds.get(self._guesses.get(guess, "")) if guess is not None else None
+        )
         if kind is None:
             return None
         kind.used = time.monotonic()
@@ -287,7 +336,11 @@ class Server:
     # Workers.
 
     def _fork(
-        self, work: Callable[[socket.socket], NoReturn], *, kind: Kind | None = None, keep: Caller | None = None
+        self,
+        work: Callable[[socket.socket], NoReturn],
+        *,
+        kind: Kind | None = None,
+        keep: Caller | None = None,
     ) -> Worker:
         ours, theirs = socket.socketpair()
         pid = os.fork()
@@ -312,13 +365,22 @@ class Server:
     def _close_in_child(self, keep: Caller | None) -> None:
         """A worker has no part in the server's other business."""
         self._events.close()
-        for each in (self._listener, self._woken, self._wake, *(one.control for one in self._workers.values())):
+        for each in (
+            self._listener,
+            self._woken,
+            self._wake,
+            *(one.control for one in self._workers.values()),
+        ):
             each.close()
         for caller in self._callers.values():
             if caller is not keep:
                 caller.close()
         kinds, workers = self._kinds.values(), self._workers.values()
-        for held in (*(one.directory for one in kinds), *(one.directory for one in workers), *self._held):
+        for held in (
+            *(one.directory for one in kinds),
+            *(one.directory for one in workers),
+            *self._held,
+        ):
             if held >= 0:
                 os.close(held)
 
@@ -356,7 +418,9 @@ class Server:
         for _ in range(READY - len(kind.workers)):
             if len(self._workers) < MOST_WORKERS:
                 directory = os.dup(kind.directory)
-                kind.workers.append(self._fork(partial(_wait, kind.options, directory), kind=kind))
+                kind.workers.append(
+                    self._fork(partial(_wait, kind.options, directory), kind=kind)
+                )
                 os.close(directory)
 
     def _forget(self, key: str) -> None:
@@ -371,12 +435,18 @@ def carry_out(job: Job, control: socket.socket) -> NoReturn:
     worker.carry_out(job, control, Waiting())
 
 
-def _wait(options: Mapping[str, Any], directory: int, control: socket.socket) -> NoReturn:
+def _wait(
+    options: Mapping[str, Any], directory: int, control: socket.socket
+) -> NoReturn:
     worker.wait(options, directory, control)
 
 
 def followed(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    return {name: value for name, value in variables.items() if os.fsdecode(name).startswith(_FOLLOWED)}
+    return {
+        name: value
+        for name, value in variables.items()
+        if os.fsdecode(name).startswith(_FOLLOWED)
+    }
 
 
 def files() -> dict[str, tuple[int, int, int]]:
@@ -391,5 +461,9 @@ def files() -> dict[str, tuple[int, int, int]]:
                         waiting.append(entry.path)
                 else:
                     status = entry.stat()
-                    found[entry.path] = (status.st_ino, status.st_mtime_ns, status.st_size)
+                    found[entry.path] = (
+                        status.st_ino,
+                        status.st_mtime_ns,
+                        status.st_size,
+                    )
     return found

@@ -31,14 +31,32 @@ from belljar.syscalls import libc
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
 _JOIN_SESSION_KEYRING = 1
 _NEEDED = (
-    "belljar.surfaces.cli.run", "belljar.surfaces.cli.foreground", "belljar.surfaces.cli.policy_commands",
-    "belljar.surfaces.cli.parser", "belljar.surfaces.cli.session_commands", "belljar.surfaces.cli.tool_commands",
-    "belljar.engines.docker.engine", "belljar.engines.oci.engine", "belljar.policy.machine", "belljar.policy.dispatch",
-    "belljar.policy.examples", "belljar.sandbox.reaper", "belljar.session.hints", "belljar.tools.registry",
-    "belljar.surfaces.terminal.host", "belljar.surfaces.terminal.keys", "belljar.surfaces.terminal.drawing",
-    "subprocess", "json", "logging", "concurrent.futures.thread", "anyio._core._signals", "belljar.network.allow",
-    "regex", "pydantic.type_adapter",
-)  # fmt: skip
+    "belljar.surfaces.cli.run",
+    "belljar.surfaces.cli.foreground",
+    "belljar.surfaces.cli.policy_commands",
+    "belljar.surfaces.cli.parser",
+    "belljar.surfaces.cli.session_commands",
+    "belljar.surfaces.cli.tool_commands",
+    "belljar.engines.docker.engine",
+    "belljar.engines.oci.engine",
+    "belljar.policy.machine",
+    "belljar.policy.dispatch",
+    "belljar.policy.examples",
+    "belljar.sandbox.reaper",
+    "belljar.session.hints",
+    "belljar.tools.registry",
+    "belljar.surfaces.terminal.host",
+    "belljar.surfaces.terminal.keys",
+    "belljar.surfaces.terminal.drawing",
+    "subprocess",
+    "json",
+    "logging",
+    "concurrent.futures.thread",
+    "anyio._core._signals",
+    "belljar.network.allow",
+    "regex",
+    "pydantic.type_adapter",
+)
 UNIT = """\
 # belljar serve --local-unit > ~/.config/systemd/user/belljar.service
 # systemctl --user enable --now belljar
@@ -70,7 +88,12 @@ def command(args: Namespace) -> int:
 
 
 def print_unit(args: Namespace) -> int:
-    return console.text(args, UNIT.format(python=sys.executable, path=os.environ.get("PATH", os.defpath)).rstrip())
+    return console.text(
+        args,
+        UNIT.format(
+            python=sys.executable, path=os.environ.get("PATH", os.defpath)
+        ).rstrip(),
+    )
 
 
 def stop(args: Namespace) -> int:
@@ -102,12 +125,19 @@ def _place() -> Iterator[tuple[int, int]]:
         place = meeting.enter(str(path))
     except meeting.Unmet as reason:
         raise UsageError(str(reason)) from None
-    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=place)
+    lock = os.open(
+        "lock",
+        os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+        0o600,
+        dir_fd=place,
+    )
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield place, lock
     except BlockingIOError:
-        raise UsageError("a local server runs already; `belljar serve --stop` ends it") from None
+        raise UsageError(
+            "a local server runs already; `belljar serve --stop` ends it"
+        ) from None
     finally:
         os.close(lock)
         os.close(place)
@@ -130,8 +160,12 @@ def _prepare() -> None:
             import_module(name)
     anyio.run(anyio.lowlevel.checkpoint)  # loads what an event loop needs
     judging.load("default")
-    with suppress(OSError, KeyError):  # a new, empty one: nobody's keys are in workers or sandboxes
-        libc.syscall(_KEYCTL[os.uname().machine], _JOIN_SESSION_KEYRING, ctypes.c_void_p())
+    with suppress(
+        OSError, KeyError
+    ):  # a new, empty one: nobody's keys are in workers or sandboxes
+        libc.syscall(
+            _KEYCTL[os.uname().machine], _JOIN_SESSION_KEYRING, ctypes.c_void_p()
+        )
     os.umask(0o022)
     os.chdir("/")
     if threading.active_count() > 1:

@@ -102,7 +102,9 @@ class Waiting:
         if start.options.kind() != options.kind() or start.options.door != options.door:
             return False
         start.workspace.check_path_unchanged()
-        if select.select([start.transport], [], [], 0)[0]:  # its init has ended; it says nothing unasked
+        if select.select([start.transport], [], [], 0)[
+            0
+        ]:  # its init has ended; it says nothing unasked
             return False
         return bool(_image(host, options) == self._image)
 
@@ -114,8 +116,16 @@ class Waiting:
 def can_wait(options: SandboxOptions) -> bool:
     """Whether a sandbox for these options could wait for its command. One with a name, a cache or staged changes has
     something of its own; and what cannot be saved cannot be started ahead."""
-    own = options.keep or options.id or options.name or options.cache or options.changes != "direct"
-    return not own and SandboxOptions.restored(options.as_dict()).kind() == options.kind()
+    own = (
+        options.keep
+        or options.id
+        or options.name
+        or options.cache
+        or options.changes != "direct"
+    )
+    return (
+        not own and SandboxOptions.restored(options.as_dict()).kind() == options.kind()
+    )
 
 
 def _image(host: Host, options: SandboxOptions) -> Any:
@@ -127,7 +137,9 @@ def _greeted(start: Launch) -> bool:
     transport = start.transport
     if not isinstance(transport, SocketTransport) or start.unproven is not None:
         return False
-    transport.send(frames.frame(frames.To.HELLO, payload=frames.u32(frames.VERSION) + start.token))
+    transport.send(
+        frames.frame(frames.To.HELLO, payload=frames.u32(frames.VERSION) + start.token)
+    )
     decoder, deadline = Decoder(), time.monotonic() + stretched(DIAL_SECONDS)
     while time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):
@@ -140,7 +152,9 @@ def _greeted(start: Launch) -> bool:
     return False
 
 
-def wait(options: Mapping[str, Any], directory: int, control: socket.socket) -> NoReturn:
+def wait(
+    options: Mapping[str, Any], directory: int, control: socket.socket
+) -> NoReturn:
     """Get a sandbox ready, and wait for a command line that needs it, or for the end of the server."""
     os.fchdir(directory)
     os.close(directory)
@@ -163,7 +177,9 @@ def hand_over(job: Job, control: socket.socket) -> None:
     message = packed(numbers, [os.fsencode(word) for word in job.argv], variables)
     control.settimeout(HAND_OVER_SECONDS)
     try:
-        sent = socket.send_fds(control, [message], [job.connection.fileno(), job.directory])
+        sent = socket.send_fds(
+            control, [message], [job.connection.fileno(), job.directory]
+        )
         control.sendall(message[sent:])
     finally:
         control.setblocking(False)
@@ -181,9 +197,14 @@ def _received(control: socket.socket) -> Job:
     connection, directory = passed
     (client, umask, ignored), argv, variables = unpacked(data[8:])
     return Job(
-        socket.socket(fileno=connection), directory, tuple(map(os.fsdecode, argv)),
-        dict(text.partition(b"=")[::2] for text in variables), int(client), int(umask), int(ignored),
-    )  # fmt: skip
+        socket.socket(fileno=connection),
+        directory,
+        tuple(map(os.fsdecode, argv)),
+        dict(text.partition(b"=")[::2] for text in variables),
+        int(client),
+        int(umask),
+        int(ignored),
+    )
 
 
 # One command line.
@@ -198,7 +219,12 @@ def carry_out(job: Job, control: socket.socket, waiting: Waiting) -> NoReturn:
         os._exit(0)
     _be_as(job, streams)
     ended = threading.Event()
-    threading.Thread(target=_end_with_client, args=[job.connection, ended], name="belljar-client", daemon=True).start()
+    threading.Thread(
+        target=_end_with_client,
+        args=[job.connection, ended],
+        name="belljar-client",
+        daemon=True,
+    ).start()
     early_launch.waiting = waiting.take
     status = status_of(job.argv)
     atexit._run_exitfuncs()
@@ -239,10 +265,23 @@ def _be_as(job: Job, streams: Sequence[int]) -> None:
 
 def _open_streams() -> None:
     """Python's own streams, buffered as for this stdout."""
-    for number, (name, mode, buffering) in enumerate((("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))):
+    for number, (name, mode, buffering) in enumerate(
+        (("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))
+    ):
         old = getattr(sys, name)
         own = 1 if os.isatty(number) and mode == "w" else buffering
-        setattr(sys, name, os.fdopen(number, mode, own, encoding=old.encoding, errors=old.errors, closefd=False))
+        setattr(
+            sys,
+            name,
+            os.fdopen(
+                number,
+                mode,
+                own,
+                encoding=old.encoding,
+                errors=old.errors,
+                closefd=False,
+            ),
+        )
 
 
 def _streams_of(connection: socket.socket) -> list[int] | None:
@@ -286,7 +325,9 @@ def prepare_process() -> None:
     signal.set_wakeup_fd(-1)
 
 
-def parsed(body: bytes, code: bytes) -> tuple[tuple[str, ...], bytes, dict[bytes, bytes]]:
+def parsed(
+    body: bytes, code: bytes
+) -> tuple[tuple[str, ...], bytes, dict[bytes, bytes]]:
     """Of a request: command line, terminals, variables. ValueError with the reason for a refusal."""
     parts = unpacked(body)
     if len(parts) != 3 or len(parts[0]) != 2 or not parts[1]:

@@ -83,14 +83,19 @@ class Unanswered(Exception):
         self.verdict = verdict
 
     def as_result(self) -> types.InputRequiredResult:
-        params = types.ElicitRequestFormParams(message=question(self.verdict), requested_schema=form(self.verdict))
+        params = types.ElicitRequestFormParams(
+            message=question(self.verdict), requested_schema=form(self.verdict)
+        )
         return types.InputRequiredResult(
-            input_requests={QUESTION: types.ElicitRequest(params=params)}, request_state=self.verdict.digest
+            input_requests={QUESTION: types.ElicitRequest(params=params)},
+            request_state=self.verdict.digest,
         )
 
 
 class Call:
-    def __init__(self, context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> None:
+    def __init__(
+        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> None:
         self._context = context
         self._params = params
         self.client = client_of(context)
@@ -113,13 +118,20 @@ class Call:
     def _can_ask(self) -> bool:
         capabilities = self._context.session.client_capabilities
         elicitation = capabilities.elicitation if capabilities else None
-        return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+        return elicitation is not None and (
+            elicitation.form is not None or elicitation.url is None
+        )
 
     async def _ask(self, verdict: Verdict) -> bool | None:
         ask = self._context.session.elicit_form
         try:
-            return _yes(await ask(question(verdict), form(verdict), self._context.request_id))
-        except (MCPError, ValidationError):  # the client is gone, or its answer is malformed
+            return _yes(
+                await ask(question(verdict), form(verdict), self._context.request_id)
+            )
+        except (
+            MCPError,
+            ValidationError,
+        ):  # the client is gone, or its answer is malformed
             return None
 
 
@@ -132,8 +144,12 @@ def _yes(answer: object) -> bool:
 def question(verdict: Verdict) -> str:
     """What the user reads. The agent's text comes last: however many lines it has, it cannot look like ours."""
     about = words.QUESTIONS[verdict.about]
-    effects = "".join(f"\nIt would {_visible(effect)}" for effect in words.would_do(verdict))
-    indented = "\n".join(f"    {_visible(line)}" for line in verdict.canonical.split("\n"))
+    effects = "".join(
+        f"\nIt would {_visible(effect)}" for effect in words.would_do(verdict)
+    )
+    indented = "\n".join(
+        f"    {_visible(line)}" for line in verdict.canonical.split("\n")
+    )
     return f"{about.wants}\nRisk: {verdict.risk}\nWhy: {words.why(verdict)}{effects}\n{about.heading}:\n{indented}"
 
 
@@ -145,7 +161,10 @@ def form(verdict: Verdict) -> dict[str, Any]:
 
 def _visible(text: str) -> str:
     """`text` on one line, with invisible characters (bidirectional, zero width, controls) escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in render.exact(text))
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode()
+        for c in render.exact(text)
+    )
 
 
 class Progress:
@@ -161,7 +180,9 @@ class Progress:
 
     def add(self, output: Output) -> None:
         self._bytes += len(output.data)
-        self._text = (self._text + self._decoders[output.stream].decode(output.data))[-PROGRESS_CHARACTERS:]
+        self._text = (self._text + self._decoders[output.stream].decode(output.data))[
+            -PROGRESS_CHARACTERS:
+        ]
         self._more.set()
 
     async def pump(self) -> None:

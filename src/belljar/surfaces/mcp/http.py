@@ -42,7 +42,9 @@ def serve_http(server: Server[Any], address: str, token: str | None) -> int:
         name, port = f"[{host}]" if ":" in host else host, listener.getsockname()[1]
         sys.stderr.write(f"belljar: MCP server on http://{name}:{port}/mcp\n")
         if given is None:
-            sys.stderr.write(f"belljar: send with every request: Authorization: Bearer {secret}\n")
+            sys.stderr.write(
+                f"belljar: send with every request: Authorization: Bearer {secret}\n"
+            )
         sys.stderr.flush()
         app = server.streamable_http_app(transport_security=_only_from(name, port))
         config = uvicorn.Config(
@@ -68,9 +70,13 @@ def parse_address(address: str) -> tuple[str, int]:
         host = "127.0.0.1" if host == "localhost" else host
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        raise UsageError(f"{address!r} is not an address; write for example 127.0.0.1:8808") from None
+        raise UsageError(
+            f"{address!r} is not an address; write for example 127.0.0.1:8808"
+        ) from None
     if not loopback:
-        raise UsageError(f"{host} is not a loopback address; listen on 127.0.0.1 or [::1]")
+        raise UsageError(
+            f"{host} is not a loopback address; listen on 127.0.0.1 or [::1]"
+        )
     return host, port
 
 
@@ -78,7 +84,9 @@ def given_token(option: str | None) -> str | None:
     """The token from `--token` or the environment. Everyone who can list processes can read an option."""
     token = option if option is not None else os.environ.get(TOKEN_VARIABLE)
     if token is not None and not re.fullmatch(rf"[!-~]{{{SHORTEST_TOKEN},}}", token):
-        raise UsageError(f"the token must be at least {SHORTEST_TOKEN} characters of printable ASCII without spaces")
+        raise UsageError(
+            f"the token must be at least {SHORTEST_TOKEN} characters of printable ASCII without spaces"
+        )
     return token
 
 
@@ -87,12 +95,16 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as refused:
-        raise UsageError(f"cannot listen on {host} port {port}: {refused.strerror}; choose another") from None
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {refused.strerror}; choose another"
+        ) from None
 
 
 def _only_from(name: str, port: int) -> TransportSecuritySettings:
     hosts = [f"{name}:{port}", f"localhost:{port}"]
-    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
+    return TransportSecuritySettings(
+        allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
+    )
 
 
 class TokenGate:
@@ -112,8 +124,12 @@ class TokenGate:
             while (await receive()).get("more_body"):
                 pass  # if we closed with data unread, the reset might reach the client before the answer
             headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
-            await PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, headers)(scope, receive, send)
+            await PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, headers)(
+                scope, receive, send
+            )
 
     def _admits(self, header: str) -> bool:
         scheme, _, token = header.partition(" ")
-        return hmac.compare_digest(f"{scheme.capitalize()} {token.strip()}".encode(), self._expected)
+        return hmac.compare_digest(
+            f"{scheme.capitalize()} {token.strip()}".encode(), self._expected
+        )

@@ -40,7 +40,10 @@ class Sandboxed:
     each client's next call is not made, and says what was lost: the model would go on as if it were still there."""
 
     def __init__(
-        self, new_session: Callable[[], Session], families: tuple[str, ...], ended: Callable[[str], None]
+        self,
+        new_session: Callable[[], Session],
+        families: tuple[str, ...],
+        ended: Callable[[str], None],
     ) -> None:
         self._new_session, self._ended = new_session, ended
         self._families = families
@@ -112,7 +115,9 @@ class Service:
         """`new_session` takes the session's `approve`; `project` says where the workspace is. `ended`: called with the
         id of a staged session that has ended, to tell the operator where its changes are."""
         self._calls = Calls()
-        self.sandboxed = Sandboxed(partial(new_session, approve=self._calls.approve), families, ended)
+        self.sandboxed = Sandboxed(
+            partial(new_session, approve=self._calls.approve), families, ended
+        )
         self._tools = {tool.name: tool for tool in self.sandboxed.describe()}
         self.server: Server[None] = Server(
             "belljar",
@@ -124,7 +129,9 @@ class Service:
             on_list_tools=self._list,
             on_call_tool=self._call,
         )
-        seal = RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience="belljar")
+        seal = RequestStateBoundary(
+            RequestStateSecurity.ephemeral(), default_audience="belljar"
+        )
         self.server.middleware.append(seal)
 
     @asynccontextmanager
@@ -134,13 +141,19 @@ class Service:
         finally:
             await self.sandboxed.close()
 
-    async def _list(self, _: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def _list(
+        self, _: Any, __: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
         return types.ListToolsResult(tools=list(self._tools.values()))
 
-    async def _call(self, context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> Answer:
+    async def _call(
+        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> Answer:
         if params.name not in self._tools:
             known = ", ".join(self._tools)
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}; there are {known}")
+            raise MCPError(
+                types.INVALID_PARAMS, f"Unknown tool: {params.name}; there are {known}"
+            )
         progress = Progress(context.session)
         with self._calls.begun(Call(context, params)):
             async with anyio.create_task_group() as tasks:
@@ -150,11 +163,16 @@ class Service:
         return answer
 
     async def _answer(
-        self, client: Connection, params: types.CallToolRequestParams, progress: Progress
-    ) -> Answer:  # fmt: skip
+        self,
+        client: Connection,
+        params: types.CallToolRequestParams,
+        progress: Progress,
+    ) -> Answer:
         try:
             tools = await self.sandboxed.tools(client)
-            return _reply(await tools.call(params.name, params.arguments, on_output=progress.add))
+            return _reply(
+                await tools.call(params.name, params.arguments, on_output=progress.add)
+            )
         except Unanswered as question:
             return question.as_result()
         except BelljarError as failure:
@@ -185,7 +203,10 @@ def annotate(tool: Tool, network: Network) -> types.ToolAnnotations:
 def lost(session: Session) -> str:
     """What a model must know after its sandbox was lost."""
     shells = [shell.id for shell in session.shells() if shell.status == "running"]
-    gone = ["everything in /tmp and the home directory", "the shell's directory, variables and functions"]
+    gone = [
+        "everything in /tmp and the home directory",
+        "the shell's directory, variables and functions",
+    ]
     gone += [f"the background shells {', '.join(shells)}"] if shells else []
     kept = "The files in /workspace are still there."
     if session.is_staged:

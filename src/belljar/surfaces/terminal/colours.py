@@ -27,9 +27,14 @@ LONGEST = 2000  # characters of a line that are shown
 _SGR = {"ansigreen": "32", "ansired": "31", "ansicyan": "36", "bold": "1", "": ""}
 _SIGNS = {"+": "ansigreen", "-": "ansired", "@": "ansicyan", "#": "bold"}
 _TOKENS = {
-    "Keyword": "ansiblue", "Name.Function": "bold", "Name.Class": "bold", "Name.Tag": "ansiblue",
-    "Literal.String": "ansiyellow", "Literal.Number": "ansimagenta", "Comment": "italic",
-}  # fmt: skip
+    "Keyword": "ansiblue",
+    "Name.Function": "bold",
+    "Name.Class": "bold",
+    "Name.Tag": "ansiblue",
+    "Literal.String": "ansiyellow",
+    "Literal.Number": "ansimagenta",
+    "Comment": "italic",
+}
 
 
 def wanted() -> bool:
@@ -49,13 +54,24 @@ def fragments(lines: Sequence[str], path: str) -> Iterator[Fragments]:
     for start, end in _hunks(lines):
         hunk = lines[start:end]
         is_code = bool(hunk) and hunk[0].startswith("@@") and time.monotonic() < until
-        words = _words(language, [line[1:] for line in hunk]) if language is not None and is_code else None
+        words = (
+            _words(language, [line[1:] for line in hunk])
+            if language is not None and is_code
+            else None
+        )
         for number, line in enumerate(hunk):
             yield _line(line, words[number] if words else None)
 
 
 def _hunks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    starts = [0, *(number for number, line in enumerate(lines) if number and line.startswith("@@"))]
+    starts = [
+        0,
+        *(
+            number
+            for number, line in enumerate(lines)
+            if number and line.startswith("@@")
+        ),
+    ]
     yield from zip(starts, [*starts[1:], len(lines)], strict=True)
 
 
@@ -77,7 +93,9 @@ def _words(language: Lexer, lines: Sequence[str]) -> list[Fragments] | None:
             first, *rest = text.split("\n")
             made[-1].append((_style(str(kind)), first))
             made += [[(_style(str(kind)), each)] for each in rest]
-        same = ["".join(text for _, text in line) for line in made[: len(lines)]] == [*lines]
+        same = ["".join(text for _, text in line) for line in made[: len(lines)]] == [
+            *lines
+        ]
         return made if same else None
     return None
 
@@ -85,7 +103,9 @@ def _words(language: Lexer, lines: Sequence[str]) -> list[Fragments] | None:
 @cache
 def _style(kind: str) -> str:
     name = kind.removeprefix("Token.")
-    return next((style for start, style in _TOKENS.items() if name.startswith(start)), "")
+    return next(
+        (style for start, style in _TOKENS.items() if name.startswith(start)), ""
+    )
 
 
 @cache

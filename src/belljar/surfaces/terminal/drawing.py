@@ -20,19 +20,25 @@ LONGEST = 64
 """Characters of one sequence; all allowed ones are shorter."""
 REPLACEMENT = "�"
 
-_COLOURED = r"\x1b\[(?:(?:[0-79]|[1-9][0-9]{1,2})(?:;(?:[0-79]|[1-9][0-9]{1,2})){0,15})?m"
+_COLOURED = (
+    r"\x1b\[(?:(?:[0-79]|[1-9][0-9]{1,2})(?:;(?:[0-79]|[1-9][0-9]{1,2})){0,15})?m"
+)
 """The colours that most output uses; none of them conceals text."""
 _DRAWN = lazy_pattern(
     "(?:[^\x00-\x06\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]++"
     f"|{_COLOURED})*"
 )
 _COLOURS = lazy_pattern(_COLOURED)
-_STRINGS = frozenset("PX]^_k")  # DCS, SOS, OSC, PM, APC, a title of screen and tmux: up to ST or BEL
+_STRINGS = frozenset(
+    "PX]^_k"
+)  # DCS, SOS, OSC, PM, APC, a title of screen and tmux: up to ST or BEL
 _STRING_END = lazy_pattern("[\a\x18\x1a\x1b\x9c]")
 _ESCAPES = lazy_pattern(r"[78=>DEM]|[()][0AB]")
 _UNFINISHED_ESCAPE = lazy_pattern(r"[ -/]{0,2}")
 _CSI = lazy_pattern(r"[0-?]*[ -/]*")
-_PLAIN = lazy_pattern(r"(?:[0-9]{0,4};)*[0-9]{0,4}[@A-IKLMPSXZ`abdefr]|[0-2]?J|[0-9]?T|[su]|4[hl]|[0-6]? q|!p")
+_PLAIN = lazy_pattern(
+    r"(?:[0-9]{0,4};)*[0-9]{0,4}[@A-IKLMPSXZ`abdefr]|[0-2]?J|[0-9]?T|[su]|4[hl]|[0-6]? q|!p"
+)
 _SGR = lazy_pattern(r"[0-9;:]*m")
 _CONCEAL = lazy_pattern(r"(?:^|;)0*8(?=;|m)")
 _COLOUR = lazy_pattern(r"(?:^|(?<=;))[345]8;(?:5;[0-9]*|2;[0-9]*;[0-9]*;[0-9]*)")
@@ -41,7 +47,27 @@ _PRIVATE = lazy_pattern(r"\?([0-9;]+)([hl])")
 ON_BY_DEFAULT = frozenset((7, 25))
 """Wrapping at the margin, and a visible cursor."""
 MODES = ON_BY_DEFAULT | frozenset(
-    (1, 5, 6, 12, 47, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1048, 1049, 2004, 2026)
+    (
+        1,
+        5,
+        6,
+        12,
+        47,
+        66,
+        1000,
+        1002,
+        1003,
+        1004,
+        1005,
+        1006,
+        1015,
+        1016,
+        1047,
+        1048,
+        1049,
+        2004,
+        2026,
+    )
 )
 """Cursor keys, reverse video, origin, blinking, alternate screen, keypad, mouse, focus, bracketed paste, one frame."""
 
@@ -54,7 +80,11 @@ class Drawing:
     `reply` gets the answers to the program's queries. It passes them to the program or drops them, and must not block.
     """
 
-    def __init__(self, size: Size = lambda: (24, 80), reply: Callable[[bytes], None] = lambda data: None) -> None:
+    def __init__(
+        self,
+        size: Size = lambda: (24, 80),
+        reply: Callable[[bytes], None] = lambda data: None,
+    ) -> None:
         self.reply = reply
         self._size, self._cursor = size, Cursor(size)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -71,7 +101,10 @@ class Drawing:
     def close(self) -> bytes:
         """The sequences that reset what the program changed."""
         self._held, self._in_string = "", False
-        modes = [f"\x1b[?{mode}{'h' if mode in ON_BY_DEFAULT else 'l'}" for mode in sorted(self._modes)]
+        modes = [
+            f"\x1b[?{mode}{'h' if mode in ON_BY_DEFAULT else 'l'}"
+            for mode in sorted(self._modes)
+        ]
         text = "".join((*modes, *self._resets.values()))
         self._modes, self._resets = set(), {}
         return text.encode()
@@ -131,7 +164,9 @@ class Drawing:
             return end
         if end == len(text):
             return None
-        if not "0" <= text[end] <= "~":  # interrupted by a control character, which comes next
+        if (
+            not "0" <= text[end] <= "~"
+        ):  # interrupted by a control character, which comes next
             return end
         whole = text[body : end + 1]
         out.append(self._csi(whole) if csi else self._escape(whole))
@@ -174,7 +209,11 @@ class Drawing:
         return 1 if (mode in ON_BY_DEFAULT) != (mode in self._modes) else 2
 
     def _switch(self, numbers: str, way: str) -> str:
-        modes = [int(number) for number in numbers.split(";") if number and int(number) in MODES]
+        modes = [
+            int(number)
+            for number in numbers.split(";")
+            if number and int(number) in MODES
+        ]
         for mode in modes:
             if mode in _NOT_RESET:
                 continue

@@ -16,9 +16,20 @@ import tty
 from collections.abc import Iterator
 
 TERMS = frozenset(
-    ("ansi", "linux", "rxvt", "screen", "screen-256color", "tmux", "tmux-256color", "vt100", "vt220", "xterm",
-     "xterm-256color")
-)  # fmt: skip
+    (
+        "ansi",
+        "linux",
+        "rxvt",
+        "screen",
+        "screen-256color",
+        "tmux",
+        "tmux-256color",
+        "vt100",
+        "vt220",
+        "xterm",
+        "xterm-256color",
+    )
+)
 """Terminals that every image with ncurses knows. For any other, programs get the most common one."""
 
 
@@ -56,7 +67,9 @@ class HostTerminal:
     def raw(self) -> Iterator[None]:
         """Every key is read as bytes, and none has a meaning for the kernel."""
         self._enter()
-        before = signal.signal(signal.SIGCONT, lambda *_: self._enter())  # a shell that stopped us changed the mode
+        before = signal.signal(
+            signal.SIGCONT, lambda *_: self._enter()
+        )  # a shell that stopped us changed the mode
         try:
             yield
         finally:
@@ -108,7 +121,11 @@ lender: int | None = None
 def _is_ours(fd: int) -> bool:
     """Whether we are in the terminal's foreground. From the background, changing it would stop us."""
     try:
-        return _lender_is_in_front(lender) if lender is not None else os.tcgetpgrp(fd) == os.getpgrp()
+        return (
+            _lender_is_in_front(lender)
+            if lender is not None
+            else os.tcgetpgrp(fd) == os.getpgrp()
+        )
     except OSError:
         return False
 
@@ -123,4 +140,6 @@ def environment() -> dict[str, str]:
     """The variables that describe the terminal to a program in the sandbox."""
     term, colours = os.environ.get("TERM", ""), os.environ.get("COLORTERM", "")
     known = {"TERM": term if term in TERMS else "xterm-256color"}
-    return known | {"COLORTERM": colours} if colours in ("truecolor", "24bit") else known
+    return (
+        known | {"COLORTERM": colours} if colours in ("truecolor", "24bit") else known
+    )

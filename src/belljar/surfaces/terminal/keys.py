@@ -63,7 +63,10 @@ async def read_stdin() -> bytes:
     """The next bytes of stdin; empty at the end, or if the terminal is gone."""
     try:
         await anyio.wait_readable(0)
-    except (OSError, ValueError):  # epoll cannot wait for a plain file or /dev/null; reading them never blocks
+    except (
+        OSError,
+        ValueError,
+    ):  # epoll cannot wait for a plain file or /dev/null; reading them never blocks
         return await to_thread.run_sync(os.read, 0, _CHUNK)
     try:
         return os.read(0, _CHUNK)
@@ -71,16 +74,22 @@ async def read_stdin() -> bytes:
         return b""
 
 
-async def pass_keys(write: Callable[[bytes], Awaitable[None]], detach: DetachKeys | None = None) -> None:
+async def pass_keys(
+    write: Callable[[bytes], Awaitable[None]], detach: DetachKeys | None = None
+) -> None:
     """Pass on stdin until it ends or the keys to detach are pressed."""
     with suppress(SandboxLost):
         while True:
-            with anyio.move_on_after(detach.patience if detach is not None else None) as waiting:
+            with anyio.move_on_after(
+                detach.patience if detach is not None else None
+            ) as waiting:
                 data = await read_stdin()
                 if not data:
                     return
             if detach is not None:
-                data = detach.release() if waiting.cancelled_caught else detach.feed(data)
+                data = (
+                    detach.release() if waiting.cancelled_caught else detach.feed(data)
+                )
             if data:
                 await write(data)
             if detach is not None and detach.pressed:
@@ -96,7 +105,11 @@ class Keyboard:
         self._passing = anyio.CancelScope()
         self._questions = 0
 
-    async def pass_keys(self, write: Callable[[bytes], Awaitable[None]], detach: DetachKeys | None = None) -> None:
+    async def pass_keys(
+        self,
+        write: Callable[[bytes], Awaitable[None]],
+        detach: DetachKeys | None = None,
+    ) -> None:
         """Pass on stdin until it ends or the keys to detach are pressed. A question interrupts this."""
         ended = False
         while not ended:
@@ -113,7 +126,9 @@ class Keyboard:
         self._passing.cancel()
         async with self._reading:
             self._questions -= 1
-            with self._terminal.cooked() if self._terminal is not None else nullcontext():
+            with (
+                self._terminal.cooked() if self._terminal is not None else nullcontext()
+            ):
                 yield
 
 

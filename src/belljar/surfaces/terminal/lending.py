@@ -23,7 +23,9 @@ LONGEST_WAIT = 5.0  # seconds for a cancelled task to end
 
 
 class Lending:
-    def __init__(self, terminal: HostTerminal, portal: BlockingPortal, program: Program) -> None:
+    def __init__(
+        self, terminal: HostTerminal, portal: BlockingPortal, program: Program
+    ) -> None:
         self._terminal = terminal
         self._portal = portal
         self._program = program
@@ -47,13 +49,17 @@ class Lending:
         try:
             with self._terminal.raw():
                 self._returned.clear()
-                self._answers = Answers()  # drops answers that the last program did not read
+                self._answers = (
+                    Answers()
+                )  # drops answers that the last program did not read
                 passing = self._portal.start_task_soon(self._pass)
                 try:
                     yield
                 finally:
                     passing.cancel()
-                    self._returned.wait(LONGEST_WAIT)  # until then it might read a key of the next reader
+                    self._returned.wait(
+                        LONGEST_WAIT
+                    )  # until then it might read a key of the next reader
         finally:
             signal.signal(signal.SIGWINCH, before)
 
@@ -62,7 +68,9 @@ class Lending:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._answers.pass_on, self._program.write)
                 await pass_keys(self._program.write)
-                os.kill(os.getpid(), signal.SIGTERM)  # stdin ended: the terminal is gone
+                os.kill(
+                    os.getpid(), signal.SIGTERM
+                )  # stdin ended: the terminal is gone
                 tasks.cancel_scope.cancel()
         finally:
             self._returned.set()

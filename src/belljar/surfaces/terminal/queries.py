@@ -24,7 +24,13 @@ _MOVE = lazy_pattern(r"([0-9]*)(?:;([0-9]*))?(?:;[0-9]*)*([A-H`adefrsu])")
 _WIDE = frozenset("WF")
 _TAB = 8
 _CONTROLS = lazy_pattern("([\a\b\t\n\v\f\r])")
-_AS_CSI = {"7": "s", "8": "u", "D": "B", "E": "E", "M": "A"}  # escape → the CSI sequence that does the same
+_AS_CSI = {
+    "7": "s",
+    "8": "u",
+    "D": "B",
+    "E": "E",
+    "M": "A",
+}  # escape → the CSI sequence that does the same
 _MOVES: dict[str, Callable[[int, int, int, int], tuple[int, int]]] = {
     "A": lambda row, column, count, _: (row - count, column),
     "B": lambda row, column, count, _: (row + count, column),
@@ -57,7 +63,9 @@ class Cursor:
     def text(self, text: str) -> None:
         """Move over text, which may hold newlines, tabs and the like."""
         rows = self._size()[0]
-        if text.count("\n") >= rows and "\r" in text:  # earlier lines have scrolled off the screen
+        if (
+            text.count("\n") >= rows and "\r" in text
+        ):  # earlier lines have scrolled off the screen
             self._row, text = rows - 1, text[text.rindex("\r") :]
         for piece in _CONTROLS.split(text):
             if piece and piece[0] < " ":
@@ -98,14 +106,21 @@ class Cursor:
         elif letter == "u":
             self._to(*self._saved)
         else:
-            self._to(*_MOVES[letter](row, column, int(move[1] or 1) or 1, int(move[2] or 1) or 1))
+            self._to(
+                *_MOVES[letter](
+                    row, column, int(move[1] or 1) or 1, int(move[2] or 1) or 1
+                )
+            )
 
     def _down(self, rows: int) -> None:
         self._row = min(self._row + rows, self._size()[0] - 1)
 
     def _to(self, row: int, column: int) -> None:
         rows, columns = self._size()
-        self._row, self._column = max(0, min(row, rows - 1)), max(0, min(column, columns - 1))
+        self._row, self._column = (
+            max(0, min(row, rows - 1)),
+            max(0, min(column, columns - 1)),
+        )
 
 
 def answer(query: str, cursor: Cursor, size: Size, mode: Callable[[int], int]) -> str:

@@ -43,7 +43,10 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def _spelled(match: re.Match[str]) -> str:
-    return "".join(f"^{chr(each ^ 0x40)}" if each < 0x80 else f"<U+{each:04X}>" for each in map(ord, match[0]))
+    return "".join(
+        f"^{chr(each ^ 0x40)}" if each < 0x80 else f"<U+{each:04X}>"
+        for each in map(ord, match[0])
+    )
 
 
 def safe(text: str) -> str:
@@ -76,7 +79,11 @@ class Screen:
     def feed(self, data: bytes, *, final: bool = False) -> bytes:
         text = self._held + self._decoder.decode(data, final)
         open_end = None if final else _UNFINISHED.search(text)
-        cut = open_end.start() if open_end and len(text) - open_end.start() < _LONGEST_SGR else len(text)
+        cut = (
+            open_end.start()
+            if open_end and len(text) - open_end.start() < _LONGEST_SGR
+            else len(text)
+        )
         text, self._held = text[:cut], text[cut:]
         shown = safe(text)
         if colours := _SGR.findall(shown):

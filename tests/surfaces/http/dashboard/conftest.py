@@ -35,10 +35,16 @@ class Site:
         self.port = int(self._socket.getsockname()[1])
         self.url = f"http://127.0.0.1:{self.port}"
         config = uvicorn.Config(
-            app, log_level="critical", timeout_graceful_shutdown=0, lifespan="off", access_log=False
+            app,
+            log_level="critical",
+            timeout_graceful_shutdown=0,
+            lifespan="off",
+            access_log=False,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
+        )
         self._thread.start()
         while not self._server.started:
             time.sleep(0.01)
@@ -55,7 +61,9 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
+        found = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=list(FLAGS)
+        )
         yield found
         found.close()
 
@@ -70,7 +78,12 @@ class Watched:
         """Parts of messages that this test provokes."""
 
     def watch(self, context: Any) -> None:
-        context.on("console", lambda message: message.type in ("error", "warning") and self._note(message.text))
+        context.on(
+            "console",
+            lambda message: (
+                message.type in ("error", "warning") and self._note(message.text)
+            ),
+        )
         context.on("weberror", lambda error: self._note(str(error.error)))
         context.on("request", lambda request: self._seen(request.url))
 
@@ -79,7 +92,9 @@ class Watched:
             self.errors.append(text)
 
     def _seen(self, url: str) -> None:
-        if not url.startswith(("http://127.0.0.1:", "http://localhost:", "data:", "blob:")):
+        if not url.startswith(
+            ("http://127.0.0.1:", "http://localhost:", "data:", "blob:")
+        ):
             self.foreign.append(url)
 
 
@@ -92,18 +107,24 @@ def watched() -> Iterator[Watched]:
 
 
 @pytest.fixture
-def open_page(browser: Any, watched: Watched, made_up: Any) -> Iterator[Callable[..., Any]]:
+def open_page(
+    browser: Any, watched: Watched, made_up: Any
+) -> Iterator[Callable[..., Any]]:
     """Opens a page of a site, signed in with a key. The pages are closed before the made-up sites."""
     contexts = []
 
     def opened(url: str, path: str = "/", key: str | None = KEY, **options: Any) -> Any:
-        context = browser.new_context(**{"viewport": {"width": 1920, "height": 1080}, **options})
+        context = browser.new_context(
+            **{"viewport": {"width": 1920, "height": 1080}, **options}
+        )
         context.set_default_timeout(PATIENCE)
         contexts.append(context)
         watched.watch(context)
         page = context.new_page()
         if key is not None:
-            page.goto(f"{url}/login?next={path.replace('?', '%3F').replace('&', '%26').replace('=', '%3D')}")
+            page.goto(
+                f"{url}/login?next={path.replace('?', '%3F').replace('&', '%26').replace('=', '%3D')}"
+            )
             page.get_by_label("Key", exact=True).fill(key)
             page.get_by_role("button", name="Sign in").click()
         else:
@@ -158,12 +179,16 @@ def client(made_up: Callable[..., tuple[World, Site]]) -> Iterator[Callable[...,
 
     clients = []
 
-    def made(sessions: int = 3, waiting: int = 1, key: str | None = KEY, **options: Any) -> httpx.Client:
+    def made(
+        sessions: int = 3, waiting: int = 1, key: str | None = KEY, **options: Any
+    ) -> httpx.Client:
         _, site = made_up(sessions, waiting, **options)
         found = httpx.Client(base_url=site.url)
         clients.append(found)
         if key is not None:
-            assert found.post("/login", data={"key": key, "next": "/"}).status_code == 303
+            assert (
+                found.post("/login", data={"key": key, "next": "/"}).status_code == 303
+            )
         return found
 
     yield made

@@ -11,11 +11,17 @@ MOST = 100_000
 
 def _is_of_the_terminal(name: str) -> bool:
     stem, _, _ = name.partition(".")
-    return stem in {each.partition(".")[0] for each in assets.TERMINAL_ONLY} or name.startswith("LICENSE")
+    return stem in {
+        each.partition(".")[0] for each in assets.TERMINAL_ONLY
+    } or name.startswith("LICENSE")
 
 
 def test_all_but_the_terminals_are_small_together() -> None:
-    found = {name: len(each.body) for name, each in assets.all_assets().items() if not _is_of_the_terminal(name)}
+    found = {
+        name: len(each.body)
+        for name, each in assets.all_assets().items()
+        if not _is_of_the_terminal(name)
+    }
     icon = len(assets.favicon(99, lost=False))
     assert sum(found.values()) + icon <= MOST, found
 
@@ -24,7 +30,9 @@ def test_every_import_names_an_asset_that_is_there() -> None:
     known = assets.all_assets()
     for name, each in known.items():
         if name.endswith(".js"):
-            for found in re.findall(r'from "\./([^"]+)"|new URL\("\./([^"]+)"', each.body.decode()):
+            for found in re.findall(
+                r'from "\./([^"]+)"|new URL\("\./([^"]+)"', each.body.decode()
+            ):
                 assert "".join(found) in known, name
 
 

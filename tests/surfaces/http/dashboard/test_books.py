@@ -55,10 +55,16 @@ def test_each_chart_has_its_table(open_page: Callable[..., Any], made_up: Any) -
         assert region.get_by_role("table", name=name).is_visible()
 
 
-def test_making_a_key_asks_for_its_scopes(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_making_a_key_asks_for_its_scopes(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(1, 0)
     page = live(open_page(site.url, "/keys"))
-    heads = page.get_by_role("table", name="Keys").get_by_role("columnheader").all_inner_texts()
+    heads = (
+        page.get_by_role("table", name="Keys")
+        .get_by_role("columnheader")
+        .all_inner_texts()
+    )
     assert heads == ["Name", "Scopes", "Tenant", "Made", "Last used", "Expires"]
     page.get_by_role("button", name="New key").click()
     dialog = page.get_by_role("dialog", name="New key")
@@ -66,4 +72,6 @@ def test_making_a_key_asks_for_its_scopes(open_page: Callable[..., Any], made_up
         assert dialog.get_by_role("checkbox", name=scope).is_visible()
     dialog.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Revoke ci-agents").click()
-    page.get_by_role("dialog", name="Revoke ci-agents?").get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog", name="Revoke ci-agents?").get_by_role(
+        "button", name="Cancel"
+    ).click()

@@ -17,13 +17,17 @@ def test_a_diff_is_taken_apart_by_file_and_hunk() -> None:
         (0, 0, 0),
         (1, 0, 1),
     ]
-    assert [(line.old, line.new, line.sign) for line in files[0].hunks[1].lines if line.sign != " "] == [
-        (None, 43, "+")
-    ]
+    assert [
+        (line.old, line.new, line.sign)
+        for line in files[0].hunks[1].lines
+        if line.sign != " "
+    ] == [(None, 43, "+")]
 
 
 def test_what_went_stands_beside_what_came() -> None:
-    (hunk,) = diffs.parse("diff --git a/x b/x\n@@ -1,3 +1,2 @@\n-one\n-two\n+TWO\n same\n")[0].hunks
+    (hunk,) = diffs.parse(
+        "diff --git a/x b/x\n@@ -1,3 +1,2 @@\n-one\n-two\n+TWO\n same\n"
+    )[0].hunks
     assert [(left["kind"], right["kind"]) for left, right in hunk.pairs] == [
         ("removed", "added"),
         ("removed", "none"),
@@ -34,7 +38,9 @@ def test_what_went_stands_beside_what_came() -> None:
 def test_hostile_contents_stay_text_in_colours() -> None:
     evil = "<script>alert(1)</script> & \u202e \x1b]0;x\x07"
     for name in ("x.py", "x.html", "x.unknown", "Makefile"):
-        (file,) = diffs.parse(f"diff --git a/x b/x\n@@ -0,0 +1,2 @@\n+{evil}\n+second\n")
+        (file,) = diffs.parse(
+            f"diff --git a/x b/x\n@@ -0,0 +1,2 @@\n+{evil}\n+second\n"
+        )
         diffs.colour(file, name)
         html = "".join(str(line.html) for line in file.hunks[0].lines)
         assert "<script" not in html, name
@@ -44,7 +50,9 @@ def test_hostile_contents_stay_text_in_colours() -> None:
 
 
 def test_a_long_diff_and_a_long_line_are_cut_and_say_so() -> None:
-    text = "diff --git a/x b/x\n@@ -0,0 +1,5000 @@\n" + "".join(f"+line {n}\n" for n in range(5000))
+    text = "diff --git a/x b/x\n@@ -0,0 +1,5000 @@\n" + "".join(
+        f"+line {n}\n" for n in range(5000)
+    )
     (file,) = diffs.parse(text)
     assert (file.cut, file.added, len(file.hunks[0].lines)) == (2000, 5000, 3000)
     (wide,) = diffs.parse("diff --git a/x b/x\n@@ -0,0 +1 @@\n+" + "y" * 10_000 + "\n")

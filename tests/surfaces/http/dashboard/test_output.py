@@ -24,7 +24,10 @@ HOSTILE = [
 
 
 def test_a_line_is_cut_and_says_how_much_there_is() -> None:
-    assert output.line_text(b"x" * 10_000_000) == "x" * 2000 + "… 9,998,000 more characters"
+    assert (
+        output.line_text(b"x" * 10_000_000)
+        == "x" * 2000 + "… 9,998,000 more characters"
+    )
 
 
 def test_a_lone_carriage_return_restarts_the_line() -> None:
@@ -35,7 +38,12 @@ def test_a_lone_carriage_return_restarts_the_line() -> None:
 def test_the_last_two_thousand_lines_are_shown_and_the_earlier_counted() -> None:
     data = b"".join(b"line %d\n" % n for n in range(5000))
     page = output.page(data, 0)
-    assert (len(page.lines), page.earlier, page.next_number, page.next_at) == (2000, 3000, 5001, len(data))
+    assert (len(page.lines), page.earlier, page.next_number, page.next_at) == (
+        2000,
+        3000,
+        5001,
+        len(data),
+    )
     assert (page.lines[0].number, page.lines[0].text) == (3001, "line 3000")
     assert data[page.lines[0].at :].startswith(b"line 3000\n")
     assert data[page.earlier_at :].startswith(b"line 1000\n")
@@ -54,15 +62,24 @@ def test_what_was_dropped_is_not_counted_as_the_beginning() -> None:
 
 def test_an_unfinished_line_is_left_to_the_stream() -> None:
     page = output.page(b"done\nhalf", 0)
-    assert ([line.text for line in page.lines], page.next_number, page.next_at) == (["done"], 2, 5)
+    assert ([line.text for line in page.lines], page.next_number, page.next_at) == (
+        ["done"],
+        2,
+        5,
+    )
 
 
-def test_the_script_makes_the_same_lines_however_they_come(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_the_script_makes_the_same_lines_however_they_come(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(1, 0)
     page = open_page(site.url, "/login", key=None)
     data = b"\n".join(HOSTILE) + b"\n"
     whole = [{"offset": 0, "base64": base64.b64encode(data).decode()}]
-    parts = [{"offset": at, "base64": base64.b64encode(data[at : at + 7]).decode()} for at in range(0, 800, 7)]
+    parts = [
+        {"offset": at, "base64": base64.b64encode(data[at : at + 7]).decode()}
+        for at in range(0, 800, 7)
+    ]
     again = [*parts, *whole]  # a snapshot after a lost connection: nothing is doubled
     run = """async ([url, pieces]) => { const { Log } = await import(url); const box = document.createElement('div');
       const log = new Log(box); for (const piece of pieces) log.add([piece]);

@@ -22,7 +22,9 @@ def focused(page: Any) -> str:
     return str(page.evaluate("document.activeElement.id"))
 
 
-def test_fifty_rows_stand_whole_in_the_window_with_three_cards(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_fifty_rows_stand_whole_in_the_window_with_three_cards(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(50, 3)
     page = live(open_page(site.url))
     assert page.get_by_role("grid", name="Sessions").get_by_role("row").count() == 51
@@ -36,7 +38,9 @@ def test_fifty_rows_stand_whole_in_the_window_with_three_cards(open_page: Callab
     assert page.title() == "(3) Belljar"
 
 
-def test_the_first_html_has_cards_and_rows_without_any_script(browser: Any, made_up: Any) -> None:
+def test_the_first_html_has_cards_and_rows_without_any_script(
+    browser: Any, made_up: Any
+) -> None:
     _, site = made_up(3, 1)
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -45,11 +49,17 @@ def test_the_first_html_has_cards_and_rows_without_any_script(browser: Any, made
     page.get_by_role("button", name="Sign in").click()
     assert page.get_by_role("article", name="Critical · agent-01").is_visible()
     assert page.get_by_role("row").count() == 4
-    assert page.get_by_role("mark").inner_text() == "sudo" if page.get_by_role("mark").count() else True
+    assert (
+        page.get_by_role("mark").inner_text() == "sudo"
+        if page.get_by_role("mark").count()
+        else True
+    )
     context.close()
 
 
-def test_landmarks_and_the_first_thing_in_tab_order(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_landmarks_and_the_first_thing_in_tab_order(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(3, 1)
     page = live(open_page(site.url))
     page.keyboard.press("Tab")
@@ -65,10 +75,22 @@ def test_landmarks_and_the_first_thing_in_tab_order(open_page: Callable[..., Any
     for region in ("Waiting for you", "Sessions", "Output", "Last events"):
         assert page.get_by_role("region", name=region, exact=True).count() == 1, region
     heads = page.get_by_role("columnheader").all_inner_texts()
-    assert heads == ["State", "Session", "Command", "For", "Last output", "CPU", "Memory", "Left", "Changes"]
+    assert heads == [
+        "State",
+        "Session",
+        "Command",
+        "For",
+        "Last output",
+        "CPU",
+        "Memory",
+        "Left",
+        "Changes",
+    ]
 
 
-def test_one_key_allows_what_is_not_critical(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_one_key_allows_what_is_not_critical(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 2)
     page = live(open_page(site.url))
     page.keyboard.press("j")
@@ -81,13 +103,17 @@ def test_one_key_allows_what_is_not_critical(open_page: Callable[..., Any], made
     until(page, "document.title === '(1) Belljar'")
 
 
-def test_a_critical_one_needs_another_key(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_a_critical_one_needs_another_key(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 1)
     page = live(open_page(site.url))
     page.keyboard.press("w")
     page.keyboard.press("a")
     confirm = page.get_by_role("group", name="Confirm")
-    assert confirm.get_by_role("button", name="Cancel").evaluate("e => e === document.activeElement")
+    assert confirm.get_by_role("button", name="Cancel").evaluate(
+        "e => e === document.activeElement"
+    )
     page.keyboard.press("a")
     page.keyboard.press("Enter")
     assert confirm.count() == 0
@@ -97,7 +123,9 @@ def test_a_critical_one_needs_another_key(open_page: Callable[..., Any], made_up
     card(page, "agent-01").get_by_text("Allowed once by ana").wait_for()
 
 
-def test_yes_stands_where_no_button_stood(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_yes_stands_where_no_button_stood(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(3, 1)
     page = live(open_page(site.url))
     first = card(page, "agent-01")
@@ -108,7 +136,10 @@ def test_yes_stands_where_no_button_stood(open_page: Callable[..., Any], made_up
     if yes.count() == 0:  # the second click of the pair was Cancel
         first.get_by_role("button", name="Allow once").click()
     box = yes.bounding_box()
-    assert all(box["y"] >= each["y"] + each["height"] or box["x"] >= each["x"] + each["width"] for each in before)
+    assert all(
+        box["y"] >= each["y"] + each["height"] or box["x"] >= each["x"] + each["width"]
+        for each in before
+    )
     cancel = first.get_by_role("button", name="Cancel").bounding_box()
     assert abs(cancel["x"] - allow["x"]) < 2
     assert abs(cancel["y"] - allow["y"]) < 2
@@ -116,7 +147,9 @@ def test_yes_stands_where_no_button_stood(open_page: Callable[..., Any], made_up
     first.get_by_text("Allowed once by ana").wait_for()
 
 
-def test_for_this_session_is_always_two_steps(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_for_this_session_is_always_two_steps(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 2)
     page = live(open_page(site.url))
     second = card(page, "agent-02")
@@ -126,7 +159,9 @@ def test_for_this_session_is_always_two_steps(open_page: Callable[..., Any], mad
     assert world.approvals["a002"]["decided"]["scope"] == "session"
 
 
-def test_denying_sends_the_reason_and_esc_goes_back(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_denying_sends_the_reason_and_esc_goes_back(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 1)
     page = live(open_page(site.url))
     page.keyboard.press("w")
@@ -142,7 +177,9 @@ def test_denying_sends_the_reason_and_esc_goes_back(open_page: Callable[..., Any
     assert world.approvals["a001"]["decided"]["reason"] == "not as root, please"
 
 
-def test_without_focus_no_key_decides(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_without_focus_no_key_decides(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 1)
     page = live(open_page(site.url))
     for key in "asdyxp":
@@ -152,7 +189,9 @@ def test_without_focus_no_key_decides(open_page: Callable[..., Any], made_up: An
     assert world.approvals["a001"]["state"] == "waiting"
 
 
-def test_single_keys_can_be_turned_off(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_single_keys_can_be_turned_off(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(3, 1)
     page = live(open_page(site.url))
     page.keyboard.press("?")
@@ -165,7 +204,9 @@ def test_single_keys_can_be_turned_off(open_page: Callable[..., Any], made_up: A
     page.get_by_label("Single keys").check()
 
 
-def test_a_card_that_comes_shifts_no_press_to_another(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_a_card_that_comes_shifts_no_press_to_another(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(5, 2)
     page = live(open_page(site.url))
     page.mouse.move(1800, 600)
@@ -178,7 +219,9 @@ def test_a_card_that_comes_shifts_no_press_to_another(open_page: Callable[..., A
     until(page, "seen.includes('approval-a002') && seen.includes('approval-a003')")
     assert "approval-a001" not in page.evaluate("seen")
     until(page, "!document.querySelector('article [aria-disabled=true]')")
-    assert page.evaluate("[...document.querySelectorAll('article')].map(a => a.id)") == [
+    assert page.evaluate(
+        "[...document.querySelectorAll('article')].map(a => a.id)"
+    ) == [
         "approval-a001",
         "approval-a003",
         "approval-a002",
@@ -189,7 +232,9 @@ def test_a_card_that_comes_shifts_no_press_to_another(open_page: Callable[..., A
     )
 
 
-def test_under_a_pointer_new_cards_go_below(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_under_a_pointer_new_cards_go_below(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(5, 2)
     page = live(open_page(site.url))
     card(page, "agent-02").hover()
@@ -201,7 +246,9 @@ def test_under_a_pointer_new_cards_go_below(open_page: Callable[..., Any], made_
     until(page, f"{order}.join() === 'approval-a001,approval-a003,approval-a002'")
 
 
-def test_decided_elsewhere_is_told_in_its_place(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_decided_elsewhere_is_told_in_its_place(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 1)
     page = live(open_page(site.url))
     found = world.approvals["a001"]
@@ -223,7 +270,9 @@ def test_decided_elsewhere_is_told_in_its_place(open_page: Callable[..., Any], m
     assert page.get_by_text("Nothing is waiting.").is_visible()
 
 
-def test_a_text_that_changed_is_shown_before_anything_is_allowed(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_a_text_that_changed_is_shown_before_anything_is_allowed(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 1)
     page = live(open_page(site.url))
     world.approvals["a001"].update(text="sudo rm other", token="other")
@@ -232,17 +281,25 @@ def test_a_text_that_changed_is_shown_before_anything_is_allowed(open_page: Call
     assert "sudo rm other" in card(page, "agent-01").inner_text()
 
 
-def test_who_may_not_decide_sees_no_buttons(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_who_may_not_decide_sees_no_buttons(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(3, 1, scopes=("read",))
     page = live(open_page(site.url))
-    assert card(page, "agent-01").get_by_text("Your key may look, not decide.").is_visible()
+    assert (
+        card(page, "agent-01")
+        .get_by_text("Your key may look, not decide.")
+        .is_visible()
+    )
     assert card(page, "agent-01").get_by_role("button").count() == 0
     page.keyboard.press("w")
     page.keyboard.press("a")
     assert page.get_by_role("group", name="Confirm").count() == 0
 
 
-def test_the_number_on_a_button_is_the_number_of_rows_it_leaves(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_the_number_on_a_button_is_the_number_of_rows_it_leaves(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(50, 3)
     page = live(open_page(site.url))
     for name in ("Denied", "Failing", "Running", "All"):
@@ -261,7 +318,9 @@ def test_the_number_on_a_button_is_the_number_of_rows_it_leaves(open_page: Calla
     assert page.locator(ROWS).count() == 50
 
 
-def test_stopping_asks_first_and_pausing_does_not(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_stopping_asks_first_and_pausing_does_not(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 0)
     page = live(open_page(site.url))
     page.keyboard.press("t")
@@ -273,7 +332,9 @@ def test_stopping_asks_first_and_pausing_does_not(open_page: Callable[..., Any],
     page.keyboard.press("p")
     page.keyboard.press("x")
     dialog = page.get_by_role("dialog", name=f"Stop {world.sessions[id]['name']}?")
-    assert dialog.get_by_role("button", name="Cancel").evaluate("e => e === document.activeElement")
+    assert dialog.get_by_role("button", name="Cancel").evaluate(
+        "e => e === document.activeElement"
+    )
     page.keyboard.press("Enter")
     dialog.wait_for(state="detached")
     assert world.sessions[id]["state"] != "ended"
@@ -282,7 +343,9 @@ def test_stopping_asks_first_and_pausing_does_not(open_page: Callable[..., Any],
     page.locator(f"#session-{id}").get_by_text("ended", exact=True).wait_for()
 
 
-def test_a_swarm_is_stopped_after_its_number_is_typed(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_a_swarm_is_stopped_after_its_number_is_typed(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(5, 0)
     page = live(open_page(site.url))
     assert page.get_by_role("button", name="Stop shown").count() == 0
@@ -293,27 +356,41 @@ def test_a_swarm_is_stopped_after_its_number_is_typed(open_page: Callable[..., A
     assert all(session["state"] != "ended" for session in world.sessions.values())
     dialog.get_by_label("Type 5 to confirm").fill("5")
     dialog.get_by_role("button", name="Stop them").click()
-    until(page, "[...document.querySelectorAll('#rows [data-f=word]')].every(e => e.textContent === 'ended')")
+    until(
+        page,
+        "[...document.querySelectorAll('#rows [data-f=word]')].every(e => e.textContent === 'ended')",
+    )
 
 
-def test_output_of_the_chosen_session_runs_beside_the_table(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_output_of_the_chosen_session_runs_beside_the_table(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(5, 0)
     page = live(open_page(site.url))
     page.locator("#session-s001 td.command").click()
     page.get_by_role("heading", name="Output of agent-01").wait_for()
     page.wait_for_timeout(500)
-    world.print(world.sessions["s001"], "\x1b[31mred\x1b[0m <img src=x onerror=alert(1)> \u202eevil \x07")
-    line = page.get_by_role("log").get_by_text("red <img src=x onerror=alert(1)> ⟨U+202E⟩evil ␇")
+    world.print(
+        world.sessions["s001"],
+        "\x1b[31mred\x1b[0m <img src=x onerror=alert(1)> \u202eevil \x07",
+    )
+    line = page.get_by_role("log").get_by_text(
+        "red <img src=x onerror=alert(1)> ⟨U+202E⟩evil ␇"
+    )
     line.wait_for()
     assert page.get_by_role("log").locator("img").count() == 0
     assert "session=s001" in page.url
 
 
-def test_names_and_commands_of_hostile_agents_stay_text(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_names_and_commands_of_hostile_agents_stay_text(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 1)
     evil = "<script>window.owned=1</script>\u202e\u200b"
     world.sessions["s001"]["name"] = evil
-    world.approvals["a001"].update(text=f"echo '{evil}'\n" * 20, effects=[evil] * 8, marks=["echo"])
+    world.approvals["a001"].update(
+        text=f"echo '{evil}'\n" * 20, effects=[evil] * 8, marks=["echo"]
+    )
     page = live(open_page(site.url))
     page.wait_for_timeout(600)
     found = card(page, "Critical")
@@ -324,7 +401,9 @@ def test_names_and_commands_of_hostile_agents_stay_text(open_page: Callable[...,
     assert page.locator("mark").first.inner_text() == "echo"
 
 
-def test_a_server_that_goes_is_told_and_comes_back(open_page: Callable[..., Any], made_up: Any, watched: Any) -> None:
+def test_a_server_that_goes_is_told_and_comes_back(
+    open_page: Callable[..., Any], made_up: Any, watched: Any
+) -> None:
     from .conftest import Site
     from .made_up import application
 
@@ -338,7 +417,12 @@ def test_a_server_that_goes_is_told_and_comes_back(open_page: Callable[..., Any]
     ).wait_for()
     assert page.title() == "(!) Belljar"
     assert page.evaluate("document.documentElement.dataset.live") == "false"
-    assert page.get_by_role("button", name="Allow once").first.get_attribute("aria-disabled") == "true"
+    assert (
+        page.get_by_role("button", name="Allow once").first.get_attribute(
+            "aria-disabled"
+        )
+        == "true"
+    )
     page.keyboard.press("d")
     assert page.get_by_label("Reason for the agent").count() == 0
     again = Site(application(world), site.port)
@@ -351,7 +435,9 @@ def test_a_server_that_goes_is_told_and_comes_back(open_page: Callable[..., Any]
     again.stop()
 
 
-def test_many_tabs_share_one_stream(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_many_tabs_share_one_stream(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(5, 2)
     page = live(open_page(site.url))
     for _ in range(7):
@@ -379,7 +465,14 @@ def test_on_a_phone_nothing_scrolls_sideways_and_deny_is_away_from_allow(
         for name in ("Allow once", "Allow for this session", "Deny", "Explain")
     }
     assert all(box["height"] >= 44 and box["width"] >= 44 for box in boxes.values())
-    assert boxes["Deny"]["y"] - (boxes["Allow for this session"]["y"] + boxes["Allow for this session"]["height"]) >= 44
+    assert (
+        boxes["Deny"]["y"]
+        - (
+            boxes["Allow for this session"]["y"]
+            + boxes["Allow for this session"]["height"]
+        )
+        >= 44
+    )
 
 
 @pytest.mark.parametrize("seconds", [12, pytest.param(60, marks=pytest.mark.soak)])
@@ -419,8 +512,13 @@ def test_fifty_sessions_with_ten_events_a_second_block_and_leak_nothing(
     last = heap()
     assert last <= max(first * 1.1, first + 2_000_000)
     assert page.locator("#log .line").count() <= 2000
-    assert sum(blocked) < seconds * 1000 / 4, blocked  # a task of 50 ms counts; alone on a machine there is none
-    until(page, "[...document.querySelectorAll('#rows .line')].some(e => e.textContent.startsWith('line '))")
+    assert sum(blocked) < seconds * 1000 / 4, (
+        blocked
+    )  # a task of 50 ms counts; alone on a machine there is none
+    until(
+        page,
+        "[...document.querySelectorAll('#rows .line')].some(e => e.textContent.startsWith('line '))",
+    )
 
 
 def test_a_failed_write_is_told_in_its_place_and_not_tried_again(
@@ -433,11 +531,17 @@ def test_a_failed_write_is_told_in_its_place_and_not_tried_again(
 
     def refuse(route: Any) -> None:
         asked.append(route.request.url)
-        route.fulfill(status=429, headers={"Retry-After": "7"}, json={"detail": "too many requests.", "code": "x"})
+        route.fulfill(
+            status=429,
+            headers={"Retry-After": "7"},
+            json={"detail": "too many requests.", "code": "x"},
+        )
 
     page.route("**/v1/approvals/*", refuse)
     card(page, "agent-02").get_by_role("button", name="Allow once").click()
-    alert = card(page, "agent-02").get_by_role("alert").filter(has_text="Could not allow")
+    alert = (
+        card(page, "agent-02").get_by_role("alert").filter(has_text="Could not allow")
+    )
     assert "Could not allow: too many requests. Try again in 7 s." in alert.inner_text()
     assert len(asked) == 1
     alert.get_by_role("button", name="Dismiss").click()
@@ -451,10 +555,14 @@ def test_a_bypass_in_force_stands_above_everything_and_can_be_ended(
     open_page: Callable[..., Any], made_up: Any
 ) -> None:
     world, site = made_up(3, 1)
-    world.sessions["s002"].update(bypass_until=time.time() + 600, bypass={"by": "ben", "let_through": 4})
+    world.sessions["s002"].update(
+        bypass_until=time.time() + 600, bypass={"by": "ben", "let_through": 4}
+    )
     page = live(open_page(site.url))
     region = page.get_by_role("region", name="Bypass")
-    region.get_by_text(re.compile(r"^agent-02 by ben, ends in 9:\d\d, 4 let through$")).wait_for()
+    region.get_by_text(
+        re.compile(r"^agent-02 by ben, ends in 9:\d\d, 4 let through$")
+    ).wait_for()
     region.get_by_role("button", name="End bypass").click()
     region.wait_for(state="hidden")
     assert world.sessions["s002"]["bypass_until"] is None
@@ -473,7 +581,9 @@ def test_two_hundred_rows_and_fifty_cards_are_shown_and_the_rest_on_demand(
     until(page, "document.querySelectorAll('#rows tr').length === 230")
 
 
-def test_without_shared_workers_the_page_has_a_stream_of_its_own(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_without_shared_workers_the_page_has_a_stream_of_its_own(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(3, 1)
     page = live(open_page(site.url))
     page.context.add_init_script("delete window.SharedWorker")

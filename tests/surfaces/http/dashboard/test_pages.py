@@ -27,7 +27,9 @@ def test_the_title_counts_what_waits(client: Callable[..., Any]) -> None:
     assert "<title>Belljar</title>" in client(3, 0).get("/").text
 
 
-def test_each_page_has_one_heading_and_marks_itself_in_the_navigation(client: Callable[..., Any]) -> None:
+def test_each_page_has_one_heading_and_marks_itself_in_the_navigation(
+    client: Callable[..., Any],
+) -> None:
     caller = client()
     for path, heading in (
         ("/", "Overview"),

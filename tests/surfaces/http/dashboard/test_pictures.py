@@ -49,18 +49,33 @@ def picture(page: Any, name: str) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", SIZES)
 @pytest.mark.parametrize(
-    "sessions", [pytest.param(0, marks=pytest.mark.soak), pytest.param(3, marks=pytest.mark.soak), 50]
+    "sessions",
+    [
+        pytest.param(0, marks=pytest.mark.soak),
+        pytest.param(3, marks=pytest.mark.soak),
+        50,
+    ],
 )
 def test_the_overview_is_readable_and_never_wider_than_the_screen(
     open_page: Callable[..., Any], made_up: Any, sessions: int, width: int, scheme: str
 ) -> None:
     world, site = made_up(sessions, min(3, sessions))
     size = {"width": width, "height": SIZES[width]}
-    page = live(open_page(site.url, "/?session=s004" if sessions > 3 else "/", viewport=size, color_scheme=scheme))
+    page = live(
+        open_page(
+            site.url,
+            "/?session=s004" if sessions > 3 else "/",
+            viewport=size,
+            color_scheme=scheme,
+        )
+    )
     page.wait_for_timeout(700)
     if sessions > 3:
         for beat in range(40):
-            world.print(world.sessions["s004"], f"tests/test_basket.py::test_total_{beat} PASSED")
+            world.print(
+                world.sessions["s004"],
+                f"tests/test_basket.py::test_total_{beat} PASSED",
+            )
             page.wait_for_timeout(10)
         page.wait_for_timeout(600)
     picture(page, f"overview-{width}-{scheme}-{sessions}")
@@ -69,9 +84,15 @@ def test_the_overview_is_readable_and_never_wider_than_the_screen(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_other_pages_are_readable(open_page: Callable[..., Any], made_up: Any, scheme: str) -> None:
+def test_the_other_pages_are_readable(
+    open_page: Callable[..., Any], made_up: Any, scheme: str
+) -> None:
     _, site = made_up(3, 1)
-    page = live(open_page(site.url, viewport={"width": 1280, "height": 900}, color_scheme=scheme))
+    page = live(
+        open_page(
+            site.url, viewport={"width": 1280, "height": 900}, color_scheme=scheme
+        )
+    )
     for name, path in (
         ("session", "/sessions/s001"),
         ("changes", "/sessions/s001/changes"),
@@ -90,7 +111,9 @@ def test_the_other_pages_are_readable(open_page: Callable[..., Any], made_up: An
         page.set_viewport_size({"width": 1280, "height": 900})
 
 
-def test_forced_colours_and_reduced_motion(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_forced_colours_and_reduced_motion(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(5, 2)
     page = live(open_page(site.url, forced_colors="active", reduced_motion="reduce"))
     picture(page, "overview-forced-colours")

@@ -13,16 +13,34 @@ from belljar.surfaces.http.dashboard import assets, present
 from .made_up import World
 
 NOW = 1_800_000_000.0
-READY: dict[str, Any] = {"id": "s1", "name": "a", "state": "ready", "created": NOW - 60, "expires": NOW + 900}
+READY: dict[str, Any] = {
+    "id": "s1",
+    "name": "a",
+    "state": "ready",
+    "created": NOW - 60,
+    "expires": NOW + 900,
+}
 SESSIONS: dict[str, dict[str, Any]] = {
     "idle": {**READY},
     "running": {**READY, "current": {"id": "c", "command": "x", "started": NOW - 5}},
-    "waiting": {**READY, "waiting": 1, "current": {"id": "c", "command": "x", "started": NOW - 5}},
-    "failing": {**READY, "last": {"id": "c", "command": "x", "cause": "timeout", "ended": NOW - 9}},
+    "waiting": {
+        **READY,
+        "waiting": 1,
+        "current": {"id": "c", "command": "x", "started": NOW - 5},
+    },
+    "failing": {
+        **READY,
+        "last": {"id": "c", "command": "x", "cause": "timeout", "ended": NOW - 9},
+    },
     "lost": {**READY, "state": "ended", "reason": "lost"},
     "starting": {**READY, "state": "pulling"},
     "paused": {**READY, "state": "paused", "paused": True},
-    "ended": {**READY, "state": "ended", "reason": "deleted", "last": {"cause": "timeout"}},
+    "ended": {
+        **READY,
+        "state": "ended",
+        "reason": "deleted",
+        "last": {"cause": "timeout"},
+    },
 }
 TEXTS = (
     "plain",
@@ -45,14 +63,31 @@ def test_the_state_is_the_first_that_fits(word: str) -> None:
 
 
 def test_a_plain_exit_code_is_an_agents_everyday() -> None:
-    assert present.status({**READY, "last": {"cause": "exited", "exit_code": 1}}) == "idle"
+    assert (
+        present.status({**READY, "last": {"cause": "exited", "exit_code": 1}}) == "idle"
+    )
 
 
 def test_what_needs_a_person_comes_first() -> None:
-    found = sorted(SESSIONS, key=lambda word: present.rank({**SESSIONS[word], "id": word}, NOW))
-    assert found == ["waiting", "lost", "failing", "running", "starting", "paused", "idle", "ended"]
+    found = sorted(
+        SESSIONS, key=lambda word: present.rank({**SESSIONS[word], "id": word}, NOW)
+    )
+    assert found == [
+        "waiting",
+        "lost",
+        "failing",
+        "running",
+        "starting",
+        "paused",
+        "idle",
+        "ended",
+    ]
     hot = {**SESSIONS["running"], "hot": True}
-    assert present.badges({**hot, "denied": NOW - 299, "expires": NOW + 299}, NOW) == ["denied", "hot", "ends soon"]
+    assert present.badges({**hot, "denied": NOW - 299, "expires": NOW + 299}, NOW) == [
+        "denied",
+        "hot",
+        "ends soon",
+    ]
     assert present.rank(hot, NOW) < present.rank(SESSIONS["running"], NOW)
 
 
@@ -67,7 +102,10 @@ def test_risky_words_are_marked_where_they_are_words() -> None:
 
 
 def test_a_card_lists_five_effects_and_how_many_more() -> None:
-    approval = {**World(1, 1).approvals["a001"], "effects": [f"effect {n}" for n in range(12)]}
+    approval = {
+        **World(1, 1).approvals["a001"],
+        "effects": [f"effect {n}" for n in range(12)],
+    }
     assert present.card(approval, "x", NOW)["effects"][-1] == "and 7 more"
 
 
@@ -92,7 +130,11 @@ def test_the_scripts_say_the_same(open_page: Callable[..., Any], made_up: Any) -
         ("shown", present.shown, [(each,) for each in TEXTS]),
         ("oneLine", present.one_line, [(each,) for each in TEXTS]),
         ("outputText", present.output_text, [(each,) for each in TEXTS]),
-        ("plainReason", present.plain_reason, [("It deletes. (delete: /x)",), ("as it is",)]),
+        (
+            "plainReason",
+            present.plain_reason,
+            [("It deletes. (delete: /x)",), ("as it is",)],
+        ),
         (
             "linesChanged",
             present.lines_changed,
@@ -100,10 +142,16 @@ def test_the_scripts_say_the_same(open_page: Callable[..., Any], made_up: Any) -
         ),
         ("clock", present.clock, [(each,) for each in NUMBERS]),
         ("size", present.size, [(each,) for each in SIZES]),
-        ("marked", lambda *given: [list(each) for each in present.marked(*given)], approvals),
+        (
+            "marked",
+            lambda *given: [list(each) for each in present.marked(*given)],
+            approvals,
+        ),
         ("eventWord", present.event_word, [(each,) for each in world.records]),
         ("eventText", present.event_text, [(each,) for each in world.records]),
     ):
         assert told(function, values) == [mine(*each) for each in values], function
     ranks = told("rank", [(each, NOW) for each in sessions])
-    assert [each[0] for each in ranks] == [present.rank(each, NOW)[0] for each in sessions]
+    assert [each[0] for each in ranks] == [
+        present.rank(each, NOW)[0] for each in sessions
+    ]

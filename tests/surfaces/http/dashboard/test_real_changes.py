@@ -40,12 +40,16 @@ def staged(server: Serving, request: pytest.FixtureRequest) -> tuple[str, Path]:
     return session, workspace
 
 
-def test_a_hunk_a_file_and_undo(server: Serving, staged: tuple[str, Path], open_page: Callable[..., Any]) -> None:
+def test_a_hunk_a_file_and_undo(
+    server: Serving, staged: tuple[str, Path], open_page: Callable[..., Any]
+) -> None:
     session, workspace = staged
     page = live(open_page(server.url, f"/sessions/{session}/changes", key=KEY))
     table = page.get_by_role("table", name="Changed files")
     assert page.locator("input:checked").count() == 0
-    assert table.get_by_role("row", name="main.py").get_by_role("cell").all_inner_texts()[1:4] == ["changed", "2", "2"]
+    assert table.get_by_role("row", name="main.py").get_by_role(
+        "cell"
+    ).all_inner_texts()[1:4] == ["changed", "2", "2"]
     diff = page.get_by_role("region", name="Diff of main.py")
     assert "second = 2  # <b>" in diff.inner_text()
     diff.get_by_role("checkbox", name="Hunk 2 of 2").check()
@@ -70,7 +74,9 @@ def test_what_runs_later_needs_its_own_yes(
     page = live(open_page(server.url, f"/sessions/{session}/changes", key=KEY))
     page.get_by_role("checkbox", name="Select .github", exact=True).check()
     page.keyboard.press("A")
-    page.get_by_role("dialog", name="These run on your machine later").get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog", name="These run on your machine later").get_by_role(
+        "button", name="Cancel"
+    ).click()
     assert not (workspace / ".github").exists()
     page.keyboard.press("A")
     page.get_by_role("dialog", name="These run on your machine later").press("y")
@@ -79,7 +85,10 @@ def test_what_runs_later_needs_its_own_yes(
 
 
 def test_a_conflict_shows_three_texts_and_is_applied_only_on_purpose(
-    server: Serving, staged: tuple[str, Path], open_page: Callable[..., Any], watched: Any
+    server: Serving,
+    staged: tuple[str, Path],
+    open_page: Callable[..., Any],
+    watched: Any,
 ) -> None:
     watched.expected = ("409",)
     session, workspace = staged
@@ -91,20 +100,31 @@ def test_a_conflict_shows_three_texts_and_is_applied_only_on_purpose(
     page.get_by_role("checkbox", name="Select main.py").check()
     page.get_by_role("button", name="Apply selected").click()
     dialog = page.get_by_role("dialog", name="Changed on both sides")
-    assert dialog.get_by_role("region", name="On your side").inner_text().strip().endswith("mine = 1")
-    assert "second = 2" in dialog.get_by_role("region", name="In the session").inner_text()
+    assert (
+        dialog.get_by_role("region", name="On your side")
+        .inner_text()
+        .strip()
+        .endswith("mine = 1")
+    )
+    assert (
+        "second = 2" in dialog.get_by_role("region", name="In the session").inner_text()
+    )
     assert "line_1 = 1" in dialog.get_by_role("region", name="Before").inner_text()
     dialog.get_by_role("button", name="Apply anyway").click()
     page.get_by_role("status", name="Result").get_by_text("1 applied").wait_for()
     assert "second = 2" in (workspace / "main.py").read_text()
 
 
-def test_discarding_asks_and_is_shown(server: Serving, staged: tuple[str, Path], open_page: Callable[..., Any]) -> None:
+def test_discarding_asks_and_is_shown(
+    server: Serving, staged: tuple[str, Path], open_page: Callable[..., Any]
+) -> None:
     session, _ = staged
     page = live(open_page(server.url, f"/sessions/{session}/changes", key=KEY))
     page.get_by_role("checkbox", name="Select new.txt").check()
     page.get_by_role("button", name="Discard selected").click()
-    page.get_by_role("dialog", name="Discard 1 change?").get_by_role("button", name="Discard them").click()
+    page.get_by_role("dialog", name="Discard 1 change?").get_by_role(
+        "button", name="Discard them"
+    ).click()
     page.get_by_role("status", name="Result").get_by_text("1 discarded").wait_for()
     assert page.get_by_role("checkbox", name="Select new.txt").count() == 0
 
@@ -120,12 +140,16 @@ def test_files_are_listed_and_downloaded_never_shown(
     assert Path(download.value.path()).read_text() == "new\n"
 
 
-def test_a_terminal_is_a_shell_inside(server: Serving, staged: tuple[str, Path], open_page: Callable[..., Any]) -> None:
+def test_a_terminal_is_a_shell_inside(
+    server: Serving, staged: tuple[str, Path], open_page: Callable[..., Any]
+) -> None:
     session, _ = staged
     page = open_page(server.url, f"/sessions/{session}/terminal", key=KEY)
     page.get_by_role("button", name="Open a terminal").click()
     page.get_by_text("Connected.").wait_for()
     page.keyboard.type("echo $((6 * 7))-inside\n")
-    until(page, "document.querySelector('.xterm-rows').textContent.includes('42-inside')")
+    until(
+        page, "document.querySelector('.xterm-rows').textContent.includes('42-inside')"
+    )
     page.keyboard.type("exit\n")
     page.get_by_text("The shell has ended (exited).").wait_for()

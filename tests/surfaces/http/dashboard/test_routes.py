@@ -28,7 +28,9 @@ def test_every_page_has_the_headers(client: Callable[..., Any]) -> None:
             continue
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy, path
-        assert "require-trusted-types-for 'script'; trusted-types stream" in policy, path
+        assert "require-trusted-types-for 'script'; trusted-types stream" in policy, (
+            path
+        )
         assert "unsafe" not in policy, path
         assert answer.headers["referrer-policy"] == "same-origin"
         assert answer.headers["cache-control"] == "no-store"
@@ -37,7 +39,9 @@ def test_every_page_has_the_headers(client: Callable[..., Any]) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_only_the_terminal_may_make_styles_and_it_shows_no_approvals(client: Callable[..., Any]) -> None:
+def test_only_the_terminal_may_make_styles_and_it_shows_no_approvals(
+    client: Callable[..., Any],
+) -> None:
     answer = client().get("/sessions/s001/terminal")
     policy = answer.headers["content-security-policy"]
     assert "style-src 'self' 'unsafe-inline'" in policy
@@ -46,7 +50,9 @@ def test_only_the_terminal_may_make_styles_and_it_shows_no_approvals(client: Cal
     assert "cards." not in answer.text
 
 
-def test_what_is_not_there_and_what_is_anothers_look_the_same(client: Callable[..., Any]) -> None:
+def test_what_is_not_there_and_what_is_anothers_look_the_same(
+    client: Callable[..., Any],
+) -> None:
     caller = client()
     first, second = caller.get("/sessions/none"), caller.get("/sessions/other-tenants")
     assert first.status_code == second.status_code == 404

@@ -28,7 +28,9 @@ def test_the_views_of_a_session(open_page: Callable[..., Any], made_up: Any) -> 
     page = live(open_page(site.url, "/sessions/s001"))
     assert page.get_by_role("article").count() == 1
     names = ("Commands", "Changes", "Files", "Network", "Limits", "Audit", "Terminal")
-    assert page.get_by_role("navigation", name="Session").get_by_role("link").all_inner_texts() == list(names)
+    assert page.get_by_role("navigation", name="Session").get_by_role(
+        "link"
+    ).all_inner_texts() == list(names)
     tables = {
         "Commands": "Commands",
         "Changes": "Changed files",
@@ -38,13 +40,17 @@ def test_the_views_of_a_session(open_page: Callable[..., Any], made_up: Any) -> 
         "Audit": "Audit",
     }
     for view, table in tables.items():
-        page.get_by_role("navigation", name="Session").get_by_role("link", name=view).click()
+        page.get_by_role("navigation", name="Session").get_by_role(
+            "link", name=view
+        ).click()
         page.get_by_role("table", name=table, exact=True).wait_for()
     page.go_back()
     live(page)
 
 
-def test_output_is_searched_and_followed(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_output_is_searched_and_followed(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     world, site = made_up(3, 0)
     world.positions["c001"] = 10**6
     page = live(open_page(site.url, "/sessions/s001"))
@@ -62,7 +68,9 @@ def test_output_is_searched_and_followed(open_page: Callable[..., Any], made_up:
     until(page, "document.querySelector('#log').scrollHeight > 0")
 
 
-def test_nothing_is_selected_and_what_runs_later_is_asked_about(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_nothing_is_selected_and_what_runs_later_is_asked_about(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(3, 0)
     page = live(open_page(site.url, "/sessions/s001/changes"))
     assert page.locator("input:checked").count() == 0
@@ -77,8 +85,12 @@ def test_nothing_is_selected_and_what_runs_later_is_asked_about(open_page: Calla
     page.get_by_role("table", name="Hunk 1, side by side").first.wait_for()
 
 
-def test_who_may_not_run_can_stop_nothing(open_page: Callable[..., Any], made_up: Any) -> None:
+def test_who_may_not_run_can_stop_nothing(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
     _, site = made_up(3, 0, scopes=("read",))
     page = live(open_page(site.url, "/sessions/s001"))
     page.wait_for_timeout(300)
-    assert page.get_by_role("button", name="Stop").get_attribute("aria-disabled") == "true"
+    assert (
+        page.get_by_role("button", name="Stop").get_attribute("aria-disabled") == "true"
+    )

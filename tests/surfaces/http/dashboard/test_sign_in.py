@@ -14,17 +14,30 @@ from .made_up import KEY
 
 
 @pytest.mark.parametrize(
-    "wanted", ["//evil.example", "https://evil.example/", "/\\evil.example", "evil", "", "/\n/x", "javascript:alert(1)"]
+    "wanted",
+    [
+        "//evil.example",
+        "https://evil.example/",
+        "/\\evil.example",
+        "evil",
+        "",
+        "/\n/x",
+        "javascript:alert(1)",
+    ],
 )
 def test_only_a_path_of_this_origin_is_gone_to(wanted: str) -> None:
     assert safe_next(wanted) == "/"
 
 
-def test_a_right_key_leads_on_and_a_wrong_one_says_so(client: Callable[..., Any]) -> None:
+def test_a_right_key_leads_on_and_a_wrong_one_says_so(
+    client: Callable[..., Any],
+) -> None:
     caller = client(key=None)
     right = caller.post("/login", data={"key": f" {KEY}\n", "next": "/audit?q=x"})
     assert (right.status_code, right.headers["location"]) == (303, "/audit?q=x")
-    assert {"httponly", "samesite=strict"} <= {part.strip().lower() for part in right.headers["set-cookie"].split(";")}
+    assert {"httponly", "samesite=strict"} <= {
+        part.strip().lower() for part in right.headers["set-cookie"].split(";")
+    }
     wrong = caller.post("/login", data={"key": "bj_wrong", "next": "//evil"})
     assert wrong.status_code == 401
     assert "This key is not valid." in wrong.text
@@ -40,22 +53,33 @@ def test_a_form_of_another_origin_is_refused(client: Callable[..., Any]) -> None
 
 
 def test_a_form_without_end_is_not_read(client: Callable[..., Any]) -> None:
-    assert client(key=None).post("/login", content=b"key=" + b"x" * 1_000_000).status_code == 401
+    assert (
+        client(key=None).post("/login", content=b"key=" + b"x" * 1_000_000).status_code
+        == 401
+    )
 
 
-def test_without_a_cookie_every_page_leads_to_the_sign_in(client: Callable[..., Any]) -> None:
+def test_without_a_cookie_every_page_leads_to_the_sign_in(
+    client: Callable[..., Any],
+) -> None:
     caller = client(key=None)
     for path in ("/", "/audit", "/sessions/s001/changes?view=sides", "/keys"):
         answer = caller.get(path)
         assert answer.status_code == 303
         assert answer.headers["location"].startswith("/login?next=%2F")
-    assert "sides" in caller.get("/sessions/s001/changes?view=sides").headers["location"]
+    assert (
+        "sides" in caller.get("/sessions/s001/changes?view=sides").headers["location"]
+    )
 
 
-def test_only_who_comes_from_elsewhere_tries_the_cookie_again(client: Callable[..., Any]) -> None:
+def test_only_who_comes_from_elsewhere_tries_the_cookie_again(
+    client: Callable[..., Any],
+) -> None:
     caller = client(key=None)
     assert "login." not in caller.get("/login", headers={"Sec-Fetch-Site": "none"}).text
-    assert "login." in caller.get("/login", headers={"Sec-Fetch-Site": "cross-site"}).text
+    assert (
+        "login." in caller.get("/login", headers={"Sec-Fetch-Site": "cross-site"}).text
+    )
 
 
 def test_a_link_from_elsewhere_finds_who_is_signed_in(
@@ -70,7 +94,9 @@ def test_a_link_from_elsewhere_finds_who_is_signed_in(
     page.get_by_role("heading", name="agent-02", level=1).wait_for()
 
 
-def test_the_page_of_the_sign_in(open_page: Callable[..., Any], made_up: Any, watched: Any) -> None:
+def test_the_page_of_the_sign_in(
+    open_page: Callable[..., Any], made_up: Any, watched: Any
+) -> None:
     watched.expected = ("401",)
     _, site = made_up(1, 1)
     page = open_page(site.url, "/login?next=%2Faudit", key=None)

@@ -44,5 +44,7 @@ def sandbox() -> Iterator[e2b.Sandbox]:
 @pytest.fixture
 def wire(server: Serving) -> Iterator[httpx.Client]:
     """A client that says whatever a test likes."""
-    with httpx.Client(base_url=server.told["e2b"], timeout=30, trust_env=False) as client:
+    with httpx.Client(
+        base_url=server.told["e2b"], timeout=30, trust_env=False
+    ) as client:
         yield client

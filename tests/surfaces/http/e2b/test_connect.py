@@ -34,8 +34,18 @@ async def total(_: Request, messages: Any) -> Message:
 
 @pytest.fixture
 def client() -> TestClient:
-    routes = {"/echo": connect.call(echo), "/count": connect.stream(count), "/sum": connect.upload(total)}
-    return TestClient(Starlette(routes=[Route(path, each, methods=["POST"]) for path, each in routes.items()]))
+    routes = {
+        "/echo": connect.call(echo),
+        "/count": connect.stream(count),
+        "/sum": connect.upload(total),
+    }
+    return TestClient(
+        Starlette(
+            routes=[
+                Route(path, each, methods=["POST"]) for path, each in routes.items()
+            ]
+        )
+    )
 
 
 def envelope(message: Any, flags: int = 0) -> bytes:
@@ -56,36 +66,64 @@ STREAM = {"Content-Type": "application/connect+json"}
 
 
 @pytest.mark.parametrize("message", [{"someName": "x"}, {"some_name": "x"}])
-def test_fields_may_be_written_in_either_case(client: TestClient, message: Message) -> None:
+def test_fields_may_be_written_in_either_case(
+    client: TestClient, message: Message
+) -> None:
     assert client.post("/echo", json=message).json() == {"name": "x"}
 
 
 def test_a_stream_ends_with_its_error(client: TestClient) -> None:
-    answer = client.post("/count", content=envelope({"most": 2, "fails": True}), headers=STREAM)
+    answer = client.post(
+        "/count", content=envelope({"most": 2, "fails": True}), headers=STREAM
+    )
     assert answer.status_code == 200
     error = {"code": "not_found", "message": "no more"}
-    assert opened(answer.content) == [(0, {"number": 0}), (0, {"number": 1}), (2, {"error": error})]
+    assert opened(answer.content) == [
+        (0, {"number": 0}),
+        (0, {"number": 1}),
+        (2, {"error": error}),
+    ]
 
 
-def test_messages_of_a_client_are_taken_as_they_come_in_any_pieces(client: TestClient) -> None:
+def test_messages_of_a_client_are_taken_as_they_come_in_any_pieces(
+    client: TestClient,
+) -> None:
     whole = b"".join(envelope({"number": n}) for n in range(10))
-    answer = client.post("/sum", content=iter([whole[at : at + 7] for at in range(0, len(whole), 7)]), headers=STREAM)
+    answer = client.post(
+        "/sum",
+        content=iter([whole[at : at + 7] for at in range(0, len(whole), 7)]),
+        headers=STREAM,
+    )
     assert opened(answer.content) == [(0, {"sum": 45}), (2, {})]
 
 
 @pytest.mark.parametrize(
     ("content", "status"),
-    [(b"[1]", 400), (b"{", 400), (b"[" * 100_000, 400), (b'{"someName": 7}', 400), (b" " * (connect.LARGEST + 1), 429)],
+    [
+        (b"[1]", 400),
+        (b"{", 400),
+        (b"[" * 100_000, 400),
+        (b'{"someName": 7}', 400),
+        (b" " * (connect.LARGEST + 1), 429),
+    ],
     ids=["a list", "half", "deep", "a wrong type", "too large"],
 )
-def test_a_wrong_message_is_refused(client: TestClient, content: bytes, status: int) -> None:
-    answer = client.post("/echo", content=content, headers={"Content-Type": "application/json"})
+def test_a_wrong_message_is_refused(
+    client: TestClient, content: bytes, status: int
+) -> None:
+    answer = client.post(
+        "/echo", content=content, headers={"Content-Type": "application/json"}
+    )
     assert (answer.status_code, "code" in answer.json()) == (status, True)
 
 
 @pytest.mark.parametrize(
     "content",
-    [envelope(b"x" * 8, flags=1), bytes([0]) + (1 << 31).to_bytes(4, "big"), envelope(b"not json")],
+    [
+        envelope(b"x" * 8, flags=1),
+        bytes([0]) + (1 << 31).to_bytes(4, "big"),
+        envelope(b"not json"),
+    ],
     ids=["compressed", "a length of 2 GiB", "no JSON"],
 )
 def test_a_wrong_envelope_is_refused(client: TestClient, content: bytes) -> None:
@@ -102,5 +140,7 @@ def test_a_wrong_deadline_is_refused(shared: Sandbox, wire: httpx.Client) -> Non
     headers = {"E2b-Sandbox-Id": shared.sandbox_id, "X-Access-Token": shared._envd_access_token or "", **STREAM,
                "Connect-Timeout-Ms": "-5"}  # fmt: skip
     process = {"process": {"cmd": "/bin/bash", "args": ["-l", "-c", "true"]}}
-    answer = wire.post("/process.Process/Start", content=envelope(process), headers=headers)
+    answer = wire.post(
+        "/process.Process/Start", content=envelope(process), headers=headers
+    )
     assert opened(answer.content)[-1][1]["error"]["code"] == "invalid_argument"

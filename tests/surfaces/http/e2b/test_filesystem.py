@@ -10,7 +10,11 @@ import urllib.request
 import httpx
 import pytest
 from e2b import AsyncSandbox, FilesystemEventType, FileType, Sandbox
-from e2b.exceptions import FileNotFoundException, InvalidArgumentException, SandboxException
+from e2b.exceptions import (
+    FileNotFoundException,
+    InvalidArgumentException,
+    SandboxException,
+)
 from e2b.sandbox.filesystem.filesystem import WriteEntry
 
 pytestmark = pytest.mark.engine
@@ -28,7 +32,9 @@ def test_bytes_streams_and_several_files(shared: Sandbox) -> None:
     shared.files.write("large", io.BytesIO(data))
     assert bytes(shared.files.read("large", format="bytes")) == data
     assert b"".join(shared.files.read("large", format="stream")) == data
-    shared.files.write_files([WriteEntry(path="one", data="1"), WriteEntry(path="/tmp/two", data=b"2")])
+    shared.files.write_files(
+        [WriteEntry(path="one", data="1"), WriteEntry(path="/tmp/two", data=b"2")]
+    )
     assert (shared.files.read("one"), shared.files.read("/tmp/two")) == ("1", "2")
 
 
@@ -41,10 +47,18 @@ def test_what_a_file_is(shared: Sandbox) -> None:
     shared.files.write("facts/file", "four")
     shared.commands.run("chmod 640 facts/file; ln -s file facts/link")
     info = shared.files.get_info("facts/file")
-    assert (info.type, info.size, info.mode, info.permissions) == (FileType.FILE, 4, 0o640, "-rw-r-----")
+    assert (info.type, info.size, info.mode, info.permissions) == (
+        FileType.FILE,
+        4,
+        0o640,
+        "-rw-r-----",
+    )
     assert (info.owner, info.group) == ("user", "user")
     link = shared.files.get_info("facts/link")
-    assert (link.type, link.symlink_target) == (FileType.SYMLINK, "/home/user/facts/file")
+    assert (link.type, link.symlink_target) == (
+        FileType.SYMLINK,
+        "/home/user/facts/file",
+    )
     assert {each.name: each.type for each in shared.files.list("facts")} == {
         "file": FileType.FILE, "link": FileType.SYMLINK,
     }  # fmt: skip
@@ -97,7 +111,10 @@ def test_a_watched_directory_tells_what_changed(shared: Sandbox) -> None:
     shared.files.remove("watched/there")
     seen = {(event.name, event.type) for event in watch.get_new_events()}
     watch.stop()
-    assert {("below", FilesystemEventType.CREATE), ("below/new", FilesystemEventType.WRITE)} <= seen
+    assert {
+        ("below", FilesystemEventType.CREATE),
+        ("below/new", FilesystemEventType.WRITE),
+    } <= seen
     assert ("there", FilesystemEventType.REMOVE) in seen
 
 
@@ -107,7 +124,9 @@ async def test_a_watch_streams_events(shared: Sandbox) -> None:
     sandbox = await AsyncSandbox.connect(shared.sandbox_id)
     await sandbox.files.make_dir("streamed")
     seen: asyncio.Queue[object] = asyncio.Queue()
-    watch = await sandbox.files.watch_dir("streamed", on_event=lambda event: seen.put_nowait(event))
+    watch = await sandbox.files.watch_dir(
+        "streamed", on_event=lambda event: seen.put_nowait(event)
+    )
     await sandbox.files.write("streamed/file", "x")
     async with asyncio.timeout(20):
         names = {(await seen.get()).name, (await seen.get()).name}
@@ -136,12 +155,18 @@ def test_a_signed_address_needs_no_header(shared: Sandbox) -> None:
     late = shared.download_url("signed.txt", "user", use_signature_expiration=-60)
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(late)
-    assert refused.value.read() == b'{"code":401,"message":"signature is already expired"}'
+    assert (
+        refused.value.read() == b'{"code":401,"message":"signature is already expired"}'
+    )
 
 
-def test_a_small_body_that_unpacks_to_much_is_not_held_in_memory(shared: Sandbox, wire: httpx.Client) -> None:
+def test_a_small_body_that_unpacks_to_much_is_not_held_in_memory(
+    shared: Sandbox, wire: httpx.Client
+) -> None:
     bomb = gzip.compress(bytes(64 << 20))
     headers = {"E2b-Sandbox-Id": shared.sandbox_id, "X-Access-Token": shared._envd_access_token or "",
                "Content-Encoding": "gzip", "Content-Type": "application/octet-stream"}  # fmt: skip
-    answer = wire.post("/files", params={"path": "/dev/shm/bomb"}, content=bomb, headers=headers)
+    answer = wire.post(
+        "/files", params={"path": "/dev/shm/bomb"}, content=bomb, headers=headers
+    )
     assert answer.status_code in (200, 507)

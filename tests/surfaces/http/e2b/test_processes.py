@@ -14,11 +14,18 @@ pytestmark = pytest.mark.engine
 
 def test_a_command_runs_as_user_at_home(shared: Sandbox) -> None:
     result = shared.commands.run('whoami; pwd; echo "$HOME"; echo wrong >&2')
-    assert (result.stdout, result.stderr, result.exit_code) == ("user\n/home/user\n/home/user\n", "wrong\n", 0)
+    assert (result.stdout, result.stderr, result.exit_code) == (
+        "user\n/home/user\n/home/user\n",
+        "wrong\n",
+        0,
+    )
 
 
 def test_variables_and_directory_are_the_command_s(shared: Sandbox) -> None:
-    assert shared.commands.run('pwd; echo "$A"', cwd="/tmp", envs={"A": "one two"}).stdout == "/tmp\none two\n"
+    assert (
+        shared.commands.run('pwd; echo "$A"', cwd="/tmp", envs={"A": "one two"}).stdout
+        == "/tmp\none two\n"
+    )
 
 
 def test_a_failed_command_raises_with_its_status(shared: Sandbox) -> None:
@@ -36,14 +43,19 @@ def test_a_denied_command_ends_with_126_and_the_reason(shared: Sandbox) -> None:
 
 
 def test_output_that_is_no_text_is_replaced_not_lost(shared: Sandbox) -> None:
-    assert shared.commands.run(f"printf '{'a' * 8191}\\xe2'").stdout == "a" * 8191 + "\ufffd"
+    assert (
+        shared.commands.run(f"printf '{'a' * 8191}\\xe2'").stdout
+        == "a" * 8191 + "\ufffd"
+    )
 
 
 def test_a_command_that_takes_too_long_is_ended(shared: Sandbox) -> None:
     with pytest.raises(TimeoutException):
         shared.commands.run("sleep 60", timeout=1)
     until = time.monotonic() + 20  # the client's own clock may be first
-    while [each for each in shared.commands.list() if "sleep 60" in each.args] and time.monotonic() < until:
+    while [
+        each for each in shared.commands.list() if "sleep 60" in each.args
+    ] and time.monotonic() < until:
         time.sleep(0.1)
     assert not [each for each in shared.commands.list() if "sleep 60" in each.args]
 
@@ -92,9 +104,13 @@ def test_a_terminal_is_killed(shared: Sandbox) -> None:
     assert shared.pty.kill(terminal.pid) is True
 
 
-async def test_many_commands_at_once_through_the_asynchronous_client(shared: Sandbox) -> None:
+async def test_many_commands_at_once_through_the_asynchronous_client(
+    shared: Sandbox,
+) -> None:
     sandbox = await AsyncSandbox.connect(shared.sandbox_id)
-    results = await asyncio.gather(*(sandbox.commands.run(f"echo {n}") for n in range(10)))
+    results = await asyncio.gather(
+        *(sandbox.commands.run(f"echo {n}") for n in range(10))
+    )
     assert [result.stdout for result in results] == [f"{n}\n" for n in range(10)]
 
 

@@ -18,7 +18,9 @@ def test_all_steps_give_the_tables_of_today(tmp_path: Path) -> None:
         found = sa.inspect(connection)
         assert set(found.get_table_names()) == {*storage.meta.tables, "alembic_version"}
         for name, table in storage.meta.tables.items():
-            assert {column["name"] for column in found.get_columns(name)} == {*table.columns.keys()}
+            assert {column["name"] for column in found.get_columns(name)} == {
+                *table.columns.keys()
+            }
             indexed = {index["column_names"][0] for index in found.get_indexes(name)}
             assert indexed == {column.name for column in table.columns if column.index}
     engine.dispose()

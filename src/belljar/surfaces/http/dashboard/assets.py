@@ -45,7 +45,11 @@ def _sources() -> dict[str, bytes]:
 
 
 def _files(folder: Traversable) -> list[Traversable]:
-    found = [each for each in folder.iterdir() if each.is_file() and each.name.rpartition(".")[2] in TYPES]
+    found = [
+        each
+        for each in folder.iterdir()
+        if each.is_file() and each.name.rpartition(".")[2] in TYPES
+    ]
     return sorted(found, key=lambda each: each.name)
 
 
@@ -81,7 +85,9 @@ def _served(script: str) -> str:
 
 
 def _plain_css(text: str) -> str:
-    return re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"/\*.*?\*/\n?", "", text, flags=re.DOTALL))
+    return re.sub(
+        r"\s*([{};])\s*", r"\1", re.sub(r"/\*.*?\*/\n?", "", text, flags=re.DOTALL)
+    )
 
 
 def url(name: str) -> str:

@@ -18,7 +18,11 @@ Facts = dict[str, Any]
 MOST_RECORDS = 200
 MOST_PAGES = 10
 BUCKETS = 30
-RANGES = {"hour": ("Last hour", 3600.0), "day": ("Last day", 86_400.0), "week": ("Last week", 604_800.0)}
+RANGES = {
+    "hour": ("Last hour", 3600.0),
+    "day": ("Last day", 86_400.0),
+    "week": ("Last week", 604_800.0),
+}
 SHIPPED = ("default", "strict", "ci", "permissive", "literal")
 
 
@@ -27,7 +31,9 @@ async def _newest(visit: Visit, pages: int, **query: Any) -> list[Facts]:
     found: list[Facts] = []
     cursor = None
     for _ in range(pages):
-        answer = await visit.get("/audit", limit=MOST_RECORDS, order="newest", cursor=cursor, **query)
+        answer = await visit.get(
+            "/audit", limit=MOST_RECORDS, order="newest", cursor=cursor, **query
+        )
         found += answer["items"]
         cursor = answer.get("next")
         if not cursor:
@@ -57,7 +63,15 @@ async def audit_page(visit: Visit) -> Response:
         "numbers": (),
         "empty": "No record matches." if words else "Nothing is recorded yet.",
     }
-    return await show(visit, "audit.html", "Audit · Belljar", q=words, session=session, table=table, note=note)
+    return await show(
+        visit,
+        "audit.html",
+        "Audit · Belljar",
+        q=words,
+        session=session,
+        table=table,
+        note=note,
+    )
 
 
 def _holds(record: Facts, words: str) -> bool:
@@ -67,12 +81,19 @@ def _holds(record: Facts, words: str) -> bool:
 async def policy_page(visit: Visit) -> Response:
     """A command against a policy: what it would be told, without running anything."""
     query = visit.request.query_params
-    command, policy, verdict, problem = query.get("command", ""), query.get("policy", "default"), None, ""
+    command, policy, verdict, problem = (
+        query.get("command", ""),
+        query.get("policy", "default"),
+        None,
+        "",
+    )
     if query.get("audit", "").isdigit():
         command, policy = await _asked(visit, int(query["audit"]))
     if command.strip():
         try:
-            verdict = await visit.post("/check", {"command": command.replace("\r\n", "\n"), "policy": policy})
+            verdict = await visit.post(
+                "/check", {"command": command.replace("\r\n", "\n"), "policy": policy}
+            )
         except Refused as refused:
             problem = present.one_line(refused)
     policies = await _policies(visit)
@@ -118,7 +139,13 @@ def _told(verdict: Facts) -> str:
 
 
 async def keys_page(visit: Visit) -> Response:
-    return await show(visit, "keys.html", "Keys · Belljar", script="apikeys.js", keys=await visit.items("/keys"))
+    return await show(
+        visit,
+        "keys.html",
+        "Keys · Belljar",
+        script="apikeys.js",
+        keys=await visit.items("/keys"),
+    )
 
 
 # Usage.
@@ -146,10 +173,23 @@ async def usage_page(visit: Visit) -> Response:
 
 
 async def _tenants(visit: Visit) -> Facts:
-    heads = ("Tenant", "Sessions", "CPUs", "Memory", "Disk", "Commands", "CPU time", "Creates a minute")
+    heads = (
+        "Tenant",
+        "Sessions",
+        "CPUs",
+        "Memory",
+        "Disk",
+        "Commands",
+        "CPU time",
+        "Creates a minute",
+    )
     usages = [await visit.get("/usage")]
     if "operator" in (await visit.me())["scopes"]:
-        others = [each["name"] for each in await visit.items("/tenants") if each["name"] != usages[0]["tenant"]]
+        others = [
+            each["name"]
+            for each in await visit.items("/tenants")
+            if each["name"] != usages[0]["tenant"]
+        ]
         usages += [await visit.get("/usage", tenant=other) for other in others]
     rows = [{"cells": _usage(each)} for each in usages]
     return {"heads": heads, "rows": rows, "numbers": heads[1:], "empty": "No tenant."}
@@ -165,7 +205,9 @@ def _usage(each: Facts) -> list[str]:
         present.one_line(each["tenant"]),
         of(present.number(each["sessions"]), quota.get("sessions")),
         of(f"{each['cpus'] or 0:g}", quota.get("cpus"), lambda most: f"{most:g}"),
-        of(present.in_bytes(each["memory"] or 0), quota.get("memory"), present.in_bytes),
+        of(
+            present.in_bytes(each["memory"] or 0), quota.get("memory"), present.in_bytes
+        ),
         of(present.in_bytes(each["disk"] or 0), quota.get("disk"), present.in_bytes),
         present.number(each["commands"]),
         present.duration(each["cpu_time"] or 0.0),
@@ -177,11 +219,24 @@ def drawn(records: list[Facts], since: float, seconds: float) -> list[Facts]:
     """Load, latency and denials of the time, each as a chart and as the numbers it is made of."""
     buckets: list[list[Facts]] = [[] for _ in range(BUCKETS)]
     for record in records:
-        buckets[min(BUCKETS - 1, int(((present.when(record) or since) - since) / seconds * BUCKETS))].append(record)
+        buckets[
+            min(
+                BUCKETS - 1,
+                int(((present.when(record) or since) - since) / seconds * BUCKETS),
+            )
+        ].append(record)
     starts = [since + seconds * index / BUCKETS for index in range(BUCKETS)]
-    labels = [present.time_of_day(start)[:5] if seconds <= 86_400 else present.moment(start)[5:10] for start in starts]
+    labels = [
+        present.time_of_day(start)[:5]
+        if seconds <= 86_400
+        else present.moment(start)[5:10]
+        for start in starts
+    ]
     counts = {
-        kind: [float(sum(record.get("kind") == kind for record in bucket)) for bucket in buckets]
+        kind: [
+            float(sum(record.get("kind") == kind for record in bucket))
+            for bucket in buckets
+        ]
         for kind in ("start", "verdict")
     }
     took = [
@@ -192,7 +247,12 @@ def drawn(records: list[Facts], since: float, seconds: float) -> list[Facts]:
         )
         for bucket in buckets
     ]
-    denied = [float(sum(present.judged(record).get("decision") == "deny" for record in bucket)) for bucket in buckets]
+    denied = [
+        float(
+            sum(present.judged(record).get("decision") == "deny" for record in bucket)
+        )
+        for bucket in buckets
+    ]
     return [
         _chart("Load", labels, [charts.Series("commands started", counts["start"])]),
         _chart(
@@ -204,17 +264,40 @@ def drawn(records: list[Facts], since: float, seconds: float) -> list[Facts]:
             ],
             " s",
         ),
-        _chart("Denials", labels, [charts.Series("denied", denied), charts.Series("judged", counts["verdict"])]),
+        _chart(
+            "Denials",
+            labels,
+            [
+                charts.Series("denied", denied),
+                charts.Series("judged", counts["verdict"]),
+            ],
+        ),
     ]
 
 
 def _share(values: Sequence[float], share: float) -> float | None:
-    return round(values[min(len(values) - 1, math.ceil(share * len(values)) - 1)], 3) if values else None
+    return (
+        round(values[min(len(values) - 1, math.ceil(share * len(values)) - 1)], 3)
+        if values
+        else None
+    )
 
 
-def _chart(title: str, labels: list[str], series: list[charts.Series], unit: str = "") -> Facts:
+def _chart(
+    title: str, labels: list[str], series: list[charts.Series], unit: str = ""
+) -> Facts:
     rows = [
-        {"cells": [label, *("" if each.points[index] is None else f"{each.points[index]:g}{unit}" for each in series)]}
+        {
+            "cells": [
+                label,
+                *(
+                    ""
+                    if each.points[index] is None
+                    else f"{each.points[index]:g}{unit}"
+                    for each in series
+                ),
+            ]
+        }
         for index, label in enumerate(labels)
         if any(each.points[index] for each in series)
     ]

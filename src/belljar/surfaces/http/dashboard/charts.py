@@ -19,11 +19,18 @@ class Series:
     points: Sequence[float | None]
 
 
-def lines(title: str, labels: Sequence[str], series: Sequence[Series], unit: str = "") -> Markup:
+def lines(
+    title: str, labels: Sequence[str], series: Sequence[Series], unit: str = ""
+) -> Markup:
     """A line chart. A value that is not known leaves a gap."""
-    top = max((value for each in series for value in each.points if value is not None), default=0.0)
+    top = max(
+        (value for each in series for value in each.points if value is not None),
+        default=0.0,
+    )
     top = _round_up(top)
-    summary = f"{title}: " + "; ".join(f"{each.name} {_last(each.points)}{unit}" for each in series)
+    summary = f"{title}: " + "; ".join(
+        f"{each.name} {_last(each.points)}{unit}" for each in series
+    )
     parts = [_axis(top, unit, labels)]
     for index, each in enumerate(series):
         parts += [_curve(points, index) for points in _runs(each.points, top)]
@@ -73,10 +80,16 @@ def _axis(top: float, unit: str, labels: Sequence[str]) -> str:
     parts = []
     for share in (0.0, 0.5, 1.0):
         y = _y(top * share, top)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top * share:g}{escape(unit)}</text>')
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        parts.append(
+            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top * share:g}{escape(unit)}</text>'
+        )
     for index in {0, len(labels) // 2, len(labels) - 1} if labels else ():
-        anchor = "start" if index == 0 else "end" if index == len(labels) - 1 else "middle"
+        anchor = (
+            "start" if index == 0 else "end" if index == len(labels) - 1 else "middle"
+        )
         parts.append(
             f'<text x="{_x(index, len(labels)):.1f}" y="{HEIGHT - 4}" text-anchor="{anchor}">'
             f"{escape(labels[index])}</text>"

@@ -49,7 +49,10 @@ class Hunk:
             if line is not None and line.sign != " ":
                 (went if line.sign == "-" else came).append(line)
                 continue
-            rows += [(_side(left, "old"), _side(right, "new")) for left, right in zip_longest(went, came)]
+            rows += [
+                (_side(left, "old"), _side(right, "new"))
+                for left, right in zip_longest(went, came)
+            ]
             went, came = [], []
             if line is not None:
                 rows.append((_side(line, "old"), _side(line, "new")))
@@ -91,7 +94,12 @@ def _parse_file(text: str) -> FileDiff:
             sign = raw[0]
             found.added += sign == "+"
             found.removed += sign == "-"
-            line = Line(sign, raw[1:], old if sign != "+" else None, new if sign != "-" else None)
+            line = Line(
+                sign,
+                raw[1:],
+                old if sign != "+" else None,
+                new if sign != "-" else None,
+            )
             old, new = old + (sign != "+"), new + (sign != "-")
             shown_lines += 1
             if shown_lines <= MOST_LINES:
@@ -106,12 +114,18 @@ def colour(diff: FileDiff, path: str) -> None:
     for hunk in diff.hunks:
         for signs in (" -", " +"):
             lines = [line for line in hunk.lines if line.sign in signs]
-            for line, html in zip(lines, _highlighted([_visible(line.text) for line in lines], lexer), strict=False):
+            for line, html in zip(
+                lines,
+                _highlighted([_visible(line.text) for line in lines], lexer),
+                strict=False,
+            ):
                 line.html = html
 
 
 def _visible(text: str) -> str:
-    cut = text[:WIDTH] + (f"… {len(text) - WIDTH:,} more characters" if len(text) > WIDTH else "")
+    cut = text[:WIDTH] + (
+        f"… {len(text) - WIDTH:,} more characters" if len(text) > WIDTH else ""
+    )
     return shown(cut.rstrip("\r"))
 
 
@@ -121,7 +135,9 @@ def _lexer(path: str) -> Any:
     from pygments.util import ClassNotFound
 
     try:
-        return get_lexer_for_filename(path.rpartition("/")[2], stripnl=False, ensurenl=True)
+        return get_lexer_for_filename(
+            path.rpartition("/")[2], stripnl=False, ensurenl=True
+        )
     except ClassNotFound:
         return TextLexer(stripnl=False)
 
@@ -132,7 +148,9 @@ def _highlighted(lines: list[str], lexer: Any) -> Iterator[Markup]:
 
     if not lines:
         return iter(())
-    text = highlight("\n".join(lines), lexer, HtmlFormatter(nowrap=True, classprefix="h-"))
+    text = highlight(
+        "\n".join(lines), lexer, HtmlFormatter(nowrap=True, classprefix="h-")
+    )
     made = text.split("\n")
     if len(made) < len(lines):  # the lexer dropped lines: plain text then
         return (escape(line) for line in lines)

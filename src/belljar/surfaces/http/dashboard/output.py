@@ -33,7 +33,11 @@ def line_text(raw: bytes) -> str:
     kept, rest = raw[:KEPT], raw[KEPT:]
     characters = output_text(kept.decode("utf-8", "replace"))
     beyond = max(0, len(characters) - WIDTH) + sum(byte & 0xC0 != 0x80 for byte in rest)
-    return f"{characters[:WIDTH]}… {number(beyond)} more characters" if beyond else characters
+    return (
+        f"{characters[:WIDTH]}… {number(beyond)} more characters"
+        if beyond
+        else characters
+    )
 
 
 def _after_return(raw: bytes) -> bytes:
@@ -71,15 +75,28 @@ def page(data: bytes, start: int, at: int | None = None) -> Page:
     found = list(split(data, start))
     first = max(0, len(found) - LINES)
     if at is not None:
-        marked = max((index for index, (position, _) in enumerate(found) if position <= at), default=0)
+        marked = max(
+            (index for index, (position, _) in enumerate(found) if position <= at),
+            default=0,
+        )
         first = max(0, marked - LINES // 2) if len(found) > LINES else 0
     cut = found[first : first + LINES]
     # An unfinished last line is left to the stream, which begins there.
     open_end = at is None and bool(cut) and not data.endswith(b"\n")
     tail = cut.pop() if open_end else None
-    here = max((position for position, _ in cut if at is not None and position <= at), default=-1)
+    here = max(
+        (position for position, _ in cut if at is not None and position <= at),
+        default=-1,
+    )
     lines = [
-        Line(position, first + index + 1, line_text(raw), position == here) for index, (position, raw) in enumerate(cut)
+        Line(position, first + index + 1, line_text(raw), position == here)
+        for index, (position, raw) in enumerate(cut)
     ]
     earlier_at = found[max(0, first - LINES)][0] if found else start
-    return Page(lines, first, earlier_at, first + len(cut) + 1, tail[0] if tail else start + len(data))
+    return Page(
+        lines,
+        first,
+        earlier_at,
+        first + len(cut) + 1,
+        tail[0] if tail else start + len(data),
+    )

@@ -12,17 +12,33 @@ from .visit import Refused, Visit
 
 MOST_ROWS = 200
 MOST_CARDS = 50
-SHOWS = (("waiting", "Waiting"), ("denied", "Denied"), ("failing", "Failing"), ("running", "Running"), ("all", "All"))
+SHOWS = (
+    ("waiting", "Waiting"),
+    ("denied", "Denied"),
+    ("failing", "Failing"),
+    ("running", "Running"),
+    ("all", "All"),
+)
 
 
 async def overview(visit: Visit) -> Response:
     query, now = visit.request.query_params, visit.now
     sessions = await all_sessions(visit)
-    waiting = sorted(await visit.items("/approvals", state="waiting"), key=present.card_order)
+    waiting = sorted(
+        await visit.items("/approvals", state="waiting"), key=present.card_order
+    )
     names = {session["id"]: present.name_of(session) for session in sessions}
-    show_only, words, chosen = query.get("state", "all"), query.get("q", ""), query.get("session", "")
+    show_only, words, chosen = (
+        query.get("state", "all"),
+        query.get("q", ""),
+        query.get("session", ""),
+    )
     show_only = show_only if show_only in dict(SHOWS) else "all"
-    found = [each for each in sessions if present.present(each, now) and present.finds(each, words)]
+    found = [
+        each
+        for each in sessions
+        if present.present(each, now) and present.finds(each, words)
+    ]
     found.sort(key=lambda each: present.rank(each, now))
     left = [each for each in found if present.leaves(each, show_only, now)]
     asked = {approval["session"]: approval for approval in reversed(waiting)}
@@ -69,14 +85,27 @@ async def last_records(visit: Visit, **query: Any) -> list[dict[str, Any]]:
     return sorted(found, key=lambda record: -record["seq"])
 
 
-def cards(approvals: list[dict[str, Any]], names: dict[str, str], now: float) -> list[dict[str, Any]]:
-    return [present.card(each, names.get(each["session"], each["session"]), now) for each in approvals]
+def cards(
+    approvals: list[dict[str, Any]], names: dict[str, str], now: float
+) -> list[dict[str, Any]]:
+    return [
+        present.card(each, names.get(each["session"], each["session"]), now)
+        for each in approvals
+    ]
 
 
-def _counts(sessions: list[dict[str, Any]], waiting: list[dict[str, Any]], now: float) -> list[tuple[str, str, int]]:
+def _counts(
+    sessions: list[dict[str, Any]], waiting: list[dict[str, Any]], now: float
+) -> list[tuple[str, str, int]]:
     """Waiting counts cards; the others count the rows that they would leave."""
     return [
-        (word, label, len(waiting) if word == "waiting" else sum(present.leaves(each, word, now) for each in sessions))
+        (
+            word,
+            label,
+            len(waiting)
+            if word == "waiting"
+            else sum(present.leaves(each, word, now) for each in sessions),
+        )
         for word, label in SHOWS
     ]
 

@@ -57,10 +57,14 @@ def _templates() -> Environment:
 
 
 def render(template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
-    return HTMLResponse(_templates().get_template(template).render(**values), status, HEADERS)
+    return HTMLResponse(
+        _templates().get_template(template).render(**values), status, HEADERS
+    )
 
 
-async def show(visit: Visit, template: str, bare_title: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
+async def show(
+    visit: Visit, template: str, bare_title: str, /, *, status: int = 200, **values: Any
+) -> HTMLResponse:
     """A page with the navigation, its title and what is waiting."""
     me = await visit.me()
     waiting = values.get("waiting")
@@ -106,14 +110,28 @@ async def problem(visit: Visit, refused: Refused) -> Response:
     try:
         if refused.status in (404, 410):
             return await _problem(
-                visit, 404, "Not found", "There is nothing at this address, or it is not yours to see."
+                visit,
+                404,
+                "Not found",
+                "There is nothing at this address, or it is not yours to see.",
             )
-        return await _problem(visit, refused.status, "Not possible", present.one_line(refused))
+        return await _problem(
+            visit, refused.status, "Not possible", present.one_line(refused)
+        )
     except SignedOut:
         return to_sign_in(visit.request)
 
 
 async def _problem(visit: Visit, status: int, heading: str, text: str) -> Response:
     # Without the time: what is another tenant's and what is not there answer with the same bytes.
-    values = {"page": "problem", "now": None, "script": "policy.js", "here": "", "heading": heading, "text": text}
-    return await show(visit, "problem.html", f"{heading} · Belljar", status=status, **values)
+    values = {
+        "page": "problem",
+        "now": None,
+        "script": "policy.js",
+        "here": "",
+        "heading": heading,
+        "text": text,
+    }
+    return await show(
+        visit, "problem.html", f"{heading} · Belljar", status=status, **values
+    )

@@ -24,7 +24,18 @@ MARKS = {
     "ended": "■",
 }
 RISKS = ("critical", "high", "medium", "low")
-RANKS = ("waiting", "lost", "failing", "hot", "denied", "running", "starting", "paused", "idle", "ended")
+RANKS = (
+    "waiting",
+    "lost",
+    "failing",
+    "hot",
+    "denied",
+    "running",
+    "starting",
+    "paused",
+    "idle",
+    "ended",
+)
 ENDED_IN_WORDS = {
     "exited": "exited",
     "signalled": "killed",
@@ -35,7 +46,13 @@ ENDED_IN_WORDS = {
     "output_limit": "output limit",
     "sandbox_lost": "lost",
 }
-END_MARKS = {"exited": "■", "running": "▶", "waiting": "⚠", "queued": "◌", "denied": "✕"}
+END_MARKS = {
+    "exited": "■",
+    "running": "▶",
+    "waiting": "⚠",
+    "queued": "◌",
+    "denied": "✕",
+}
 CHANGES_IN_WORDS = {"added": "added", "deleted": "deleted"}
 MOST_EFFECTS = 5
 GONE_AFTER = 60.0
@@ -58,7 +75,9 @@ def shown(text: object) -> str:
 
 
 def one_line(text: object) -> str:
-    return shown(re.sub(r"\s*\n\s*", " ↵ ", "" if text is None else str(text)).replace("\t", " "))
+    return shown(
+        re.sub(r"\s*\n\s*", " ↵ ", "" if text is None else str(text)).replace("\t", " ")
+    )
 
 
 def output_text(text: str) -> str:
@@ -80,14 +99,22 @@ def name_of(session: Thing) -> str:
 
 
 def count(value: object) -> int:
-    return len(value) if isinstance(value, (list, tuple)) else int(value) if isinstance(value, (int, float)) else 0
+    return (
+        len(value)
+        if isinstance(value, (list, tuple))
+        else int(value)
+        if isinstance(value, (int, float))
+        else 0
+    )
 
 
 def status(session: Thing) -> str:
     """The first that fits, from what needs a person most."""
     last = session.get("last") or {}
     if session["state"] == "ended":
-        return {"lost": "lost", "failed": "failing"}.get(str(session.get("reason")), "ended")
+        return {"lost": "lost", "failed": "failing"}.get(
+            str(session.get("reason")), "ended"
+        )
     if count(session.get("waiting")):
         return "waiting"
     if session.get("silent"):
@@ -98,7 +125,9 @@ def status(session: Thing) -> str:
         return "starting"
     if session.get("paused") or session["state"] == "paused":
         return "paused"
-    return "running" if session.get("current") or count(session.get("running")) else "idle"
+    return (
+        "running" if session.get("current") or count(session.get("running")) else "idle"
+    )
 
 
 def badges(session: Thing, now: float) -> list[str]:
@@ -106,7 +135,9 @@ def badges(session: Thing, now: float) -> list[str]:
     marks = {
         "denied": bool(session.get("denied")) and now - session["denied"] < _DENIED_FOR,
         "hot": living and bool(session.get("hot")),
-        "ends soon": living and bool(session.get("expires")) and session["expires"] - now < _SOON,
+        "ends soon": living
+        and bool(session.get("expires"))
+        and session["expires"] - now < _SOON,
     }
     return [word for word, on in marks.items() if on]
 
@@ -115,7 +146,11 @@ def rank(session: Thing, now: float) -> tuple[int, float, str]:
     words = [status(session), *badges(session, now)]
     current = session.get("current") or {}
     since = current.get("started") or session.get("created") or 0
-    return min(RANKS.index(word) for word in words if word in RANKS), since, session["id"]
+    return (
+        min(RANKS.index(word) for word in words if word in RANKS),
+        since,
+        session["id"],
+    )
 
 
 def leaves(session: Thing, show: str, now: float) -> bool:
@@ -131,13 +166,24 @@ def present(session: Thing, now: float) -> bool:
 
 
 def command_text(command: object) -> str:
-    return " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
+    return (
+        " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
+    )
 
 
 def finds(session: Thing, words: str) -> bool:
     doing = session.get("current") or session.get("last") or {}
-    parts = [session.get("name"), session["id"], command_text(doing.get("command")), session.get("policy")]
-    text = " ".join(str(part) for part in [*parts, *(session.get("metadata") or {}).values()] if part)
+    parts = [
+        session.get("name"),
+        session["id"],
+        command_text(doing.get("command")),
+        session.get("policy"),
+    ]
+    text = " ".join(
+        str(part)
+        for part in [*parts, *(session.get("metadata") or {}).values()]
+        if part
+    )
     return words.strip().lower() in text.lower()
 
 
@@ -169,17 +215,29 @@ def number(value: float) -> str:
 
 
 def time_of_day(when: float | None) -> str:
-    return datetime.fromtimestamp(when).astimezone().strftime("%H:%M:%S") if when else ""
+    return (
+        datetime.fromtimestamp(when).astimezone().strftime("%H:%M:%S") if when else ""
+    )
 
 
 def moment(when: float | None) -> str:
-    return datetime.fromtimestamp(when).astimezone().strftime("%Y-%m-%d %H:%M:%S") if when else ""
+    return (
+        datetime.fromtimestamp(when).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        if when
+        else ""
+    )
 
 
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return ""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 60 else clock(seconds)
+    return (
+        f"{seconds * 1000:.0f} ms"
+        if seconds < 1
+        else f"{seconds:.1f} s"
+        if seconds < 60
+        else clock(seconds)
+    )
 
 
 def marked(text: str, words: Iterable[str]) -> list[tuple[str, bool]]:
@@ -198,9 +256,15 @@ def plain_reason(text: object) -> str:
 
 def card(approval: Thing, name: str, now: float) -> dict[str, Any]:
     """An approval as its card shows it."""
-    text, effects = str(approval["text"]), [one_line(effect) for effect in approval.get("effects") or ()]
+    text, effects = (
+        str(approval["text"]),
+        [one_line(effect) for effect in approval.get("effects") or ()],
+    )
     rules = approval.get("rules") or []
-    rule = next((rule for rule in rules if rule.get("decision") == "ask"), rules[0] if rules else None)
+    rule = next(
+        (rule for rule in rules if rule.get("decision") == "ask"),
+        rules[0] if rules else None,
+    )
     more = len(effects) - MOST_EFFECTS
     return {
         "id": approval["id"],
@@ -209,12 +273,19 @@ def card(approval: Thing, name: str, now: float) -> dict[str, Any]:
         "about": approval.get("about"),
         "title": f"{str(approval['risk']).capitalize()} · {shown(name)}",
         "name": shown(name),
-        "pieces": [(shown(piece), risky) for piece, risky in marked(text, approval.get("marks") or ())],
+        "pieces": [
+            (shown(piece), risky)
+            for piece, risky in marked(text, approval.get("marks") or ())
+        ],
         "lines": text.count("\n") + 1,
         "session": approval["session"],
         "effects": effects[:MOST_EFFECTS] + ([f"and {more} more"] if more > 0 else []),
-        "who": " · ".join(shown(approval[part]) for part in ("tenant", "name") if approval.get(part)),
-        "rule": f"{rule['id']}: {plain_reason(rule['reason'])}" if rule else plain_reason(approval.get("reason")),
+        "who": " · ".join(
+            shown(approval[part]) for part in ("tenant", "name") if approval.get(part)
+        ),
+        "rule": f"{rule['id']}: {plain_reason(rule['reason'])}"
+        if rule
+        else plain_reason(approval.get("reason")),
         "directory": shown(approval.get("cwd") or "/workspace"),
         "waits": clock(now - approval["created"]),
         "left": clock(approval["expires"] - now),
@@ -227,9 +298,22 @@ def card_order(approval: Thing) -> tuple[int, float, str]:
 
 def row(session: Thing, asked: Thing | None, now: float) -> dict[str, Any]:
     """A session as its row shows it."""
-    word, current, last, use = status(session), session.get("current"), session.get("last"), session.get("usage")
+    word, current, last, use = (
+        status(session),
+        session.get("current"),
+        session.get("last"),
+        session.get("usage"),
+    )
     doing = asked or current or last or {}
-    since = asked["created"] if asked else current["started"] if current else last.get("ended") if last else None
+    since = (
+        asked["created"]
+        if asked
+        else current["started"]
+        if current
+        else last.get("ended")
+        if last
+        else None
+    )
     staged = session.get("staged")
     return {
         "id": session["id"],
@@ -246,7 +330,9 @@ def row(session: Thing, asked: Thing | None, now: float) -> dict[str, Any]:
         "cpu": round(use["cpu"] * 100) if use else "",
         "memory": size(use["memory"]) if use else "",
         "points": _flat(use["cpu"]) if use else "",
-        "left": clock(session["expires"] - now) if session["state"] != "ended" and session.get("expires") else "",
+        "left": clock(session["expires"] - now)
+        if session["state"] != "ended" and session.get("expires")
+        else "",
         "changes": lines_changed(staged),
     }
 
@@ -295,7 +381,9 @@ def judged(record: Thing) -> Thing:
 def event_word(record: Thing) -> str:
     kind = str(record.get("kind", ""))
     if kind == "verdict":
-        return {"deny": "denied", "ask": "asked"}.get(str(judged(record).get("decision")), "judged")
+        return {"deny": "denied", "ask": "asked"}.get(
+            str(judged(record).get("decision")), "judged"
+        )
     if kind == "approval":
         return "allowed" if record.get("approved") else "refused"
     return EVENT_WORDS.get(kind, kind)
@@ -303,9 +391,20 @@ def event_word(record: Thing) -> str:
 
 def event_text(record: Thing) -> str:
     """What a record is about, on one line."""
-    found = record.get("command") or judged(record).get("canonical") or record.get("host") or record.get("reason")
-    ended = " ".join(str(record[name]) for name in ("cause", "exit_code") if record.get(name) is not None)
-    named = record.get("made_name") or record.get("gone_name") or record.get("image") or ""
+    found = (
+        record.get("command")
+        or judged(record).get("canonical")
+        or record.get("host")
+        or record.get("reason")
+    )
+    ended = " ".join(
+        str(record[name])
+        for name in ("cause", "exit_code")
+        if record.get(name) is not None
+    )
+    named = (
+        record.get("made_name") or record.get("gone_name") or record.get("image") or ""
+    )
     return one_line(found or ended or named)
 
 
@@ -322,8 +421,12 @@ def command_row(command: Thing, longest: float, now: float) -> dict[str, Any]:
         "started": time_of_day(command.get("started") or command.get("created")),
         "took": duration(took),
         "bar": f"{100 * took / longest:.1f}" if took and longest else "0",
-        "exit": command["exit_code"] if command.get("exit_code") is not None else result.get("exit_code", ""),
-        "verdict": " ".join(str(verdict[part]) for part in ("decision", "risk") if verdict.get(part)),
+        "exit": command["exit_code"]
+        if command.get("exit_code") is not None
+        else result.get("exit_code", ""),
+        "verdict": " ".join(
+            str(verdict[part]) for part in ("decision", "risk") if verdict.get(part)
+        ),
     }
 
 
@@ -343,4 +446,8 @@ def _ended(command: Thing) -> str:
     if command.get("result"):
         return ENDED_IN_WORDS.get(str(command["result"]["cause"]), "ended")
     code = (command.get("error") or {}).get("code")
-    return {"policy_denied": "denied", "sandbox_lost": "lost", "cancelled": "killed"}.get(str(code), "not started")
+    return {
+        "policy_denied": "denied",
+        "sandbox_lost": "lost",
+        "cancelled": "killed",
+    }.get(str(code), "not started")

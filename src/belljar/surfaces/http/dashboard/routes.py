@@ -21,7 +21,12 @@ def mount(app: FastAPI) -> None:
         app.add_api_route(path, page(build), methods=["GET"], include_in_schema=False)
 
     add("/", overview)
-    for path, build in (("/audit", audit_page), ("/policy", policy_page), ("/usage", usage_page), ("/keys", keys_page)):
+    for path, build in (
+        ("/audit", audit_page),
+        ("/policy", policy_page),
+        ("/usage", usage_page),
+        ("/keys", keys_page),
+    ):
         add(path, build)
     add("/sessions/{id}", _session)
     add("/sessions/{id}/commands/{command}", _session)
@@ -46,7 +51,11 @@ async def _session(visit: Visit) -> Response:
 
 async def _favicon(request: Request) -> Response:
     asked = request.query_params
-    waiting = int(asked["waiting"]) if asked.get("waiting", "").isdecimal() and len(asked["waiting"]) < 7 else 0
+    waiting = (
+        int(asked["waiting"])
+        if asked.get("waiting", "").isdecimal() and len(asked["waiting"]) < 7
+        else 0
+    )
     return Response(
         assets.favicon(waiting, "lost" in asked),
         media_type="image/svg+xml",
@@ -58,12 +67,18 @@ async def _static(request: Request) -> Response:
     asset = assets.all_assets().get(request.path_params["name"])
     if asset is None:
         return await not_found(request)
-    return Response(asset.body, media_type=asset.type, headers={**_STILL, "Cache-Control": assets.FOREVER})
+    return Response(
+        asset.body,
+        media_type=asset.type,
+        headers={**_STILL, "Cache-Control": assets.FOREVER},
+    )
 
 
 def is_for_a_person(request: Request) -> bool:
     """Whether a browser asked for a page."""
-    return not request.url.path.startswith("/v1") and "text/html" in request.headers.get("accept", "")
+    return not request.url.path.startswith(
+        "/v1"
+    ) and "text/html" in request.headers.get("accept", "")
 
 
 async def not_found(request: Request) -> Response:

@@ -31,12 +31,20 @@ _LIMITS = {
 }
 
 
-async def session_page(visit: Visit, id: str, view: str = "commands", command: str | None = None) -> Response:
+async def session_page(
+    visit: Visit, id: str, view: str = "commands", command: str | None = None
+) -> Response:
     session = await visit.get(f"/sessions/{id}")
     name = present.name_of(session)
     waiting = await visit.items("/approvals", state="waiting")
-    mine = sorted((each for each in waiting if each["session"] == id), key=present.card_order)
-    template, more = await _BUILD[view](visit, session) if command is None else await _commands(visit, session, command)
+    mine = sorted(
+        (each for each in waiting if each["session"] == id), key=present.card_order
+    )
+    template, more = (
+        await _BUILD[view](visit, session)
+        if command is None
+        else await _commands(visit, session, command)
+    )
     values: Facts = {
         "session": session,
         "name": present.one_line(name),
@@ -50,7 +58,9 @@ async def session_page(visit: Visit, id: str, view: str = "commands", command: s
         "page": "session",
         "script": "session.js",
     }
-    answer = await show(visit, template, f"{present.one_line(name)} · Belljar", **{**values, **more})
+    answer = await show(
+        visit, template, f"{present.one_line(name)} · Belljar", **{**values, **more}
+    )
     if view == "terminal":
         answer.headers["Content-Security-Policy"] = TERMINAL_CSP
     return answer
@@ -60,7 +70,9 @@ def _facts(session: Facts, now: float) -> list[tuple[str, str, str]]:
     word = present.status(session)
     network = session.get("network")
     shown_network = (
-        network if isinstance(network, str) else ", ".join(map(str, (network or {}).get("allow") or ())) or "presets"
+        network
+        if isinstance(network, str)
+        else ", ".join(map(str, (network or {}).get("allow") or ())) or "presets"
     )
     ends = session["state"] == "ended" or not session.get("expires")
     facts = (
@@ -70,8 +82,18 @@ def _facts(session: Facts, now: float) -> list[tuple[str, str, str]]:
         ("Engine", session.get("engine") or "–", ""),
         ("Policy", session.get("policy"), ""),
         ("Network", shown_network, ""),
-        ("Who", " · ".join(str(session[key]) for key in ("tenant", "key_name") if session.get(key)), ""),
-        ("Started", present.moment(session.get("started") or session.get("created")), ""),
+        (
+            "Who",
+            " · ".join(
+                str(session[key]) for key in ("tenant", "key_name") if session.get(key)
+            ),
+            "",
+        ),
+        (
+            "Started",
+            present.moment(session.get("started") or session.get("created")),
+            "",
+        ),
         ("Left", "–" if ends else present.clock(session["expires"] - now), "left"),
     )
     return [(label, present.one_line(value), key) for label, value, key in facts]
@@ -84,12 +106,18 @@ async def _all_commands(visit: Visit, session: Facts) -> tuple[str, Facts]:
     return await _commands(visit, session, None)
 
 
-async def _commands(visit: Visit, session: Facts, wanted: str | None) -> tuple[str, Facts]:
+async def _commands(
+    visit: Visit, session: Facts, wanted: str | None
+) -> tuple[str, Facts]:
     id, now = session["id"], visit.now
     answer = await visit.get(f"/sessions/{id}/commands", limit=MOST_COMMANDS)
     found: list[Facts] = answer["items"]
     longest = present.longest(found, now)
-    chosen = await visit.get(f"/sessions/{id}/commands/{wanted}") if wanted else _newest(found)
+    chosen = (
+        await visit.get(f"/sessions/{id}/commands/{wanted}")
+        if wanted
+        else _newest(found)
+    )
     at = _position(visit.request.query_params.get("at")) if wanted else None
     values: Facts = {
         "commands": [present.command_row(each, longest, now) for each in found],
@@ -105,14 +133,22 @@ async def _commands(visit: Visit, session: Facts, wanted: str | None) -> tuple[s
     if chosen is not None:
         start, data = await _log(visit, chosen)
         page = output.page(data, start, at)
-        values |= {name: getattr(page, name) for name in ("lines", "earlier", "earlier_at", "next_number", "next_at")}
-        values["command_text"] = present.one_line(present.command_text(chosen["command"]))
+        values |= {
+            name: getattr(page, name)
+            for name in ("lines", "earlier", "earlier_at", "next_number", "next_at")
+        }
+        values["command_text"] = present.one_line(
+            present.command_text(chosen["command"])
+        )
     return "commands.html", values
 
 
 def _newest(commands: list[Facts]) -> Facts | None:
     """The one that runs, else the last that ran."""
-    return next((each for each in commands if each["state"] == "running"), commands[0] if commands else None)
+    return next(
+        (each for each in commands if each["state"] == "running"),
+        commands[0] if commands else None,
+    )
 
 
 def _position(text: str | None) -> int | None:
@@ -122,7 +158,11 @@ def _position(text: str | None) -> int | None:
 async def _log(visit: Visit, command: Facts) -> tuple[int, bytes]:
     """What the log holds, and where that begins."""
     path = f"/sessions/{command['session']}/commands/{command['id']}/output"
-    start, data, at = int(command.get("bytes_dropped") or 0), b"", int(command.get("bytes_dropped") or 0)
+    start, data, at = (
+        int(command.get("bytes_dropped") or 0),
+        b"",
+        int(command.get("bytes_dropped") or 0),
+    )
     while True:
         answer = await visit.answer(path, offset=at, limit=PIECE)
         if at == start:
@@ -138,9 +178,18 @@ async def _log(visit: Visit, command: Facts) -> tuple[int, bytes]:
 
 async def _changes(visit: Visit, session: Facts) -> tuple[str, Facts]:
     sides = visit.request.query_params.get("view") == "sides"
-    empty: Facts = {"files": [], "ignored": None, "etag": "", "sides": sides, "note": ""}
+    empty: Facts = {
+        "files": [],
+        "ignored": None,
+        "etag": "",
+        "sides": sides,
+        "note": "",
+    }
     if session.get("changes") != "staged":
-        return "changes.html", {**empty, "note": "This session writes directly into its workspace: nothing is staged."}
+        return "changes.html", {
+            **empty,
+            "note": "This session writes directly into its workspace: nothing is staged.",
+        }
     try:
         listed = await visit.answer(f"/sessions/{session['id']}/changes")
         diff = await visit.answer(f"/sessions/{session['id']}/diff")
@@ -149,8 +198,17 @@ async def _changes(visit: Visit, session: Facts) -> tuple[str, Facts]:
     changes: list[Facts] = _json(listed.body)["items"]
     parsed = iter(diffs.parse(diff.body.decode("utf-8", "replace")))
     # The diff has what is not ignored, in the order of the list.
-    found = [(each, diffs.FileDiff() if each.get("ignored") else next(parsed, diffs.FileDiff())) for each in changes]
-    files = [_changed_file(index, change, lines) for index, (change, lines) in enumerate(found, 1)]
+    found = [
+        (
+            each,
+            diffs.FileDiff() if each.get("ignored") else next(parsed, diffs.FileDiff()),
+        )
+        for each in changes
+    ]
+    files = [
+        _changed_file(index, change, lines)
+        for index, (change, lines) in enumerate(found, 1)
+    ]
     plain = [each for each in files if not each["ignored"]]
     return "changes.html", {
         **empty,
@@ -174,7 +232,9 @@ def _changed_file(index: int, change: Facts, diff: diffs.FileDiff) -> Facts:
     notes = [
         "changed on your side too" if change.get("conflict") else "",
         "runs on your machine later" if change.get("runs_later") else "",
-        f"binary, {present.in_bytes(side.get('size') or 0)}" if change.get("binary") else "",
+        f"binary, {present.in_bytes(side.get('size') or 0)}"
+        if change.get("binary")
+        else "",
     ]
     return {
         "index": index,
@@ -207,7 +267,12 @@ def _ignored(files: list[Facts]) -> Facts | None:
 
 
 def _table(
-    name: str, heads: tuple[str, ...], rows: list[list[Any]], empty: str, numbers: tuple[str, ...] = (), note: str = ""
+    name: str,
+    heads: tuple[str, ...],
+    rows: list[list[Any]],
+    empty: str,
+    numbers: tuple[str, ...] = (),
+    note: str = "",
 ) -> tuple[str, Facts]:
     found = {
         "name": name,
@@ -229,12 +294,31 @@ async def _files(visit: Visit, session: Facts) -> tuple[str, Facts]:
     rows = [_file(id, path, each) for each in items]
     if path not in (".", "/", ""):
         above = path.rstrip("/").rpartition("/")[0] or "."
-        rows.insert(0, [{"text": "..", "href": f"/sessions/{id}/files?path={_quoted(above)}"}, "directory", "", ""])
-    return _table("Files", heads, rows, "This directory is empty.", ("Size",), note=present.one_line(path))
+        rows.insert(
+            0,
+            [
+                {"text": "..", "href": f"/sessions/{id}/files?path={_quoted(above)}"},
+                "directory",
+                "",
+                "",
+            ],
+        )
+    return _table(
+        "Files",
+        heads,
+        rows,
+        "This directory is empty.",
+        ("Size",),
+        note=present.one_line(path),
+    )
 
 
 def _file(id: str, directory: str, entry: Facts) -> list[Any]:
-    path = entry["path"] if directory in (".", "") else f"{directory.rstrip('/')}/{entry['path']}"
+    path = (
+        entry["path"]
+        if directory in (".", "")
+        else f"{directory.rstrip('/')}/{entry['path']}"
+    )
     where = (
         f"/sessions/{id}/files?path={_quoted(path)}"
         if entry["kind"] == "directory"
@@ -242,9 +326,18 @@ def _file(id: str, directory: str, entry: Facts) -> list[Any]:
     )
     target = f" → {present.one_line(entry['target'])}" if entry.get("target") else ""
     link = entry["kind"] in ("directory", "file")
-    name = {"text": present.one_line(entry["path"]) + target, "href": where if link else "", "kind": "mono"}
+    name = {
+        "text": present.one_line(entry["path"]) + target,
+        "href": where if link else "",
+        "kind": "mono",
+    }
     changed = present.moment(entry["mtime_ns"] / 1e9) if entry.get("mtime_ns") else ""
-    return [name, entry["kind"], present.in_bytes(entry["size"]) if entry["kind"] == "file" else "", changed]
+    return [
+        name,
+        entry["kind"],
+        present.in_bytes(entry["size"]) if entry["kind"] == "file" else "",
+        changed,
+    ]
 
 
 def _quoted(path: str) -> str:
@@ -255,39 +348,73 @@ def _quoted(path: str) -> str:
 
 async def _network(visit: Visit, session: Facts) -> tuple[str, Facts]:
     heads = ("When", "Host", "Port", "Verdict", "Sent", "Received")
-    commands = await visit.items(f"/sessions/{session['id']}/commands", limit=MOST_COMMANDS)
+    commands = await visit.items(
+        f"/sessions/{session['id']}/commands", limit=MOST_COMMANDS
+    )
     rows = [
         _attempt(each, command.get("ended"))
         for command in commands
         for each in (command.get("result") or {}).get("network") or ()
     ]
-    return _table("Network", heads, rows, "Nothing has tried to reach the network.", ("Port", "Sent", "Received"))
+    return _table(
+        "Network",
+        heads,
+        rows,
+        "Nothing has tried to reach the network.",
+        ("Port", "Sent", "Received"),
+    )
 
 
 def _attempt(each: Facts, ended: float | None) -> list[Any]:
-    amounts = [present.in_bytes(each[name]) if each.get(name) is not None else "" for name in ("sent", "received")]
+    amounts = [
+        present.in_bytes(each[name]) if each.get(name) is not None else ""
+        for name in ("sent", "received")
+    ]
     host = {"text": present.one_line(each.get("host")), "kind": "mono"}
     when = present.time_of_day(each.get("started") or ended)
-    return [when, host, each.get("port", ""), present.one_line(each.get("verdict")), *amounts]
+    return [
+        when,
+        host,
+        each.get("port", ""),
+        present.one_line(each.get("verdict")),
+        *amounts,
+    ]
 
 
 async def _limits(visit: Visit, session: Facts) -> tuple[str, Facts]:
     heads = ("Limit", "Asked", "In force", "Verified by")
-    asked, found = session.get("limits") or {}, {each["limit"]: each for each in session.get("verified") or ()}
+    asked, found = (
+        session.get("limits") or {},
+        {each["limit"]: each for each in session.get("verified") or ()},
+    )
     rows: list[list[Any]] = []
     for name in dict.fromkeys([*asked, *found]):
         wanted = _limit(name, asked[name]) if name in asked else "always"
         proof = found.get(name)
-        in_force, by = (_limit(name, proof["in_force"]), proof["by"]) if proof else ("not reported", "–")
+        in_force, by = (
+            (_limit(name, proof["in_force"]), proof["by"])
+            if proof
+            else ("not reported", "–")
+        )
         rows.append([name.replace("_", " "), wanted, in_force, by])
-    note = "" if found else "Nothing is verified: the session has not started here, or has ended."
-    return _table("Limits as verified", heads, rows, "Not known before it has started.", note=note)
+    note = (
+        ""
+        if found
+        else "Nothing is verified: the session has not started here, or has ended."
+    )
+    return _table(
+        "Limits as verified", heads, rows, "Not known before it has started.", note=note
+    )
 
 
 def _limit(name: str, value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "no limit", True: "yes", False: "no"}[value]
-    return _LIMITS[name](value) if name in _LIMITS and isinstance(value, (int, float)) else present.one_line(value)
+    return (
+        _LIMITS[name](value)
+        if name in _LIMITS and isinstance(value, (int, float))
+        else present.one_line(value)
+    )
 
 
 AUDIT_HEADS = ("When", "What", "Session", "Who", "Verdict", "Details")
@@ -310,7 +437,9 @@ async def _audit(visit: Visit, session: Facts) -> tuple[str, Facts]:
 def audit_row(record: Facts, names: dict[str, str]) -> Facts:
     """A record of the trail as a row; a denial leads to the policy box."""
     session, verdict = record.get("session") or "", present.judged(record)
-    said = " ".join(str(verdict[name]) for name in ("decision", "risk") if verdict.get(name))
+    said = " ".join(
+        str(verdict[name]) for name in ("decision", "risk") if verdict.get(name)
+    )
     if "approved" in record:
         said = "allowed" if record["approved"] else "denied"
     cell: dict[str, Any] = {"text": present.one_line(said)}
@@ -319,7 +448,10 @@ def audit_row(record: Facts, names: dict[str, str]) -> Facts:
     cells: list[Any] = [
         {"text": present.moment(present.when(record)), "kind": "time"},
         present.one_line(record.get("kind")),
-        {"text": present.one_line(names.get(session, session)), "href": f"/sessions/{session}" if session else ""},
+        {
+            "text": present.one_line(names.get(session, session)),
+            "href": f"/sessions/{session}" if session else "",
+        },
         present.one_line(record.get("name") or record.get("by") or ""),
         cell,
         {"text": present.event_text(record)[:400], "kind": "mono"},

@@ -42,16 +42,37 @@ class Visit:
         self.now = time.time()
         self._me: dict[str, Any] | None = None
 
-    async def ask(self, method: str, path: str, headers: Mapping[str, str] | None = None, **more: Any) -> Answer:
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Answer:
         """One request to this same application, with the visitor's cookie."""
         request = self.request
-        sent = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
-        client = (request.client.host, request.client.port) if request.client else ("127.0.0.1", 0)
-        transport = httpx.ASGITransport(request.app, raise_app_exceptions=False, client=client)
-        async with httpx.AsyncClient(transport=transport, base_url=str(request.base_url)) as caller:
+        sent = {
+            name: request.headers[name]
+            for name in _PASSED_ON
+            if name in request.headers
+        }
+        client = (
+            (request.client.host, request.client.port)
+            if request.client
+            else ("127.0.0.1", 0)
+        )
+        transport = httpx.ASGITransport(
+            request.app, raise_app_exceptions=False, client=client
+        )
+        async with httpx.AsyncClient(
+            transport=transport, base_url=str(request.base_url)
+        ) as caller:
             both = {**sent, **(headers or {})}
             answer = await caller.request(
-                method, path, headers={name: value for name, value in both.items() if value}, **more
+                method,
+                path,
+                headers={name: value for name, value in both.items() if value},
+                **more,
             )
         return Answer(answer.status_code, answer.headers, answer.content)
 
@@ -61,16 +82,26 @@ class Visit:
 
     async def answer(self, address: str, /, **query: Any) -> Answer:
         found = await self.ask(
-            "GET", f"/v1{address}", params={key: value for key, value in query.items() if value is not None}
+            "GET",
+            f"/v1{address}",
+            params={key: value for key, value in query.items() if value is not None},
         )
         return _good(found)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        return _object(_good(await self.ask("POST", f"/v1{path}", {"Belljar-Request": "1"}, json=body)))
+        return _object(
+            _good(
+                await self.ask(
+                    "POST", f"/v1{path}", {"Belljar-Request": "1"}, json=body
+                )
+            )
+        )
 
     async def items(self, address: str, /, **query: Any) -> list[dict[str, Any]]:
         """A list, from its first page: at most 200."""
-        found: list[dict[str, Any]] = (await self.get(address, **{"limit": 200, **query}))["items"]
+        found: list[dict[str, Any]] = (
+            await self.get(address, **{"limit": 200, **query})
+        )["items"]
         return found
 
     async def me(self) -> dict[str, Any]:

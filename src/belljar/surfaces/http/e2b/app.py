@@ -35,7 +35,8 @@ _NAMED = re.compile(r"[0-9]{1,5}-([A-Za-z0-9_-]{1,64})\.")
 
 def make(sandboxes: Sandboxes) -> Starlette:
     inside = [
-        Route(each.path, _inside(each.endpoint), methods=["POST"]) for each in [*PROCESSES, *filesystem.FILESYSTEM]
+        Route(each.path, _inside(each.endpoint), methods=["POST"])
+        for each in [*PROCESSES, *filesystem.FILESYSTEM]
     ]
     files = [
         Route("/files", _file(filesystem.read, "read"), methods=["GET"]),
@@ -88,7 +89,10 @@ def _inside(endpoint: Endpoint) -> Endpoint:
         except Refused as refused:
             if refused.code == 502:
                 return refusal(refused)
-            code = next((code for code, status in STATUSES.items() if status == refused.code), "internal")
+            code = next(
+                (code for code, status in STATUSES.items() if status == refused.code),
+                "internal",
+            )
             return connect_refusal(ConnectError(code, refused.message))
         return await endpoint(request)
 
@@ -116,5 +120,7 @@ async def _health(request: Request) -> Response:
         try:
             request.app.state.sandboxes.named(id)
         except Refused as refused:
-            return JSONResponse({"code": refused.code, "message": refused.message}, refused.code)
+            return JSONResponse(
+                {"code": refused.code, "message": refused.message}, refused.code
+            )
     return Response(status_code=204)

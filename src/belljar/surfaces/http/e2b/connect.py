@@ -87,7 +87,9 @@ def stream(answer: Stream) -> Callable[[Request], Awaitable[Response]]:
             message: Message = await anext(_messages(request), {})
         except ConnectError as error:
             return refusal(error)
-        return StreamingResponse(_answered(answer(request, message)), media_type="application/connect+json")
+        return StreamingResponse(
+            _answered(answer(request, message)), media_type="application/connect+json"
+        )
 
     return route
 
@@ -127,19 +129,30 @@ def timeout_of(request: Request) -> float | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 10:
-        raise ConnectError("invalid_argument", "connect-timeout-ms: milliseconds expected")
+        raise ConnectError(
+            "invalid_argument", "connect-timeout-ms: milliseconds expected"
+        )
     return int(text) / 1000
 
 
 def keepalive_of(request: Request) -> float | None:
     """Seconds between signs of life that the client asks for."""
     text = request.headers.get("keepalive-ping-interval", "")
-    return max(1.0, float(text)) if text.isascii() and text.isdigit() and len(text) < 6 else None
+    return (
+        max(1.0, float(text))
+        if text.isascii() and text.isdigit() and len(text) < 6
+        else None
+    )
 
 
 def _require_streaming(request: Request) -> None:
-    if request.headers.get("content-type", "").partition(";")[0] != "application/connect+json":
-        raise ConnectError("invalid_argument", "only application/connect+json is spoken here")
+    if (
+        request.headers.get("content-type", "").partition(";")[0]
+        != "application/connect+json"
+    ):
+        raise ConnectError(
+            "invalid_argument", "only application/connect+json is spoken here"
+        )
 
 
 async def _answered(messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:
@@ -162,7 +175,9 @@ async def _body(request: Request) -> bytes:
     async for piece in request.stream():
         data += piece
         if len(data) > LARGEST:
-            raise ConnectError("resource_exhausted", f"the message is over {LARGEST} bytes")
+            raise ConnectError(
+                "resource_exhausted", f"the message is over {LARGEST} bytes"
+            )
     return bytes(data)
 
 
@@ -174,7 +189,9 @@ async def _messages(request: Request) -> AsyncIterator[Message]:
         while len(buffered) >= HEAD:
             size = int.from_bytes(buffered[1:HEAD], "big")
             if size > LARGEST or buffered[0] & COMPRESSED:
-                raise ConnectError("resource_exhausted", "the message is too large, or compressed")
+                raise ConnectError(
+                    "resource_exhausted", "the message is too large, or compressed"
+                )
             if len(buffered) < HEAD + size:
                 break
             flags, data = buffered[0], bytes(buffered[HEAD : HEAD + size])
@@ -182,7 +199,9 @@ async def _messages(request: Request) -> AsyncIterator[Message]:
             if flags & END:
                 return
             yield _parsed(data)
-            await anyio.lowlevel.checkpoint()  # many small messages do not hold up others
+            await (
+                anyio.lowlevel.checkpoint()
+            )  # many small messages do not hold up others
 
 
 def _parsed(data: bytes) -> Message:

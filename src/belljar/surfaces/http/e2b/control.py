@@ -23,7 +23,13 @@ from belljar.errors import BelljarError
 from belljar.surfaces.http import audit, routes, snapshots
 from belljar.surfaces.http import models as m
 from belljar.surfaces.http.calls import Call
-from belljar.surfaces.http.e2b.sandboxes import OURS, Refused, Sandboxes, moment, seconds_of
+from belljar.surfaces.http.e2b.sandboxes import (
+    OURS,
+    Refused,
+    Sandboxes,
+    moment,
+    seconds_of,
+)
 from belljar.surfaces.http.problems import Problem, problem_of
 
 if TYPE_CHECKING:
@@ -40,12 +46,18 @@ SNAPSHOT = "snapshot/"
 Handler = Callable[[Sandboxes, "Key", Request], Awaitable[Any]]
 
 
-def route(handler: Handler, status: int = 200) -> Callable[[Request], Awaitable[Response]]:
+def route(
+    handler: Handler, status: int = 200
+) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         sandboxes: Sandboxes = request.app.state.sandboxes
         try:
             key = await sandboxes.key(request)
-            audit.set_cause(audit.Cause(key.id, key.name, request.headers.get("x-request-id", "")[:64]))
+            audit.set_cause(
+                audit.Cause(
+                    key.id, key.name, request.headers.get("x-request-id", "")[:64]
+                )
+            )
             answer = await handler(sandboxes, key, request)
         except Problem as problem:
             return refusal(Refused(problem.status, problem.detail), problem.headers)
@@ -56,13 +68,19 @@ def route(handler: Handler, status: int = 200) -> Callable[[Request], Awaitable[
             return refusal(refused)
         if isinstance(answer, Response):
             return answer
-        return Response(status_code=204) if answer is None else JSONResponse(answer, status)
+        return (
+            Response(status_code=204)
+            if answer is None
+            else JSONResponse(answer, status)
+        )
 
     return endpoint
 
 
 def refusal(refused: Refused, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"code": refused.code, "message": refused.message}, refused.code, headers)
+    return JSONResponse(
+        {"code": refused.code, "message": refused.message}, refused.code, headers
+    )
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -90,7 +108,9 @@ async def create(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
     return sandboxes.created(session)
 
 
-async def _made(sandboxes: Sandboxes, key: Key, request: Request, body: dict[str, Any]) -> LiveSession:
+async def _made(
+    sandboxes: Sandboxes, key: Key, request: Request, body: dict[str, Any]
+) -> LiveSession:
     seconds = seconds_of(body)
     lifecycle = {f"{OURS}auto_pause": "1"} if body.get("autoPause") is True else {}
     resume = body.get("autoResume")
@@ -99,12 +119,17 @@ async def _made(sandboxes: Sandboxes, key: Key, request: Request, body: dict[str
     name = str(body.get("templateID") or "base")
     given = {
         "metadata": {
-            **_texts("metadata", body.get("metadata")), **lifecycle,
-            f"{OURS}template": name, f"{OURS}end": str(time.time() + seconds),
+            **_texts("metadata", body.get("metadata")),
+            **lifecycle,
+            f"{OURS}template": name,
+            f"{OURS}end": str(time.time() + seconds),
         },
-        "env": _texts("envVars", body.get("envVars")), "lease": float(max(1, seconds)), "approval_seconds": 0.0,
-        "network": _network(body), **_source(name),
-    }  # fmt: skip
+        "env": _texts("envVars", body.get("envVars")),
+        "lease": float(max(1, seconds)),
+        "approval_seconds": 0.0,
+        "network": _network(body),
+        **_source(name),
+    }
     try:
         wanted = m.SessionBody.model_validate(given)
     except ValidationError as error:
@@ -118,7 +143,10 @@ async def _made(sandboxes: Sandboxes, key: Key, request: Request, body: dict[str
 
 async def _started(session: LiveSession) -> None:
     deadline = time.monotonic() + READY_SECONDS
-    while session.state not in ("ready", "ended") and (left := deadline - time.monotonic()) > 0:
+    while (
+        session.state not in ("ready", "ended")
+        and (left := deadline - time.monotonic()) > 0
+    ):
         await session.changed.wait(left)
     if session.state == "ready":
         return
@@ -139,18 +167,29 @@ def _network(body: dict[str, Any]) -> Any:
     """Off, unless the client asks for it: for all of it, or for some hosts."""
     wanted = body.get("network")
     allowed = wanted.get("allowOut") if isinstance(wanted, dict) else None
-    if isinstance(allowed, list) and allowed and body.get("allow_internet_access") is not True:
+    if (
+        isinstance(allowed, list)
+        and allowed
+        and body.get("allow_internet_access") is not True
+    ):
         return {"allow": [str(host) for host in allowed]}
     denied = wanted.get("denyOut") if isinstance(wanted, dict) else None
-    return "full" if body.get("allow_internet_access") is True and not denied else "none"
+    return (
+        "full" if body.get("allow_internet_access") is True and not denied else "none"
+    )
 
 
 def _texts(name: str, value: Any) -> dict[str, str]:
     value = value or {}
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+    if not isinstance(value, dict) or not all(
+        isinstance(text, str) for text in value.values()
+    ):
         raise Refused(400, f"{name}: an object of texts expected")
     if wrong := [each for each in value if each.startswith(OURS)]:
-        raise Refused(400, f"{name}: names that begin with {OURS} are the server's own ({wrong[0]})")
+        raise Refused(
+            400,
+            f"{name}: names that begin with {OURS} are the server's own ({wrong[0]})",
+        )
     return value
 
 
@@ -170,8 +209,13 @@ def _needs_run(key: Key) -> None:
 
 async def list_all(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
     query = request.query_params
-    states = {state for state in query.get("state", "").split(",") if state} or {"running", "paused"}
-    wanted = {name: unquote(text) for name, text in parse_qsl(query.get("metadata", ""))}
+    states = {state for state in query.get("state", "").split(",") if state} or {
+        "running",
+        "paused",
+    }
+    wanted = {
+        name: unquote(text) for name, text in parse_qsl(query.get("metadata", ""))
+    }
     items = [
         sandboxes.listed(shown)
         for shown in await sandboxes.service.sessions_for(key)
@@ -185,7 +229,10 @@ async def list_all(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
         and query.get("template", item["templateID"]) == item["templateID"]
         and query.get("startedAfter", "") <= item["startedAt"]
     ]
-    found.sort(key=lambda item: (item["startedAt"], item["sandboxID"]), reverse=query.get("order") != "asc")
+    found.sort(
+        key=lambda item: (item["startedAt"], item["sandboxID"]),
+        reverse=query.get("order") != "asc",
+    )
     return _page(found, query, "sandboxID")
 
 
@@ -196,7 +243,9 @@ def _page(items: list[dict[str, Any]], query: Any, name: str) -> Response:
     ids = [item[name] for item in items]
     start = ids.index(query["nextToken"]) if query.get("nextToken") in ids else 0
     more = ids[start + most] if start + most < len(ids) else None
-    return JSONResponse(items[start : start + most], headers={"X-Next-Token": more} if more else None)
+    return JSONResponse(
+        items[start : start + most], headers={"X-Next-Token": more} if more else None
+    )
 
 
 async def info(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
@@ -205,15 +254,25 @@ async def info(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
 
 async def metrics(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
     session = await sandboxes.live(key, request.path_params["id"])
-    used = session.box.usage() if session.box is not None and session.state == "ready" else {}
+    used = (
+        session.box.usage()
+        if session.box is not None and session.state == "ready"
+        else {}
+    )
     limits, now = session.data["limits"], time.time()
     return [
         {
-            "timestamp": moment(now), "timestampUnix": int(now), "cpuCount": max(1, round(limits["cpus"] or 1)),
-            "cpuUsedPct": 0.0, "memUsed": used.get("memory", 0), "memTotal": limits["memory"] or 0, "memCache": 0,
-            "diskUsed": 0, "diskTotal": limits["disk"] or limits["home"] or 0,
+            "timestamp": moment(now),
+            "timestampUnix": int(now),
+            "cpuCount": max(1, round(limits["cpus"] or 1)),
+            "cpuUsedPct": 0.0,
+            "memUsed": used.get("memory", 0),
+            "memTotal": limits["memory"] or 0,
+            "memCache": 0,
+            "diskUsed": 0,
+            "diskTotal": limits["disk"] or limits["home"] or 0,
         }
-    ]  # fmt: skip
+    ]
 
 
 async def logs(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
@@ -233,7 +292,9 @@ async def timeout(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
 async def refresh(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
     _needs_run(key)
     session = await sandboxes.live(key, request.path_params["id"])
-    await sandboxes.set_timeout(session, seconds_of(await _body(request), "duration", 60), only_longer=True)
+    await sandboxes.set_timeout(
+        session, seconds_of(await _body(request), "duration", 60), only_longer=True
+    )
 
 
 async def pause(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
@@ -259,22 +320,43 @@ async def fork(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
     results = []
     for _ in range(count):
         try:
-            results.append({"sandbox": sandboxes.created(await _forked(sandboxes, key, request, origin, body))})
+            results.append(
+                {
+                    "sandbox": sandboxes.created(
+                        await _forked(sandboxes, key, request, origin, body)
+                    )
+                }
+            )
         except (Refused, Problem) as error:
-            code, text = (error.code, error.message) if isinstance(error, Refused) else (error.status, error.detail)
+            code, text = (
+                (error.code, error.message)
+                if isinstance(error, Refused)
+                else (error.status, error.detail)
+            )
             results.append({"error": {"code": code, "message": text}})
     return results
 
 
 async def _forked(
-    sandboxes: Sandboxes, key: Key, request: Request, origin: LiveSession, body: dict[str, Any]
+    sandboxes: Sandboxes,
+    key: Key,
+    request: Request,
+    origin: LiveSession,
+    body: dict[str, Any],
 ) -> LiveSession:
     shown = sandboxes.detail(origin)
     made = await _made(
-        sandboxes, key, request,
-        {"templateID": shown["templateID"], "metadata": shown["metadata"], "envVars": origin.data["env"],
-         "timeout": body.get("timeout"), "autoPause": shown["lifecycle"]["onTimeout"] == "pause"},
-    )  # fmt: skip
+        sandboxes,
+        key,
+        request,
+        {
+            "templateID": shown["templateID"],
+            "metadata": shown["metadata"],
+            "envVars": origin.data["env"],
+            "timeout": body.get("timeout"),
+            "autoPause": shown["lifecycle"]["onTimeout"] == "pause",
+        },
+    )
     source, target = await origin.usable(), await made.usable()
     for root in (f"/home/{ACCOUNT}", "/tmp", "/workspace"):
         with tempfile.TemporaryFile() as archive:
@@ -292,22 +374,31 @@ async def snapshot(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
     try:
         body = m.SnapshotBody(session=session.id, name=name or secrets.token_hex(6))
     except ValidationError:
-        raise Refused(400, "name: lower-case letters, digits, dots and dashes expected") from None
+        raise Refused(
+            400, "name: lower-case letters, digits, dots and dashes expected"
+        ) from None
     await snapshots.keep(sandboxes.service, key, session, body.name, replace=True)
     return _snapshot(body.name)
 
 
 def _snapshot(name: str) -> dict[str, Any]:
-    return {"snapshotID": f"{SNAPSHOT}{name}:default", "names": [f"{SNAPSHOT}{name}:default"]}
+    return {
+        "snapshotID": f"{SNAPSHOT}{name}:default",
+        "names": [f"{SNAPSHOT}{name}:default"],
+    }
 
 
 async def list_snapshots(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
     query = request.query_params
-    rows = sorted(await snapshots.visible(sandboxes.service, key), key=lambda row: -float(row["created"]))
+    rows = sorted(
+        await snapshots.visible(sandboxes.service, key),
+        key=lambda row: -float(row["created"]),
+    )
     found = [
         _snapshot(row["name"])
         for row in rows
-        if query.get("sandboxID") in (None, row["data"]["session"]) and query.get("name") in (None, row["name"])
+        if query.get("sandboxID") in (None, row["data"]["session"])
+        and query.get("name") in (None, row["name"])
     ]
     return _page(found, query, "snapshotID")
 
@@ -322,7 +413,10 @@ async def remove_template(sandboxes: Sandboxes, key: Key, request: Request) -> A
 
 async def network(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
     await sandboxes.live(key, request.path_params["id"])
-    raise Refused(400, "the network of a running sandbox cannot be changed here; say what is allowed when it is made")
+    raise Refused(
+        400,
+        "the network of a running sandbox cannot be changed here; say what is allowed when it is made",
+    )
 
 
 async def unknown(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
@@ -351,5 +445,9 @@ API = [
     Route("/templates/{name:path}", route(remove_template), methods=["DELETE"]),
     Route(f"{_ONE}/fork", route(fork, 201), methods=["POST"]),
     Route(f"{_ONE}/network", route(network), methods=["PUT"]),
-    Route("/{rest:path}", route(unknown), methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
+    Route(
+        "/{rest:path}",
+        route(unknown),
+        methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+    ),
 ]

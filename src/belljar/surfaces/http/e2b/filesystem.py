@@ -27,7 +27,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from belljar.errors import BelljarError, FileFailed
-from belljar.surfaces.http.e2b.connect import ConnectError, Message, call, field, keepalive_of, stream
+from belljar.surfaces.http.e2b.connect import (
+    ConnectError,
+    Message,
+    call,
+    field,
+    keepalive_of,
+    stream,
+)
 from belljar.surfaces.http.e2b.processes import place, session_of, told
 from belljar.surfaces.http.e2b.sandboxes import Refused, moment
 from belljar.surfaces.http.problems import Problem, problem_of
@@ -47,13 +54,28 @@ MOST_FILES = 1000
 METADATA = "x-metadata-"
 _WORD = re.compile(r"[\x20-\x7e]{0,1024}\Z")
 _CODES = {
-    errno.ENOENT: "not_found", errno.EEXIST: "already_exists", errno.EACCES: "permission_denied",
-    errno.EPERM: "permission_denied", errno.EROFS: "permission_denied", errno.ENOTDIR: "invalid_argument",
-    errno.EISDIR: "invalid_argument", errno.EINVAL: "invalid_argument", errno.ENOSPC: "resource_exhausted",
-}  # fmt: skip
-_STATUSES = {"not_found": 404, "already_exists": 409, "permission_denied": 403, "invalid_argument": 400,
-             "resource_exhausted": 507}  # fmt: skip
-_TYPES = {"file": "FILE_TYPE_FILE", "directory": "FILE_TYPE_DIRECTORY", "link": "FILE_TYPE_SYMLINK"}
+    errno.ENOENT: "not_found",
+    errno.EEXIST: "already_exists",
+    errno.EACCES: "permission_denied",
+    errno.EPERM: "permission_denied",
+    errno.EROFS: "permission_denied",
+    errno.ENOTDIR: "invalid_argument",
+    errno.EISDIR: "invalid_argument",
+    errno.EINVAL: "invalid_argument",
+    errno.ENOSPC: "resource_exhausted",
+}
+_STATUSES = {
+    "not_found": 404,
+    "already_exists": 409,
+    "permission_denied": 403,
+    "invalid_argument": 400,
+    "resource_exhausted": 507,
+}
+_TYPES = {
+    "file": "FILE_TYPE_FILE",
+    "directory": "FILE_TYPE_DIRECTORY",
+    "link": "FILE_TYPE_SYMLINK",
+}
 
 
 async def _box(request: Request) -> Session:
@@ -69,7 +91,10 @@ def _failures(path: str) -> Any:
         yield
     except FileFailed as error:
         code = _CODES.get(error.errno or 0, "internal")
-        raise ConnectError(code, f"{path}: no such file or directory" if code == "not_found" else str(error)) from None
+        raise ConnectError(
+            code,
+            f"{path}: no such file or directory" if code == "not_found" else str(error),
+        ) from None
     except BelljarError as error:
         raise told(problem_of(error)) from None
 
@@ -100,10 +125,16 @@ async def _link(box: Session, path: str) -> str | None:
 def _shown(request: Request, path: str, info: FileInfo, link: str | None) -> Message:
     name = posixpath.basename(path) or "/"
     entry: Message = {
-        "name": name, "path": path, "type": _TYPES.get(info.kind, "FILE_TYPE_UNSPECIFIED"), "size": str(info.size),
-        "mode": info.mode & 0o7777, "permissions": _permissions(info), "owner": "user", "group": "user",
+        "name": name,
+        "path": path,
+        "type": _TYPES.get(info.kind, "FILE_TYPE_UNSPECIFIED"),
+        "size": str(info.size),
+        "mode": info.mode & 0o7777,
+        "permissions": _permissions(info),
+        "owner": "user",
+        "group": "user",
         "modifiedTime": moment(info.mtime_ns / 1e9),
-    }  # fmt: skip
+    }
     if link is not None:
         entry |= {"symlinkTarget": link, "isSymlink": True}
     if metadata := _metadata(session_of(request)).get(path):
@@ -111,8 +142,14 @@ def _shown(request: Request, path: str, info: FileInfo, link: str | None) -> Mes
     return entry
 
 
-_KINDS = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "link": stat.S_IFLNK, "fifo": stat.S_IFIFO,
-          "socket": stat.S_IFSOCK, "device": stat.S_IFCHR}  # fmt: skip
+_KINDS = {
+    "file": stat.S_IFREG,
+    "directory": stat.S_IFDIR,
+    "link": stat.S_IFLNK,
+    "fifo": stat.S_IFIFO,
+    "socket": stat.S_IFSOCK,
+    "device": stat.S_IFCHR,
+}
 
 
 def _permissions(info: FileInfo) -> str:
@@ -133,7 +170,10 @@ async def stat_one(request: Request, message: Message) -> Message:
 
 
 async def list_dir(request: Request, message: Message) -> Message:
-    path, depth = place(field(message, "path", str, "")), field(message, "depth", int, 0)
+    path, depth = (
+        place(field(message, "path", str, "")),
+        field(message, "depth", int, 0),
+    )
     box = await _box(request)
     with _failures(path):
         if (await box.files.stat(path)).kind != "directory":
@@ -142,8 +182,12 @@ async def list_dir(request: Request, message: Message) -> Message:
     entries = []
     for info in infos:
         whole = posixpath.join(path, info.path)
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(whole), info.target or ""))
-        entries.append(_shown(request, whole, info, target if info.kind == "link" else None))
+        target = posixpath.normpath(
+            posixpath.join(posixpath.dirname(whole), info.target or "")
+        )
+        entries.append(
+            _shown(request, whole, info, target if info.kind == "link" else None)
+        )
     return {"entries": entries}
 
 
@@ -156,12 +200,21 @@ async def make_dir(request: Request, message: Message) -> Message:
         except FileNotFoundError:
             await box.files.mkdir(path)
             return {"entry": await _entry(request, path, follow=False)}
-    kind = "directory already exists" if found.kind == "directory" else "path already exists but it is not a directory"
-    raise ConnectError("already_exists" if found.kind == "directory" else "invalid_argument", f"{kind}: {path}")
+    kind = (
+        "directory already exists"
+        if found.kind == "directory"
+        else "path already exists but it is not a directory"
+    )
+    raise ConnectError(
+        "already_exists" if found.kind == "directory" else "invalid_argument",
+        f"{kind}: {path}",
+    )
 
 
 async def move(request: Request, message: Message) -> Message:
-    source, target = (place(field(message, name, str, "")) for name in ("source", "destination"))
+    source, target = (
+        place(field(message, name, str, "")) for name in ("source", "destination")
+    )
     box = await _box(request)
     with _failures(source):
         await box.files.stat(source)
@@ -196,23 +249,33 @@ State = dict[str, tuple[Any, ...]]
 class Watch:
     """The changes of one directory since the last look."""
 
-    def __init__(self, request: Request, path: str, *, recursive: bool, entries: bool) -> None:
+    def __init__(
+        self, request: Request, path: str, *, recursive: bool, entries: bool
+    ) -> None:
         self.path = path
-        self._request, self._depth, self._entries = request, DEEPEST if recursive else 1, entries
+        self._request, self._depth, self._entries = (
+            request,
+            DEEPEST if recursive else 1,
+            entries,
+        )
         self._seen: State = {}
 
     async def begin(self) -> None:
         box = await _box(self._request)
         with _failures(self.path):
             if (await box.files.stat(self.path)).kind != "directory":
-                raise ConnectError("invalid_argument", f"path {self.path} is not a directory")
+                raise ConnectError(
+                    "invalid_argument", f"path {self.path} is not a directory"
+                )
             self._seen = await self._look()
 
     async def _look(self) -> State:
         box = await _box(self._request)
         infos = await box.files.list(self.path, depth=self._depth)
         return {
-            info.path: (info.kind, info.size, info.mtime_ns, info.mode) for info in infos if not _is_ours(info.path)
+            info.path: (info.kind, info.size, info.mtime_ns, info.mode)
+            for info in infos
+            if not _is_ours(info.path)
         }
 
     async def changes(self) -> list[Message]:
@@ -242,7 +305,11 @@ class Watch:
         for event in events:
             if event["type"] != "EVENT_TYPE_REMOVE":
                 with contextlib.suppress(ConnectError):
-                    event["entry"] = await _entry(self._request, posixpath.join(self.path, event["name"]), follow=False)
+                    event["entry"] = await _entry(
+                        self._request,
+                        posixpath.join(self.path, event["name"]),
+                        follow=False,
+                    )
 
 
 def _is_ours(name: str) -> bool:
@@ -252,9 +319,11 @@ def _is_ours(name: str) -> bool:
 
 def _watch_of(request: Request, message: Message) -> Watch:
     return Watch(
-        request, place(field(message, "path", str, "")), recursive=field(message, "recursive", bool, False),
+        request,
+        place(field(message, "path", str, "")),
+        recursive=field(message, "recursive", bool, False),
         entries=field(message, "include_entry", bool, False),
-    )  # fmt: skip
+    )
 
 
 async def watch_dir(request: Request, message: Message) -> AsyncIterator[Message]:
@@ -277,7 +346,9 @@ async def watch_dir(request: Request, message: Message) -> AsyncIterator[Message
 
 
 def _watchers(session: LiveSession) -> dict[str, tuple[Watch, deque[Message]]]:
-    found: dict[str, tuple[Watch, deque[Message]]] = session.__dict__.setdefault("_e2b_watchers", {})
+    found: dict[str, tuple[Watch, deque[Message]]] = session.__dict__.setdefault(
+        "_e2b_watchers", {}
+    )
     return found
 
 
@@ -324,12 +395,17 @@ async def read(request: Request) -> Response:
         if info.kind == "directory":
             raise Refused(400, f"path '{path}' is a directory")
         first = await box.files.read(path, offset=0, length=PIECE)
-    headers = {"Content-Disposition": "attachment", "Content-Security-Policy": "sandbox; default-src 'none'",
-               "X-Content-Type-Options": "nosniff"}  # fmt: skip
+    headers = {
+        "Content-Disposition": "attachment",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "X-Content-Type-Options": "nosniff",
+    }
     pieces = _pieces(box, path, first)
     if "gzip" in request.headers.get("accept-encoding", ""):
         pieces, headers["Content-Encoding"] = _compressed(pieces), "gzip"
-    return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(
+        pieces, media_type="application/octet-stream", headers=headers
+    )
 
 
 async def _pieces(box: Session, path: str, first: bytes) -> AsyncIterator[bytes]:
@@ -363,8 +439,12 @@ async def write(request: Request) -> Response:
         async with request.form(max_files=MOST_FILES) as form:
             for part in form.getlist("file"):
                 if isinstance(part, UploadFile):
-                    path = place(request.query_params.get("path") or part.filename or "")
-                    written.append(await _written(request, box, path, _parts(part), metadata))
+                    path = place(
+                        request.query_params.get("path") or part.filename or ""
+                    )
+                    written.append(
+                        await _written(request, box, path, _parts(part), metadata)
+                    )
     else:
         body: AsyncIterator[bytes] = request.stream()
         if request.headers.get("content-encoding") == "gzip":
@@ -376,10 +456,17 @@ async def write(request: Request) -> Response:
 
 
 async def _written(
-    request: Request, box: Session, path: str, body: AsyncIterator[bytes], metadata: dict[str, str]
+    request: Request,
+    box: Session,
+    path: str,
+    body: AsyncIterator[bytes],
+    metadata: dict[str, str],
 ) -> Message:
     with _http_failures(path):
-        if await box.files.exists(path) and (await box.files.stat(path)).kind == "directory":
+        if (
+            await box.files.exists(path)
+            and (await box.files.stat(path)).kind == "directory"
+        ):
             raise Refused(400, f"path is a directory: {path}")
         await box.files.put(path, body)
     kept = _metadata(session_of(request))
@@ -409,7 +496,11 @@ async def _unpacked(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _given_metadata(request: Request) -> dict[str, str]:
-    given = {name.removeprefix(METADATA): text for name, text in request.headers.items() if name.startswith(METADATA)}
+    given = {
+        name.removeprefix(METADATA): text
+        for name, text in request.headers.items()
+        if name.startswith(METADATA)
+    }
     if not all(_WORD.match(text) for text in given.values()) or len(given) > 64:
         raise Refused(400, "metadata: printable ASCII expected")
     return given
@@ -425,7 +516,9 @@ async def _usable(request: Request) -> Session:
     try:
         return await session_of(request).usable()
     except Problem as problem:
-        raise Refused(502 if problem.status == 410 else problem.status, problem.detail) from None
+        raise Refused(
+            502 if problem.status == 410 else problem.status, problem.detail
+        ) from None
 
 
 @contextlib.contextmanager
@@ -438,10 +531,19 @@ def _http_failures(path: str) -> Any:
 
 
 _CALLS = {
-    "Stat": stat_one, "ListDir": list_dir, "MakeDir": make_dir, "Move": move, "Remove": remove,
-    "CreateWatcher": create_watcher, "GetWatcherEvents": get_watcher_events, "RemoveWatcher": remove_watcher,
-}  # fmt: skip
+    "Stat": stat_one,
+    "ListDir": list_dir,
+    "MakeDir": make_dir,
+    "Move": move,
+    "Remove": remove,
+    "CreateWatcher": create_watcher,
+    "GetWatcherEvents": get_watcher_events,
+    "RemoveWatcher": remove_watcher,
+}
 FILESYSTEM = [
-    *(Route(f"/filesystem.Filesystem/{name}", call(answer), methods=["POST"]) for name, answer in _CALLS.items()),
+    *(
+        Route(f"/filesystem.Filesystem/{name}", call(answer), methods=["POST"])
+        for name, answer in _CALLS.items()
+    ),
     Route("/filesystem.Filesystem/WatchDir", stream(watch_dir), methods=["POST"]),
 ]

@@ -38,10 +38,17 @@ if TYPE_CHECKING:
 HOME = "/home/user"
 DENIED = 126
 _CODES = {
-    400: "invalid_argument", 401: "unauthenticated", 403: "permission_denied", 404: "not_found",
+    400: "invalid_argument",
+    401: "unauthenticated",
+    403: "permission_denied",
+    404: "not_found",
     409: "failed_precondition",
-    410: "unavailable", 422: "invalid_argument", 429: "resource_exhausted", 502: "unavailable", 503: "unavailable",
-}  # fmt: skip
+    410: "unavailable",
+    422: "invalid_argument",
+    429: "resource_exhausted",
+    502: "unavailable",
+    503: "unavailable",
+}
 
 
 def told(problem: Problem) -> ConnectError:
@@ -71,8 +78,12 @@ async def start(request: Request, message: Message) -> AsyncIterator[Message]:
     try:
         checked = m.CommandBody.model_validate(body)
     except ValidationError as error:
-        raise ConnectError("invalid_argument", str(error.errors(include_url=False)[0]["msg"])) from None
-    command = Command.new(session.server, session, {**checked.model_dump(), "closed": False}, session.path)
+        raise ConnectError(
+            "invalid_argument", str(error.errors(include_url=False)[0]["msg"])
+        ) from None
+    command = Command.new(
+        session.server, session, {**checked.model_dump(), "closed": False}, session.path
+    )
     command.tag = field(message, "tag", str)  # type: ignore[attr-defined]
     try:
         session.touch()
@@ -89,16 +100,27 @@ async def start(request: Request, message: Message) -> AsyncIterator[Message]:
         yield event
 
 
-def _body(request: Request, wanted: Message, pty: Message | None, has_input: bool) -> dict[str, Any]:
-    words = [field(wanted, "cmd", str, ""), *(str(word) for word in field(wanted, "args", list, []))]
+def _body(
+    request: Request, wanted: Message, pty: Message | None, has_input: bool
+) -> dict[str, Any]:
+    words = [
+        field(wanted, "cmd", str, ""),
+        *(str(word) for word in field(wanted, "args", list, [])),
+    ]
     is_text = words[0] in ("/bin/bash", "bash") and words[1:-1] == ["-l", "-c"]
     body: dict[str, Any] = {
-        "command": words[-1] if is_text else words, "cwd": place(field(wanted, "cwd", str, "")),
-        "env": {"LANG": "C.UTF-8", **field(wanted, "envs", dict, {})}, "stdin_open": has_input or pty is not None,
-    }  # fmt: skip
+        "command": words[-1] if is_text else words,
+        "cwd": place(field(wanted, "cwd", str, "")),
+        "env": {"LANG": "C.UTF-8", **field(wanted, "envs", dict, {})},
+        "stdin_open": has_input or pty is not None,
+    }
     if pty is not None:
         body |= {"pty": True, "size": _size(pty)}
-        body["command"] = "exec bash -i" if words[0] in ("/bin/bash", "bash") and not is_text else body["command"]
+        body["command"] = (
+            "exec bash -i"
+            if words[0] in ("/bin/bash", "bash") and not is_text
+            else body["command"]
+        )
     if (seconds := timeout_of(request)) is not None:
         body["timeout"] = max(0.001, seconds)
     if (user := request.state.user) not in ("", "user"):
@@ -124,14 +146,18 @@ async def _refused(problem: Problem) -> AsyncIterator[Message]:
 # Following.
 
 
-async def _followed(request: Request, command: Command, position: int) -> AsyncIterator[Message]:
+async def _followed(
+    request: Request, command: Command, position: int
+) -> AsyncIterator[Message]:
     while command.state in ("queued", "waiting"):
         await command.changed.wait(1)
         if command.is_over:
             break
     if command.is_over and command.data["result"] is None:
         error = command.data["error"] or {}
-        async for event in _refused(Problem(error.get("code", "failed"), error.get("detail", "it did not run"))):
+        async for event in _refused(
+            Problem(error.get("code", "failed"), error.get("detail", "it did not run"))
+        ):
             yield event
         return
     yield {"event": {"start": {"pid": await _pid(command)}}}
@@ -142,7 +168,13 @@ async def _followed(request: Request, command: Command, position: int) -> AsyncI
         position = max(position, command.log.start)
         if position < command.log.end:
             async for piece in pieces(command, position):
-                yield {"event": {"data": {kind or piece.stream: base64.b64encode(piece.data).decode()}}}
+                yield {
+                    "event": {
+                        "data": {
+                            kind or piece.stream: base64.b64encode(piece.data).decode()
+                        }
+                    }
+                }
                 position = piece.end
                 command.was_sent(position)
         elif over:
@@ -156,9 +188,13 @@ def _ended(command: Command) -> Message:
     result = command.data["result"] or {}
     cause = result.get("cause")
     if cause == "timeout":
-        raise ConnectError("deadline_exceeded", "the command took longer than its timeout")
+        raise ConnectError(
+            "deadline_exceeded", "the command took longer than its timeout"
+        )
     if cause == "sandbox_lost" or command.session.is_ending or command.session.is_over:
-        raise ConnectError("unavailable", f"the sandbox was not found: {command.session.id}")
+        raise ConnectError(
+            "unavailable", f"the sandbox was not found: {command.session.id}"
+        )
     if cause in ("signalled", "killed"):
         number = result.get("signal") or 9
         return _end(
@@ -175,7 +211,14 @@ _NAMES = {9: "killed", 15: "terminated", 2: "interrupt"}
 def _end(code: int, status: str, error: str = "") -> Message:
     why = error or (status if code else "")
     return {
-        "event": {"end": {"exitCode": code, "exited": not error, "status": status, **({"error": why} if why else {})}}
+        "event": {
+            "end": {
+                "exitCode": code,
+                "exited": not error,
+                "status": status,
+                **({"error": why} if why else {}),
+            }
+        }
     }
 
 
@@ -189,7 +232,9 @@ async def _pid(command: Command) -> int:
 
 
 async def list_all(request: Request, _: Message) -> Message:
-    running = [each for each in session_of(request).commands.values() if each._held is not None]
+    running = [
+        each for each in session_of(request).commands.values() if each._held is not None
+    ]
     return {"processes": [_shown(command) for command in running]}
 
 
@@ -197,18 +242,32 @@ def _shown(command: Command) -> Message:
     text = command.data["command"]
     words = ["/bin/bash", "-l", "-c", text] if isinstance(text, str) else text
     tag = getattr(command, "tag", None)
-    config = {"cmd": words[0], "args": words[1:], "envs": command.body["env"], "cwd": command.body["cwd"]}
-    return {"config": config, "pid": command._held.pid if command._held else 0, **({"tag": tag} if tag else {})}
+    config = {
+        "cmd": words[0],
+        "args": words[1:],
+        "envs": command.body["env"],
+        "cwd": command.body["cwd"],
+    }
+    return {
+        "config": config,
+        "pid": command._held.pid if command._held else 0,
+        **({"tag": tag} if tag else {}),
+    }
 
 
 def _found(request: Request, message: Message) -> Command:
     selector = field(message, "process", dict, {})
     pid, tag = field(selector, "pid", int), field(selector, "tag", str)
     for command in session_of(request).commands.values():
-        if command._held is not None and (command._held.pid == pid or (tag and getattr(command, "tag", None) == tag)):
+        if command._held is not None and (
+            command._held.pid == pid or (tag and getattr(command, "tag", None) == tag)
+        ):
             return command
     raise ConnectError(
-        "not_found", f"process with pid {pid} not found" if tag is None else f"process {tag!r} not found"
+        "not_found",
+        f"process with pid {pid} not found"
+        if tag is None
+        else f"process {tag!r} not found",
     )
 
 
@@ -241,7 +300,8 @@ async def _write(command: Command, given: Message) -> None:
     encoded = field(given, "pty", str, None) or field(given, "stdin", str, "")
     try:
         data = base64.b64decode(
-            encoded + "=" * (-len(encoded) % 4), altchars=b"-_" if {"-", "_"} & set(encoded) else None
+            encoded + "=" * (-len(encoded) % 4),
+            altchars=b"-_" if {"-", "_"} & set(encoded) else None,
         )
     except (ValueError, binascii.Error):
         raise ConnectError("invalid_argument", "the input is not base64") from None
@@ -286,7 +346,9 @@ async def _killed(command: Command) -> None:
 async def close_stdin(request: Request, message: Message) -> Message:
     command = _found(request, message)
     if command.data["pty"]:
-        raise ConnectError("failed_precondition", "a terminal has no end of input; send Ctrl+D")
+        raise ConnectError(
+            "failed_precondition", "a terminal has no end of input; send Ctrl+D"
+        )
     try:
         await command.write(b"", close=True)
     except Problem as problem:
@@ -296,8 +358,16 @@ async def close_stdin(request: Request, message: Message) -> Message:
 
 Endpoint = Callable[[Request], Awaitable[Any]]
 _ROUTES: dict[str, Endpoint] = {
-    "List": call(list_all), "Connect": stream(connect), "Start": stream(start), "Update": call(update),
-    "StreamInput": upload(stream_input), "SendInput": call(send_input), "SendSignal": call(send_signal),
+    "List": call(list_all),
+    "Connect": stream(connect),
+    "Start": stream(start),
+    "Update": call(update),
+    "StreamInput": upload(stream_input),
+    "SendInput": call(send_input),
+    "SendSignal": call(send_signal),
     "CloseStdin": call(close_stdin),
-}  # fmt: skip
-PROCESSES = [Route(f"/process.Process/{name}", endpoint, methods=["POST"]) for name, endpoint in _ROUTES.items()]
+}
+PROCESSES = [
+    Route(f"/process.Process/{name}", endpoint, methods=["POST"])
+    for name, endpoint in _ROUTES.items()
+]

@@ -69,7 +69,9 @@ class Sandboxes:
 
     async def key(self, request: Request) -> Key:
         """The key of a call to the API."""
-        given = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
+        given = request.headers.get("x-api-key") or request.headers.get(
+            "authorization", ""
+        ).removeprefix("Bearer ")
         key = await self.service.keys.by_secret(_secret(given))
         if key is None:
             raise Refused(401, "unauthorized: X-API-Key must be a key of this server")
@@ -81,7 +83,9 @@ class Sandboxes:
         return hmac.new(self._secret, id.encode(), hashlib.sha256).hexdigest()
 
     def is_token(self, id: str, given: str) -> bool:
-        return hmac.compare_digest(self.token(id).encode(), given.encode("utf-8", "surrogateescape"))
+        return hmac.compare_digest(
+            self.token(id).encode(), given.encode("utf-8", "surrogateescape")
+        )
 
     def signed(self, request: Request, operation: str) -> LiveSession:
         """The sandbox whose token signed this address of a file; a signature names no sandbox, so each is tried."""
@@ -89,10 +93,20 @@ class Sandboxes:
         expiry = query.get("signature_expiration", "")
         words = [query.get("path", ""), operation, query.get("username", "")]
         for session in self.service.living:
-            text = ":".join([*words, self.token(session.id), *([expiry] if expiry else [])])
-            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-            if hmac.compare_digest(f"v1_{digest}".encode(), query.get("signature", "").encode()):
-                if expiry and (not expiry.lstrip("-").isdigit() or int(expiry) < time.time()):
+            text = ":".join(
+                [*words, self.token(session.id), *([expiry] if expiry else [])]
+            )
+            digest = (
+                base64.b64encode(hashlib.sha256(text.encode()).digest())
+                .rstrip(b"=")
+                .decode()
+            )
+            if hmac.compare_digest(
+                f"v1_{digest}".encode(), query.get("signature", "").encode()
+            ):
+                if expiry and (
+                    not expiry.lstrip("-").isdigit() or int(expiry) < time.time()
+                ):
                     raise Refused(401, "signature is already expired")
                 return session
         raise Refused(401, "invalid signature")
@@ -112,7 +126,12 @@ class Sandboxes:
     def named(self, id: str) -> LiveSession:
         """For a call to the sandbox itself, whose token was checked."""
         session = self.service.live(id)
-        if session is None or session.is_over or session.is_ending or session.state == "paused":
+        if (
+            session is None
+            or session.is_over
+            or session.is_ending
+            or session.state == "paused"
+        ):
             raise Refused(502, f"The sandbox was not found: {id}")
         return session
 
@@ -120,22 +139,35 @@ class Sandboxes:
 
     def created(self, session: LiveSession) -> dict[str, Any]:
         return {
-            "templateID": template(session), "alias": template(session), "sandboxID": session.id,
-            "clientID": self.service.id, "envdVersion": ENVD_VERSION, "envdAccessToken": self.token(session.id),
-            "trafficAccessToken": None, "domain": None,
-        }  # fmt: skip
+            "templateID": template(session),
+            "alias": template(session),
+            "sandboxID": session.id,
+            "clientID": self.service.id,
+            "envdVersion": ENVD_VERSION,
+            "envdAccessToken": self.token(session.id),
+            "trafficAccessToken": None,
+            "domain": None,
+        }
 
     def listed(self, shown: dict[str, Any]) -> dict[str, Any]:
         """One of a list, from a session as `/v1` shows it."""
         limits, facts = shown["limits"], _facts(shown)
         return {
-            "templateID": facts.get("template", shown["image"]), "alias": facts.get("template", shown["image"]),
-            "sandboxID": shown["id"], "clientID": self.service.id, "startedAt": moment(shown["created"]),
-            "endAt": moment(float(facts.get("end") or shown["expires"] or shown["created"])),
-            "cpuCount": max(1, round(limits["cpus"] or 1)), "memoryMB": (limits["memory"] or 0) >> 20,
-            "diskSizeMB": (limits["disk"] or limits["home"] or 0) >> 20, "envdVersion": ENVD_VERSION,
-            "state": "paused" if shown["state"] == "paused" else "running", "metadata": _theirs(shown),
-        }  # fmt: skip
+            "templateID": facts.get("template", shown["image"]),
+            "alias": facts.get("template", shown["image"]),
+            "sandboxID": shown["id"],
+            "clientID": self.service.id,
+            "startedAt": moment(shown["created"]),
+            "endAt": moment(
+                float(facts.get("end") or shown["expires"] or shown["created"])
+            ),
+            "cpuCount": max(1, round(limits["cpus"] or 1)),
+            "memoryMB": (limits["memory"] or 0) >> 20,
+            "diskSizeMB": (limits["disk"] or limits["home"] or 0) >> 20,
+            "envdVersion": ENVD_VERSION,
+            "state": "paused" if shown["state"] == "paused" else "running",
+            "metadata": _theirs(shown),
+        }
 
     def detail(self, session: LiveSession) -> dict[str, Any]:
         shown = session.as_dict()
@@ -147,14 +179,20 @@ class Sandboxes:
         network = shown["network"]
         allowed = {"allowOut": network["allow"]} if isinstance(network, dict) else {}
         return {
-            **self.listed(shown), "envdAccessToken": self.token(session.id), "domain": None, "lifecycle": lifecycle,
-            "allowInternetAccess": network == "full", "network": {"allowPublicTraffic": False, **allowed},
+            **self.listed(shown),
+            "envdAccessToken": self.token(session.id),
+            "domain": None,
+            "lifecycle": lifecycle,
+            "allowInternetAccess": network == "full",
+            "network": {"allowPublicTraffic": False, **allowed},
             **({"pauseMode": "full"} if shown["state"] == "paused" else {}),
-        }  # fmt: skip
+        }
 
     # Changing them.
 
-    async def set_timeout(self, session: LiveSession, seconds: int, *, only_longer: bool = False) -> None:
+    async def set_timeout(
+        self, session: LiveSession, seconds: int, *, only_longer: bool = False
+    ) -> None:
         """Let it end (or pause) so many seconds from now."""
         end = time.time() + seconds
         facts = session.data["metadata"]
@@ -163,7 +201,9 @@ class Sandboxes:
         auto = facts.get(f"{OURS}auto_pause") == "1"
         session.ends_at = None if auto or session.state == "paused" else end
         await session.save(
-            metadata={**facts, f"{OURS}end": str(end)}, lease=float(seconds), expires=end + (LONGEST if auto else 0)
+            metadata={**facts, f"{OURS}end": str(end)},
+            lease=float(seconds),
+            expires=end + (LONGEST if auto else 0),
         )
 
     async def pause(self, session: LiveSession) -> None:
@@ -187,7 +227,11 @@ class Sandboxes:
             for session in self.service.living:
                 facts = session.data["metadata"]
                 is_due = float(facts.get(f"{OURS}end") or "inf") <= time.time()
-                if is_due and facts.get(f"{OURS}auto_pause") == "1" and session.state == "ready":
+                if (
+                    is_due
+                    and facts.get(f"{OURS}auto_pause") == "1"
+                    and session.state == "ready"
+                ):
                     try:
                         await self.pause(session)
                     except (Refused, Problem) as error:
@@ -198,11 +242,17 @@ def template(session: LiveSession) -> str:
     return str(_facts(session.data).get("template", session.data["image"]))
 
 
-def seconds_of(body: dict[str, Any], name: str = "timeout", default: int = USUAL) -> int:
+def seconds_of(
+    body: dict[str, Any], name: str = "timeout", default: int = USUAL
+) -> int:
     value = body.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value <= LONGEST
+    ):
         raise Refused(400, f"{name}: seconds from 0 to {LONGEST} expected")
     return int(value)
 
@@ -222,8 +272,16 @@ def _secret(given: str) -> str:
 
 
 def _facts(shown: dict[str, Any] | Row) -> dict[str, str]:
-    return {name.removeprefix(OURS): text for name, text in shown["metadata"].items() if name.startswith(OURS)}
+    return {
+        name.removeprefix(OURS): text
+        for name, text in shown["metadata"].items()
+        if name.startswith(OURS)
+    }
 
 
 def _theirs(shown: dict[str, Any]) -> dict[str, str]:
-    return {name: text for name, text in shown["metadata"].items() if not name.startswith(OURS)}
+    return {
+        name: text
+        for name, text in shown["metadata"].items()
+        if not name.startswith(OURS)
+    }

@@ -21,8 +21,12 @@ def upgrade(connection: Connection) -> None:
     from alembic import command
     from sqlalchemy import text
 
-    if connection.dialect.name == "postgresql":  # several servers may start at the same time
-        connection.execute(text("select pg_advisory_xact_lock(hashtext('belljar-migrations'))"))
+    if (
+        connection.dialect.name == "postgresql"
+    ):  # several servers may start at the same time
+        connection.execute(
+            text("select pg_advisory_xact_lock(hashtext('belljar-migrations'))")
+        )
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
@@ -33,7 +37,10 @@ def steps(connection: Connection) -> tuple[str | None, list[str]]:
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
-    known = [each.revision for each in ScriptDirectory.from_config(_config()).walk_revisions()]
+    known = [
+        each.revision
+        for each in ScriptDirectory.from_config(_config()).walk_revisions()
+    ]
     return MigrationContext.configure(connection).get_current_revision(), known
 
 

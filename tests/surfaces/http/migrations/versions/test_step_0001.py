@@ -13,7 +13,10 @@ from belljar.surfaces.http.migrations.versions import step_0001
 
 def test_the_first_step_makes_its_tables_and_removes_them(tmp_path: Path) -> None:
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'new.db'}")
-    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+    with (
+        engine.begin() as connection,
+        Operations.context(MigrationContext.configure(connection)),
+    ):
         step_0001.upgrade()
         assert set(sa.inspect(connection).get_table_names()) == {*step_0001.TABLES}
         step_0001.downgrade()

@@ -17,21 +17,45 @@ TABLES = {
     "keys": {"hash": "T", "tenant": "t", "path": "t", "created": "n"},
     "logins": {"key": "T", "expires": "n"},
     "sessions": {
-        "tenant": "T", "path": "t", "state": "T", "owner": "t", "created": "N", "ended": "n", "memory": "n",
-        "cpus": "n", "disk": "n",
+        "tenant": "T",
+        "path": "t",
+        "state": "T",
+        "owner": "t",
+        "created": "N",
+        "ended": "n",
+        "memory": "n",
+        "cpus": "n",
+        "disk": "n",
     },
-    "commands": {"session": "T", "tenant": "t", "state": "T", "created": "n", "cpu_time": "n"},
-    "approvals": {"session": "T", "tenant": "T", "path": "t", "state": "T", "created": "n"},
+    "commands": {
+        "session": "T",
+        "tenant": "t",
+        "state": "T",
+        "created": "n",
+        "cpu_time": "n",
+    },
+    "approvals": {
+        "session": "T",
+        "tenant": "T",
+        "path": "t",
+        "state": "T",
+        "created": "n",
+    },
     "links": {"session": "T", "key": "t", "expires": "n"},
     "snapshots": {"tenant": "T", "name": "t", "path": "t", "created": "n"},
     "answers": {"body": "t", "created": "N"},
     "instances": {"seen": "n"},
-}  # fmt: skip
+}
 
 
 def _column(name: str, kind: str) -> sa.Column[Any]:
     is_text = kind in "tT"
-    return sa.Column(name, sa.Text if is_text else sa.Double, nullable=False, server_default="" if is_text else "0")
+    return sa.Column(
+        name,
+        sa.Text if is_text else sa.Double,
+        nullable=False,
+        server_default="" if is_text else "0",
+    )
 
 
 def upgrade() -> None:
