@@ -22,7 +22,7 @@ LAYOUT = {
 def test_no_file_and_no_function_is_too_long() -> None:
     for path in SOURCES:
         text = path.read_text()
-        assert len(text.splitlines()) <= 400, path.name
+        assert len(text.splitlines()) <= 450, path.name
         functions = [
             node
             for node in ast.walk(ast.parse(text))
@@ -43,6 +43,6 @@ def test_code_and_data_stay_within_their_sizes() -> None:
         for path in SOURCES
         for one in tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
     ]
-    assert sum(one.type not in LAYOUT for one in tokens) <= 60_800
+    assert sum(one.type not in LAYOUT for one in tokens) <= 61_100
     files = (policies_directory() / "knowledge").glob("*.toml")
     assert sum(len(path.read_text().splitlines()) for path in files) <= 1_550
