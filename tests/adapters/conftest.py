@@ -15,7 +15,9 @@ import belljar
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Its address; `far` is the host that it is."""
     if CHECKOUT not in os.environ:
-        pytest.skip("needs the checkout's environment: `make adapters-test` names it")
+        pytest.importorskip(
+            "uvicorn", reason="needs the extra `serve`, or `make adapters-test`"
+        )
     from tests.surfaces.http.serving import serving
 
     with serving(tmp_path_factory.mktemp("serve")) as started:

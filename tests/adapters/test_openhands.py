@@ -247,9 +247,10 @@ def test_a_service_far_away_has_the_sandbox(address: str) -> None:
         terminal = BelljarTerminalExecutor(space, idle=1)
         run(terminal, "cd /tmp; export A=1")
         assert run(terminal, 'echo "$PWD $A"').text == "/tmp 1"
-        assert run(terminal, "sleep 600").exit_code == -1
-        assert "nothing can be typed" in run(terminal, "x", is_input=True).text
+        assert run(terminal, "read line; echo got $line; sleep 600").exit_code == -1
+        assert "got this" in run(terminal, "this", is_input=True).text
         assert run(terminal, "C-c", is_input=True).exit_code == 130
+        assert run(terminal, 'echo "$PWD $A"').text == "/tmp 1"
         terminal.close()
         editor = BelljarFileEditorExecutor(space)
         editor(FileEditorAction(command="create", path="/workspace/a", file_text="a\n"))

@@ -13,9 +13,13 @@ from belljar.adapters.terminals import INTERRUPT, SUSPEND, Terminal, plain
 pytestmark = pytest.mark.engine
 
 
-@pytest.fixture
-async def terminal(workspace: Path) -> AsyncIterator[Terminal]:
-    async with belljar.Session(workspace) as box:
+@pytest.fixture(params=["near", "far"])
+async def terminal(
+    workspace: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Terminal]:
+    near = request.param == "near"
+    options = {} if near else {"host": request.getfixturevalue("far")}
+    async with belljar.Session(**{"workspace": workspace} if near else options) as box:
         opened = Terminal(box)
         await opened.open()
         yield opened
@@ -48,7 +52,35 @@ async def test_a_program_is_waited_for_typed_to_and_ended(terminal: Terminal) ->
     assert (await terminal.wait(timeout=20)).result
 
 
+async def test_keys_are_not_shown_twice_and_settings_of_the_terminal_hold(
+    terminal: Terminal,
+) -> None:
+    terminal.begin("stty -a | grep -ow -- -echo; echo ready; read line; echo $line")
+    assert (await terminal.wait(["ready\r\n"], timeout=20)).output == "-echo\n"
+    await terminal.type(b"typed\n")
+    assert (await terminal.wait(timeout=20)).output == "typed\n"
+    terminal.begin("stty echo")
+    await terminal.wait(timeout=20)
+    terminal.begin("echo ready; read line; echo got $line")
+    await terminal.wait(["ready\r\n"], timeout=20)
+    await terminal.type(b"typed\n")
+    assert (await terminal.wait(timeout=20)).output == "typed\ngot typed\n"
+
+
+async def test_ctrl_c_ends_a_program_and_the_shell_goes_on(terminal: Terminal) -> None:
+    terminal.begin("x=6; cd /tmp; echo set; sleep 600")
+    await terminal.wait(["set"], timeout=20)
+    await terminal.type(INTERRUPT)
+    seen = await terminal.wait(timeout=20)
+    assert seen.result is not None
+    assert seen.result.exit_code == 130
+    terminal.begin('echo "$x $PWD"')
+    assert (await terminal.wait(timeout=20)).output.endswith("6 /tmp\n")
+
+
+@pytest.mark.parametrize("terminal", ["near"], indirect=True)
 async def test_what_ignores_ctrl_c_is_suspended_and_killed(terminal: Terminal) -> None:
+    """Only a shell that lasts has jobs."""
     terminal.begin("bash -c 'trap \"\" INT; echo set; while :; do read -t 600; done'")
     await terminal.wait(["set"], timeout=20)
     await terminal.type(INTERRUPT)

@@ -202,6 +202,52 @@ async def test_a_persistent_shell_keeps_its_state(box: RemoteSession) -> None:
     assert (await box.shell("other").run("pwd")).stdout == "/workspace\n"
 
 
+async def test_a_persistent_shell_has_a_terminal_and_is_typed_to(
+    box: RemoteSession,
+) -> None:
+    shell = box.shell("typed")
+    shell.use_terminal({"TERM": "dumb"})
+    shell.resize(30, 90)
+    await shell.write(b"to nobody\n")
+    asked = anyio.Event()
+    printed = bytearray()
+
+    def take(output: belljar.Output) -> None:
+        printed.extend(output.data)
+        if b"ready" in printed:
+            asked.set()
+
+    async with anyio.create_task_group() as tasks:
+
+        async def answer() -> None:
+            await asked.wait()
+            await shell.write(b"yes\n")
+
+        tasks.start_soon(answer)
+        command = "stty -echo; stty size; echo $TERM ready; read line; echo got $line"
+        result = await shell.run(command, on_output=take)
+    assert result.stdout == "30 90\r\ndumb ready\r\ngot yes\r\n"
+    await shell.run("cd /tmp; x=1")
+    await shell.restart()
+    assert shell.cwd == "/workspace"
+    assert (await shell.run('echo "$PWD $x"')).stdout == "/workspace \r\n"
+
+
+async def test_an_interrupted_call_that_goes_on_is_killed(box: RemoteSession) -> None:
+    shell, set_up = box.shell("stubborn"), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+
+        async def interrupt() -> None:
+            await set_up.wait()
+            shell.interrupt()
+
+        tasks.start_soon(interrupt)
+        command = "trap '' INT; echo set; while :; do sleep 0.1; done"
+        result = await shell.run(command, on_output=lambda _: set_up.set())
+    assert result.cause == "interrupted"
+    assert (await shell.run("echo on")).stdout == "on\n"
+
+
 # Its life.
 
 

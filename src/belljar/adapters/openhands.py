@@ -399,10 +399,7 @@ class _Session:
             return self._not_executed(command, await self._terminal.wait(timeout=0))
         key = _key(command) if action.is_input else None
         if action.is_input and command:
-            try:
-                await self._terminal.type(key or command.encode() + b"\n")
-            except belljar.Unsupported as error:
-                return _refused(command, str(error))
+            await self._terminal.type(key or command.encode() + b"\n")
         elif command:
             self._was_shown = False
             self._terminal.begin(command)

@@ -99,10 +99,7 @@ class BashSession:
         for key in [INTERRUPT] * action.n_retry + [SUSPEND]:
             if not self._terminal.is_busy:
                 break
-            try:
-                await self._terminal.type(key)
-            except belljar.Unsupported:
-                break
+            await self._terminal.type(key)
             seen = await self._terminal.wait(action.expect, timeout=action.timeout)
             output += seen.output
             if seen.matched is not None:

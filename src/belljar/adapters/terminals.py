@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,6 @@ from belljar.session.persistent_shell import ShellResult
 INTERRUPT, SUSPEND = b"\x03", b"\x1a"
 VARIABLES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
 _CONTROL = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_][0-?]*[ -/]*[@-~]")
-_numbers = itertools.count(1)
 
 
 def plain(data: bytes) -> str:
@@ -51,16 +50,14 @@ class Seen:
 class Terminal:
     def __init__(self, box: Any) -> None:
         self._box = box
-        self._shell = box.shells.named(f"adapter-{next(_numbers)}")
+        self._shell = box.shells.named(f"adapter-{secrets.token_hex(4)}")
         self._running: asyncio.Task[ShellResult] | None = None
         self._new = bytearray()
         self._news = asyncio.Event()
 
     async def open(self) -> None:
-        """At a service there is no terminal: the shell has pipes, and a program that runs can only be interrupted."""
-        if hasattr(self._shell, "use_terminal"):
-            self._shell.use_terminal(VARIABLES)
-            await self._shell.run("stty -echo")
+        self._shell.use_terminal(VARIABLES)
+        await self._shell.run("stty -echo")
 
     @property
     def is_busy(self) -> bool:
@@ -76,14 +73,7 @@ class Terminal:
         self._running.add_done_callback(lambda _: self._news.set())
 
     async def type(self, keys: bytes) -> None:
-        if hasattr(self._shell, "write"):
-            await self._shell.write(keys)
-        elif keys == INTERRUPT:
-            self._shell.interrupt()
-        else:
-            raise belljar.Unsupported(
-                "at a service nothing can be typed to a program that runs in a shell"
-            )
+        await self._shell.write(keys)
 
     async def wait(
         self,
@@ -129,8 +119,7 @@ class Terminal:
         self._shell.kill()
         if self._running is not None:
             await asyncio.wait([self._running])
-        if hasattr(self._shell, "restart"):
-            await self._shell.restart()
+        await self._shell.restart()
 
     async def _ended(self) -> Seen:
         running, self._running = self._running, None

@@ -248,7 +248,9 @@ def result_of(told: dict[str, Any], *, interrupted: bool = False) -> Result:
         )
     result = codec.decode(Result, told["result"])
     if interrupted and (
-        result.signal == signals.SIGINT or result.exit_code == 128 + signals.SIGINT
+        result.signal == signals.SIGINT
+        or result.exit_code == 128 + signals.SIGINT
+        or result.cause == "killed"  # it did not end by itself
     ):
         return replace(result, cause="interrupted")
     return result

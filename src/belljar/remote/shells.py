@@ -7,8 +7,9 @@ is remembered as steps: a position of the log, and how many bytes of each stream
 
 from __future__ import annotations
 
+import asyncio
 import signal as signals
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -32,7 +33,7 @@ from belljar.session.background_shell import (
 from belljar.session.named_shell import PLACE
 from belljar.session.new_output import NewOutput, compiled, matching
 from belljar.session.output import Output
-from belljar.session.persistent_shell import ShellResult
+from belljar.session.persistent_shell import INTERRUPT_SECONDS, ShellResult
 from belljar.session.result import Cause, Result, Status, split_tail, status_of
 
 if TYPE_CHECKING:
@@ -388,7 +389,13 @@ class RemotePersistentShell:
         self.name = name
         self.cwd = "/workspace"
         """The shell's directory after the last call."""
+        self._turn = anyio.Lock()
         self._now: RemoteRun | None = None
+        self._has_begun = anyio.Event()
+        """The running call has started, or it has ended without; set when there is none."""
+        self._has_begun.set()
+        self._terminal: Options = {}
+        self._size = (24, 80)
 
     @property
     def ended(self) -> bool:
@@ -408,31 +415,65 @@ class RemotePersistentShell:
             {"timeout": timeout, "grace": grace, "on_output": on_output}, "run"
         )
         options: Options = {"timeout": timeout, "grace": grace, "on_output": on_output}
-        async with RemoteRun.begun(
-            self._commands, Spoken(command, options, shell=self.name)
-        ) as run:
-            self._now = run
-            try:
-                async for _ in run:
-                    pass
-            finally:
-                self._now = None
-        result = run.concluded()
-        with suppress(BelljarError, UnicodeDecodeError):
-            self.cwd = (
-                (await self._files.read(f"{PLACE}/{self.name}/cwd", length=4096))
-                .rstrip(b"\0")
-                .decode()
-            )
+        if self._terminal:
+            options |= {**self._terminal, "size": self._size}
+        async with self._turn:
+            result = await self._followed(Spoken(command, options, shell=self.name))
+            with suppress(BelljarError, UnicodeDecodeError):
+                cwd = await self._files.read(f"{self._place}/cwd", length=4096)
+                self.cwd = cwd.rstrip(b"\0").decode()
         values = {one.name: getattr(result, one.name) for one in fields(result)}
         return ShellResult(**values, cwd=self.cwd)
 
+    async def _followed(self, spoken: Spoken) -> Result:
+        self._has_begun = anyio.Event()
+        try:
+            async with RemoteRun.begun(self._commands, spoken) as self._now:
+                async for _ in self._now:
+                    self._has_begun.set()
+            return self._now.concluded()
+        finally:
+            self._now = None
+            self._has_begun.set()
+
+    @property
+    def _place(self) -> str:
+        return f"{PLACE}/{self.name}"
+
+    # On a terminal.
+
+    def use_terminal(self, env: Mapping[str, str]) -> None:
+        """Give its commands a terminal: one stream of output, keys as input. Ctrl+C is a key."""
+        self._terminal = {"pty": True, "env": env}
+
+    async def write(self, keys: bytes) -> None:
+        if not self._terminal:
+            return
+        await self._has_begun.wait()
+        if self._now is not None:
+            await self._now.write(keys)
+
+    def resize(self, rows: int, cols: int) -> None:
+        self._size = rows, cols
+        if self._now is not None:
+            self._now.resize(rows, cols)
+
     def interrupt(self) -> None:
-        """Send Ctrl+C to what runs: `box.persistent.interrupt()`."""
+        """Send Ctrl+C to what runs, and kill it if that does not end it: `box.persistent.interrupt()`."""
         if self._now is not None:
             self._now.interrupt()
+            loop = asyncio.get_running_loop()
+            loop.call_later(INTERRUPT_SECONDS, self._now.kill)
 
     def kill(self) -> None:
         """Kill what runs: `box.persistent.kill()`."""
         if self._now is not None:
             self._now.kill()
+
+    async def restart(self) -> None:
+        """End what runs, and forget directory and variables: `await box.persistent.restart()`."""
+        self.kill()
+        async with self._turn:
+            with suppress(FileNotFoundError):
+                await self._files.remove(self._place)
+            self.cwd = "/workspace"

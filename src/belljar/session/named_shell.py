@@ -2,7 +2,8 @@
 
 A named shell is no process. Each of its commands is a bash of its own that first restores what the command before it
 left (a file in /tmp of the sandbox), and saves it when it ends. So a shell needs no connection: it survives a restart
-of its host, and a command that is killed or times out leaves it as it was. Jobs end with their command.
+of its host, and a command that is killed or times out leaves it as it was. Jobs end with their command. On a terminal
+(`pty=True`) each command has a new one, with the settings (`stty`) that the command before it left.
 
 The policy judges the command's own text, with the directory and variables that the shell has.
 """
@@ -27,6 +28,7 @@ set --
 mkdir -p "$__bj" 2>/dev/null
 [ -f "$__bj/state" ] && . "$__bj/state" 2>/dev/null
 [ -f "$__bj/cwd" ] && IFS= read -r -d '' __bj_cwd <"$__bj/cwd" && cd -- "$__bj_cwd" 2>/dev/null
+[ -t 0 ] && [ -s "$__bj/stty" ] && stty "$(<"$__bj/stty")" 2>/dev/null
 __bj_save() {
   local __bj_status=$1 __bj_options=$2 __bj_name
   set +e +u +x
@@ -44,6 +46,7 @@ __bj_save() {
     printf '%s\n' "$__bj_options"
   } >"$__bj/state.new" 2>/dev/null && mv -f "$__bj/state.new" "$__bj/state"
   printf '%s\0' "$PWD" >"$__bj/cwd.new" 2>/dev/null && mv -f "$__bj/cwd.new" "$__bj/cwd"
+  [ -t 0 ] && stty -g >"$__bj/stty" 2>/dev/null
   exit "$__bj_status"
 }
 trap '__bj_save "$?" "$(set +o)"' EXIT
