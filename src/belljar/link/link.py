@@ -314,18 +314,18 @@ class Link:
         if data[4] in REFUSABLE:
             self._refusable += 1
         self._start_pulse()
-        if not self._put(data):
-            raise SandboxLost(str(self.lost)) from None
-        if self._outbox:
-            self._watch_for_room()
+        self._put(data)
+        if self.lost is not None:
+            raise SandboxLost(str(self.lost))
 
-    def _put(self, data: bytes = b"") -> bool:
+    def _put(self, data: bytes = b"") -> None:
         try:
-            self._outbox.put(data)
+            waits = self._outbox.put(data)
         except OSError as error:
             self.close(f"the sandbox went away ({error.strerror or error})")
-            return False
-        return True
+            return
+        if waits:
+            self._watch_for_room()
 
     def _watch_for_room(self) -> None:
         if not self._writing and self.lost is None:
@@ -333,7 +333,8 @@ class Link:
             self.loop.add_writer(self._transport.fileno(), self._writable)
 
     def _writable(self) -> None:
-        if self._put() and not self._outbox:
+        self._put()
+        if self.lost is None and not self._outbox:
             self._writing = False
             self.loop.remove_writer(self._transport.fileno())
 
@@ -344,8 +345,7 @@ class Link:
                 continue
             # The event loop notices a loss itself, unless it is closed.
             with contextlib.suppress(OSError, RuntimeError):
-                self._outbox.put(frames.frame(To.HEARTBEAT))
-                if self._outbox:
+                if self._outbox.put(frames.frame(To.HEARTBEAT)):
                     self.loop.call_soon_threadsafe(self._watch_for_room)
 
     # Receiving.

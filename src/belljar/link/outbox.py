@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 
 from belljar.link.transport import Transport
 
@@ -21,21 +22,17 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def put(self, data: bytes = b"") -> None:
-        """Send as much as possible, in order, and queue the rest. Raises OSError when the other side is gone."""
-        with self.lock:
+    def put(self, data: bytes = b"") -> bool:
+        """Send as much as possible, in order, and queue the rest: whether anything waits. Raises OSError when the other
+        side is gone."""
+        with self.lock, suppress(BlockingIOError, InterruptedError):
             if data:
                 self._queue.append(data)
-            try:
-                self._send()
-            except (BlockingIOError, InterruptedError):
-                return
-
-    def _send(self) -> None:
-        while self._queue:
-            part = self._queue[0]
-            sent = self._transport.send(part)
-            if sent < len(part):
-                self._queue[0] = part[sent:]
-                return
-            self._queue.popleft()
+            while self._queue:
+                part = self._queue[0]
+                sent = self._transport.send(part)
+                if sent < len(part):
+                    self._queue[0] = part[sent:]
+                    break
+                self._queue.popleft()
+        return bool(self._queue)

@@ -120,22 +120,20 @@ class RemoteProcess:
             raise self.error
         return self.pid
 
-    async def ended(self) -> frames.EndedBody:
+    async def ended(self, within: float | None = None) -> frames.EndedBody:
+        """Wait for the end. The init enforces deadlines; if it misses one by PATIENCE after `within` seconds although
+        it still answers, the link is closed. The ping makes sure that frames which came while our loop was blocked are
+        read."""
+        if within is not None and not await self._over_after(within):
+            await self.link.ping()
+            if not await self._over_after(PATIENCE):
+                self.link.close("its init missed a deadline")
         while self.phase is not Phase.OVER:
             await self._wait_for_change()
         if failed := self._failure or self.error:
             raise failed
         assert isinstance(self._outcome, frames.EndedBody)
         return self._outcome
-
-    async def ended_within(self, seconds: float) -> frames.EndedBody:
-        """Wait for the end. The init enforces the deadline; if it misses it by `seconds` and PATIENCE although it still
-        answers, the link is closed. The ping makes sure that frames which came while our loop was blocked are read."""
-        if not await self._over_after(seconds):
-            await self.link.ping()
-            if not await self._over_after(PATIENCE):
-                self.link.close("its init missed a deadline")
-        return await self.ended()
 
     async def _over_after(self, seconds: float) -> bool:
         with self.link.within(seconds):
@@ -184,10 +182,6 @@ class RemoteProcess:
                 rows.to_bytes(2, "little") + cols.to_bytes(2, "little"),
             )
         )
-
-    async def state(self) -> frames.CommandState:
-        """What the kernel shows of it now."""
-        return await self.link.state(self.id)
 
     async def input(
         self, data: bytes, stream: int = STDIN, *, ahead: bytes = b""

@@ -145,9 +145,9 @@ class Watch:
 
     # Looking.
 
-    async def refresh(self, *, again: bool = True) -> None:
+    async def refresh(self) -> None:
         """Look now; in a thread if anything was made or changed, since that may take a while."""
-        if (again or not self._begun) and not self.is_quick():
+        if not self.is_quick():
             await to_thread.run_sync(self.look)
 
     def look(self) -> None:

@@ -26,10 +26,6 @@ class Aftermath:
         self._listening = Listening(self._pid) if self._pid is not None else None
         self._known_ports: frozenset[int] = frozenset()
 
-    async def look(self, *, again: bool = True) -> None:
-        """Look which files that the host may run were changed."""
-        await self.run_files.refresh(again=again)
-
     def new_oom_kills(self) -> int:
         """Processes that were killed for lack of memory since the last call."""
         total = oom_kills(self._pid) if self._pid is not None else 0

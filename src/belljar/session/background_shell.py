@@ -260,7 +260,7 @@ class Shell:
             )
         assert self._body is not None
         out, err = await self._kept()
-        await self._inside.aftermath.look()
+        await self._inside.aftermath.run_files.refresh()
         captures = (
             Capture.ending("stdout", out, self._body.stdout_total),
             Capture.ending("stderr", err, self._body.stderr_total),

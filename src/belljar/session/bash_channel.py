@@ -263,7 +263,7 @@ class Bash:
     async def look(self) -> frames.CommandState | None:
         """What the kernel says of the shell; None: it has ended. This is the only source of its directory."""
         try:
-            kernel = await self.process.state()
+            kernel = await self.process.link.state(self.process.id)
         except ShellNotFound:
             return None
         self._waits = kernel.waits

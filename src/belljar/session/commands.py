@@ -201,18 +201,15 @@ class Commands:
 
 
 def flags_of(command: Command, options: Options) -> int:
+    has_input = options.get("stdin") is not None or bool(
+        options.get("stdin_open") or options.get("pty")
+    )
     return (
         (Flag.SHELL if isinstance(command, str) else 0)
         | (0 if options.get("clean_env") else Flag.DEFAULT_ENV)
         | (Flag.COMBINED if options.get("combined") else 0)
         | (Flag.PTY if options.get("pty") else 0)
-        | (Flag.STDIN if _has_input(options) else 0)
-    )
-
-
-def _has_input(options: Options) -> bool:
-    return options.get("stdin") is not None or bool(
-        options.get("stdin_open") or options.get("pty")
+        | (Flag.STDIN if has_input else 0)
     )
 
 

@@ -93,10 +93,8 @@ class CopiedRunFiles(Watch):
         """Directories at the top, as they were when they were listed."""
         self._unreadable: set[str] = set()
 
-    async def refresh(self, *, again: bool = True) -> None:
+    async def refresh(self) -> None:
         """Ask the sandbox for the current state. If it is lost, the last state stays."""
-        if not again and self._begun:
-            return
         try:
             await self._list_all()
         except BelljarError:

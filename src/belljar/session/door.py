@@ -221,11 +221,9 @@ class SessionDoor:
 
     def visits_since(self, when: float) -> tuple[dict[str, Any], ...]:
         """The connections through the door that began since then."""
-        if self.proxy is None:
+        if self._relay is None or (proxy := self._relay.door) is None:
             return ()
-        recent = takewhile(
-            lambda visit: visit.started >= when, reversed(self.proxy.visits)
-        )
+        recent = takewhile(lambda visit: visit.started >= when, reversed(proxy.visits))
         return tuple(visit.as_dict() for visit in recent)[::-1]
 
     def _record_visit(self, visit: dict[str, Any]) -> None:

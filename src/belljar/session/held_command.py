@@ -147,7 +147,7 @@ class HeldCommand:
         self, captures: Captures, ended: frames.EndedBody, stopped: Cause | None = None
     ) -> Result:
         """The result of a command whose end `take` has told."""
-        await self._inside.aftermath.look()
+        await self._inside.aftermath.run_files.refresh()
         result = self._record.ended(captures, ended, stopped)
         if result.oom_kills:
             self._inside.aftermath.new_oom_kills()

@@ -75,7 +75,7 @@ class InitTools:
             argv, take, flags=Flag.DEFAULT_ENV, cwd=os.fsencode(cwd), deadline=seconds
         )
         try:
-            await process.ended_within(seconds + GRACE)
+            await process.ended(seconds + GRACE)
         except BelljarError:  # no such program
             return ""
         finally:

@@ -122,7 +122,7 @@ class Inside:
     async def ready(self) -> None:
         """Before each command: look what the host may run as it is now, and wait while the mount is exchanged. The
         caller starts its command before it awaits anything else."""
-        await self.aftermath.look()
+        await self.aftermath.run_files.refresh()
         await self.standstill.passed()
 
     def open_network(self, variables: Mapping[str, str]) -> None:

@@ -34,56 +34,18 @@ class Ledger:
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
         self.session: str | None = None
-        self._open: dict[str, str] = {}
-        """Run → digest of the commands that have not ended."""
+        self.unfinished: dict[str, CommandRecord] = {}
+        """The commands that have not ended, by the names of their runs."""
 
     def record(self, kind: str, **fields: Any) -> None:
         """Written at once with BELLJAR_AUDIT=required, else in the background."""
         write = self.audit.record if self.audit.required else self.audit.note
         write(kind, session=self.session, **fields)
 
-    def start(
-        self, verdict: Verdict, cwd: str, env: Mapping[Any, Any] | None = None
-    ) -> str:
-        """Record a start; returns the name of this run."""
-        run = os.urandom(6).hex()
-        self.record(
-            "start",
-            run=run,
-            digest=verdict.digest,
-            command=verdict.canonical,
-            cwd=cwd,
-            env=env,
-        )
-        self._open[run] = verdict.digest
-        return run
-
-    def end(
-        self,
-        run: str,
-        cause: str,
-        exit_code: int | None = None,
-        duration: float | None = None,
-    ) -> None:
-        """Only the first call for a run counts."""
-        if digest := self._open.pop(run, None):
-            self.record(
-                "end",
-                run=run,
-                digest=digest,
-                cause=cause,
-                exit_code=exit_code,
-                duration=duration,
-            )
-
-    @property
-    def unfinished(self) -> bool:
-        return bool(self._open)
-
     def close(self, cause: str) -> None:
         """Record the end of every unfinished command."""
-        for run in list(self._open):
-            self.end(run, cause)
+        for command in list(self.unfinished.values()):
+            command.end(cause)
 
 
 class CommandRecord:
@@ -121,14 +83,33 @@ class CommandRecord:
     def start(self, cwd: str, env: Mapping[Any, Any] | None = None) -> None:
         assert self._ledger is not None
         assert self.verdict is not None
-        self._run = self._ledger.start(self.verdict, cwd, env)
+        self._run = os.urandom(6).hex()
+        self._ledger.record(
+            "start",
+            run=self._run,
+            digest=self.verdict.digest,
+            command=self.verdict.canonical,
+            cwd=cwd,
+            env=env,
+        )
+        self._ledger.unfinished[self._run] = self
 
     def end(
         self, cause: str, exit_code: int | None = None, duration: float | None = None
     ) -> None:
         """Only the first call counts."""
-        if self._ledger is not None:
-            self._ledger.end(self._run, cause, exit_code, duration)
+        ledger = self._ledger
+        if ledger is None or ledger.unfinished.pop(self._run, None) is None:
+            return
+        assert self.verdict is not None
+        ledger.record(
+            "end",
+            run=self._run,
+            digest=self.verdict.digest,
+            cause=cause,
+            exit_code=exit_code,
+            duration=duration,
+        )
 
     def ended(
         self, output: Captures, body: frames.EndedBody, stopped: Cause | None = None

@@ -120,9 +120,13 @@ def check(
     """The options of a command; UsageError if one is wrong."""
     if options:
         known(options, Options.__annotations__.keys() - set(without), where)
+        check_values(options)
+    return options  # type: ignore[return-value]
+
+
+def check_values(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         _CHECKS[name](name, value)
-    return options  # type: ignore[return-value]
 
 
 def _env(name: str, value: Any) -> None:

@@ -158,3 +158,6 @@ class Listener:
         except BaseException as failure:
             self.failure = failure
         return self.failure is None
+
+
+NOBODY = Listener(None)

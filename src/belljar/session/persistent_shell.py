@@ -25,8 +25,9 @@ from belljar.link.remote_process import PATIENCE
 from belljar.patience import stretched
 from belljar.records import record
 from belljar.session.bash_channel import Bash, BashState, Report
-from belljar.session.options import check, check_command
+from belljar.session.options import check_values
 from belljar.session.output import (
+    NOBODY,
     Captures,
     Listener,
     Output,
@@ -94,7 +95,7 @@ class PersistentShell:
         """The shell ended between calls or with a cancelled one: the next result says so."""
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
-        self._listener = Listener(None)
+        self._listener = NOBODY
         self._order = 0
         self._output = self._new_output()
         self._terminal: Mapping[str, str] | None = None
@@ -138,23 +139,21 @@ class PersistentShell:
             raise UsageError(
                 "the persistent shell runs text; a list of arguments is for Session.run"
             )
-        check_command(command)
-        check(
-            {"timeout": timeout, "grace": grace, "on_output": on_output},
-            "persistent.run",
-        )
+        check_values({"timeout": timeout, "grace": grace, "on_output": on_output})
         self._inside.link.check_loop()
         timeout = self._inside.within(timeout)
         async with self._lock:
             verdict = await self._judge(command)
             self._listener = listener = Listener(on_output)
             try:
-                self._repeat_pending()
+                if on_output is not None:
+                    self._repeat_pending()
                 await self._inside.ready()
                 while self._retire():  # the shell ended while its command was judged: judge again, for a new one
                     verdict = await self._judge(command)
                     await self._inside.ready()
                 result = await self._call(verdict, timeout, grace)
+                await self._save_state()
                 if listener.failure is not None:
                     self._replaced = (
                         result.restarted
@@ -162,7 +161,7 @@ class PersistentShell:
                     raise listener.failure
                 return result
             finally:
-                self._listener = Listener(None)
+                self._listener = NOBODY
 
     async def _call(
         self, verdict: Verdict, timeout: float | None, grace: float
@@ -172,10 +171,23 @@ class PersistentShell:
         self._turn = turn = _Turn(verdict, record)
         self._inside.calls += 1
         try:
-            result = await self._take_turn(bash, turn, timeout, grace)
-            await self._save_state()
-            return result
+            report = await self._exchange(bash, turn, timeout, grace)
+            if report is None:
+                return await self._ended(bash, turn)
+            if turn.interrupted:
+                bash.disarm(0.0)
+            elif timeout is not None:
+                bash.disarm(timeout - (time.monotonic() - turn.begun))
+            return await self._reported(bash, turn, report)
+        except SandboxLost as lost:
+            return self._result(
+                turn, "sandbox_lost", LOST_STATUS, None, _lost=str(lost)
+            )
+        except BaseException:
+            await self._abandon(bash)
+            raise
         finally:
+            bash.usage.stop()
             self._turn = None
             self._inside.calls -= 1
             record.end(
@@ -301,33 +313,6 @@ class PersistentShell:
                 self._bash.process.resize(*self._size)
         return self._bash
 
-    async def _take_turn(
-        self, bash: Bash, turn: _Turn, timeout: float | None, grace: float
-    ) -> ShellResult:
-        try:
-            report = await self._exchange(bash, turn, timeout, grace)
-            if report is None:
-                body = await bash.process.ended()
-                await self._inside.aftermath.look()
-                return self._ended(bash, turn, body)
-            if timeout is not None or turn.interrupted:
-                spare = (
-                    0.0
-                    if timeout is None or turn.interrupted
-                    else timeout - (time.monotonic() - turn.begun)
-                )
-                bash.disarm(spare)
-            return await self._reported(bash, turn, report)
-        except SandboxLost as lost:
-            return self._result(
-                turn, "sandbox_lost", LOST_STATUS, None, _lost=str(lost)
-            )
-        except BaseException:
-            await self._abandon(bash)
-            raise
-        finally:
-            bash.usage.stop()
-
     async def _exchange(
         self, bash: Bash, turn: _Turn, timeout: float | None, grace: float
     ) -> Report | None:
@@ -382,7 +367,7 @@ class PersistentShell:
 
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
         used = bash.usage.end(await bash.look())
-        await self._inside.aftermath.look()
+        await self._inside.aftermath.run_files.refresh()
         self._learn()
         self._shell_judge.learn(turn.verdict)
         slow = time.monotonic() - turn.begun > FILLS_NO_MEMORY
@@ -406,7 +391,9 @@ class PersistentShell:
             **used,
         )
 
-    def _ended(self, bash: Bash, turn: _Turn, body: frames.EndedBody) -> ShellResult:
+    async def _ended(self, bash: Bash, turn: _Turn) -> ShellResult:
+        body = await bash.process.ended()
+        await self._inside.aftermath.run_files.refresh()
         self._drop()
         cause: Cause = "interrupted" if turn.interrupted else cause_of(body)
         status = 128 + signal.SIGINT if turn.interrupted else body.exit_code

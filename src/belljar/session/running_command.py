@@ -23,7 +23,6 @@ from belljar.session.output import STREAMS, Listener, captures
 from belljar.tasks import beside, see_through
 
 if TYPE_CHECKING:
-    from belljar.link import frames
     from belljar.link.remote_process import RemoteProcess
     from belljar.session.inside import Inside
     from belljar.session.ledger import CommandRecord
@@ -49,7 +48,11 @@ class RunningCommand:
         self.process = process
         self.record = record
         self.grace = options.get("grace", GRACE)
-        self._timeout = options.get("timeout")
+        timeout = options.get("timeout")
+        self._longest = (
+            None if timeout is None else timeout + self.grace + stretched(SAFETY_NET)
+        )
+        """Seconds; the init enforces the deadline, and when it is missed by so much the host does."""
         self._limit = options.get("output_limit")
         # The first `limit` bytes must all fit the head.
         self.output = captures(max(cap, 2 * (self._limit or 0)))
@@ -60,6 +63,7 @@ class RunningCommand:
         self.input = CommandInput(process, options)
         self.in_background = False
         """It goes on as a background shell."""
+        self._has_result = False
         process.on_output = self.take
 
     async def __aenter__(self) -> Self:
@@ -68,7 +72,7 @@ class RunningCommand:
     async def __aexit__(
         self, _: object, error: BaseException | None, __: object
     ) -> None:
-        if self.in_background:
+        if self.in_background or self._has_result:
             return
         try:
             if not self.process.over:
@@ -144,23 +148,17 @@ class RunningCommand:
     async def conclude(self) -> Result:
         """Wait for its end; by then all its processes are gone."""
         try:
-            body = await self._ended()
-            await self._inside.aftermath.look()
+            body = await self.process.ended(self._longest)
+            await self._inside.aftermath.run_files.refresh()
             result = self.record.ended(self.output, body, self._stopped)
         except SandboxLost as lost:
             result = self.record.lost(self.output, lost)
+        self._has_result = True
         if result.oom_kills:
             self._inside.aftermath.new_oom_kills()  # so that the persistent shell does not count them
         if self._listener.failure is not None:
             raise self._listener.failure
         return result
-
-    async def _ended(self) -> frames.EndedBody:
-        if self._timeout is None:
-            return await self.process.ended()
-        return await self.process.ended_within(
-            self._timeout + self.grace + stretched(SAFETY_NET)
-        )
 
     async def _cancel(self) -> None:
         with (

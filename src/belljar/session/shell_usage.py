@@ -72,7 +72,7 @@ class ShellUsage:
 
     async def _sample(self, after: float) -> None:
         with contextlib.suppress(BelljarError):
-            state = await self._process.state()
+            state = await self._process.link.state(self._process.id)
             self._peak = max(self._peak, state.peak)
             self._stopped = self._stopped + 1 if state.stopped else 0
             if self._stopped >= STOPPED_SAMPLES:

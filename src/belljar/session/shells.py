@@ -11,7 +11,7 @@ their directories, with their exported variables.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Unpack
 
 import anyio
@@ -53,7 +53,7 @@ class Shells:
             raise ShellNotFound(f"Shell not found: {id}")
         return self._known[id]
 
-    @property
+    @cached_property
     def persistent(self) -> PersistentShell:
         return self._persistent_one("")
 

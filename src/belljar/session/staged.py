@@ -316,7 +316,7 @@ class Staged:
         inside, copied = self._inside, self._copied
         if copied is not None:
             await copied.copy_in()
-            await inside.aftermath.look()
+            await inside.aftermath.run_files.refresh()
         options = inside.options
         if options.base:
             from belljar.session import scratch_copies
@@ -334,7 +334,7 @@ class Staged:
             (copied := self._copied) is not None and not self._inside.is_paused
         ):  # it was copied out before the pause
             await copied.copy_out()
-            await self._inside.aftermath.look()
+            await self._inside.aftermath.run_files.refresh()
 
     async def copy_out_at_last(self) -> None:
         """At the end of a session. If the sandbox is lost, only changes that were copied out before are kept."""
@@ -367,7 +367,7 @@ class Staged:
 
     async def _moved(self) -> None:
         self._inside.moved(self._run_files(self._inside.sandbox))
-        await self._inside.aftermath.look()
+        await self._inside.aftermath.run_files.refresh()
 
     def enter(self, sandbox: Sandbox) -> None:
         self._inside.enter(sandbox, self._run_files(sandbox))

@@ -257,8 +257,8 @@ class Tool(ABC):
             return _declined(refusal) if denial.declined else refusal
         except BelljarError as error:
             return self.failed(params, error)
-        if result.hints:
-            result.metadata["hints"] = list(result.hints)
+        if hints := result.hints:
+            result.metadata["hints"] = list(hints)
         return result
 
     async def checked(self, given: object) -> Any:

@@ -148,12 +148,11 @@ def _shaped(
         metadata["note"] = (
             EXITED if turn.shell_ended and turn.cause == "exited" else RESTARTED
         )
-    failure = (
-        OUT_OF_MEMORY
-        if result.cause == "out_of_memory"
-        else why_failed(result, f"{params.timeout}ms", call)
-    )
-    error = None if result.ok else failure
+    error = None
+    if result.cause == "out_of_memory":
+        error = OUT_OF_MEMORY
+    elif not result.ok:
+        error = why_failed(result, f"{params.timeout}ms", call)
     return ToolResult(
         result.ok,
         output,
