@@ -38,6 +38,16 @@ shift
 exec "$@"
 """
 
+# An operator's file that only this run sees.
+WITH_OPERATOR = """
+set -e
+held=$1; text=$2; shift 2
+mkdir -p "$held"; mount -t tmpfs -o mode=755 none "$held"; mkdir -p "$held/work" "$held/up/belljar"
+printf %s "$text" > "$held/up/belljar/config.toml"
+mount -t overlay -o "lowerdir=/etc,upperdir=$held/up,workdir=$held/work" overlay /etc
+exec "$@"
+"""
+
 
 @dataclass(frozen=True)
 class OrdinaryUser:
@@ -45,8 +55,13 @@ class OrdinaryUser:
     home: Path
 
     def run(
-        self, *argv: str, env: Mapping[str, str] | None = None, check: bool = True
+        self,
+        *argv: str,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+        operator: str = "",
     ) -> subprocess.CompletedProcess[str]:
+        """`operator`: what /etc/belljar/config.toml holds meanwhile, for this run alone."""
         who = [
             "setpriv",
             f"--reuid={self.uid}",
@@ -70,6 +85,8 @@ class OrdinaryUser:
             "sh",
             f"{self.home}/held",
         ]
+        if operator:
+            who = ["sh", "-c", WITH_OPERATOR, "sh", f"{self.home}/etc", operator, *who]
         done = subprocess.run(
             [*apart, *opened, "--", *who, *argv], env=settings, cwd=self.home, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, check=False,
@@ -115,9 +132,9 @@ def ordinary_user() -> Iterator[OrdinaryUser]:
 
 
 @contextmanager
-def account() -> Iterator[OrdinaryUser]:
+def account(kind: str = "ordinary") -> Iterator[OrdinaryUser]:
     """Just an account, removed afterwards."""
-    name = f"bj-ordinary-{os.getpid()}"
+    name = f"bj-{kind}-{os.getpid()}"
     home = Path(tempfile.mkdtemp(prefix="bj-", dir="/var/tmp"))
     subprocess.run(
         ["useradd", "--no-create-home", "--home-dir", home, "--shell", "/bin/sh", name],
@@ -130,6 +147,7 @@ def account() -> Iterator[OrdinaryUser]:
     finally:
         subprocess.run(["userdel", name], check=True, capture_output=True)
         shutil.rmtree(home)
+        shutil.rmtree(f"/tmp/belljar-quota-{uid}", ignore_errors=True)
 
 
 def _give_subordinate_ids(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,39 @@ def test_a_mistake_in_the_table_stops_everything(
             Session(host=host)
     enforcement.OPERATOR.chmod(0o666)
     with pytest.raises(UsageError, match="chmod go-w"):
+        Session(host=host)
+
+
+def test_a_quota_is_the_users_own_or_everybody_s(enforce: Enforce) -> None:
+    enforce('[quota]\nsessions = 3\nmemory = "4g"\n[quota.nobody]\nmemory = "8g"\n'
+            "[quota.root]\ncpus = 2.5")  # fmt: skip
+    nobody = pwd.getpwnam("nobody").pw_uid
+    assert enforcement.quota(nobody) == {"sessions": 3, "memory": 8 << 30}
+    assert enforcement.quota(4321) == {"sessions": 3, "memory": 4 << 30}
+    assert enforcement.quota(0) == {"cpus": 2.5}
+    assert enforcement.table() == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "[quota]\nsesions = 3",
+        "[quota]\nsessions = true",
+        "[quota]\nsessions = -1",
+        '[quota]\nmemory = "much"',
+        "[quota]\ncpus = nan",
+        "[quota.ana]\ncpus = inf",
+        "[quota.ana]\nimage = 1",
+        '[quota]\nana = "4g"',
+        "[quota.ana.deep]\ncpus = 1",
+    ],
+)
+def test_a_mistake_in_a_quota_stops_everything(
+    wrong: str, enforce: Enforce, tmp_path: Path
+) -> None:
+    enforce(wrong)
+    host = Host(run=tmp_path / "run", state=tmp_path / "state")
+    with pytest.raises(UsageError, match=r"operator.toml: \[quota"):
         Session(host=host)
 
 

@@ -1,4 +1,4 @@
-"""What the operator of this machine enforces: the table [enforce] of /etc/belljar/config.toml.
+"""What the operator of this machine enforces: the tables [enforce] and [quota] of /etc/belljar/config.toml.
 
 Sessions and hosts ask here themselves, so it binds every surface: the command line, MCP, the service, and Python
 programs that use Belljar as it is. It cannot bind a program that changes Belljar in its own process, or users who can
@@ -12,14 +12,18 @@ talk to an engine directly: those need no Belljar to start a container.
 
 Where nothing is given, the enforced value is the default. Whatever is given otherwise is refused, never changed; only a
 command's timeout is cut to the ceiling.
+
+[quota] bounds what all sandboxes of one user take together: sessions, memory, cpus, disk. [quota.NAME] is for one user,
+and replaces what [quota] says of the same name. Root has only what [quota.root] says. `sandbox/quota.py` counts.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,12 +33,15 @@ from belljar.ancestry import untrusted
 from belljar.errors import UsageError, suggestion
 from belljar.limits import Limits
 from belljar.options import FIELDS, SandboxOptions, parse_seconds
+from belljar.records import record
 
 if TYPE_CHECKING:
     from belljar.policy import Policy
 
 OPERATOR = Path("/etc/belljar/config.toml")
-TABLE = "enforce"
+TABLE, QUOTA = "enforce", "quota"
+COUNTED = ("sessions", "memory", "cpus", "disk")
+"""What a quota bounds."""
 SIZES = tuple(one.name for one in fields(Limits))
 TIMES = ("timeout", "lease")
 LISTED = ("image", "engine", "runtime", "mounts", "cache")
@@ -53,6 +60,8 @@ NO_HOSTS = '[policy]\nname = "enforced"\n[network]\nceiling = []'
 
 Table = Mapping[str, tuple[Any, ...]]
 """The allowed values of each enforced setting."""
+Amounts = Mapping[str, float]
+"""Of what is COUNTED: how much."""
 
 
 def read_trusted(path: Path) -> dict[str, Any]:
@@ -113,23 +122,45 @@ def amount(name: str, value: Any) -> float | None:
     return parse_seconds(str(value)) if name in TIMES else None
 
 
+@record
+class _Operator:
+    """What the operator's file says."""
+
+    table: Table = field(default_factory=dict)
+    quotas: Mapping[str, Amounts] = field(default_factory=dict)
+    """By the user's name; empty: for all but root."""
+
+
 def table() -> Table:
     """What is enforced now. The file is read again when it has changed."""
+    return _now().table
+
+
+def _now() -> _Operator:
     try:
         status = os.stat(OPERATOR)
     except OSError:
-        return _read(OPERATOR, None) if os.path.lexists(OPERATOR) else {}
+        return _read(OPERATOR, None) if os.path.lexists(OPERATOR) else _Operator()
     return _read(
         OPERATOR, (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
     )
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, _: object) -> Table:
-    given = read_trusted(path).get(TABLE, {})
-    if not isinstance(given, dict):
-        raise UsageError(f"{path}: {TABLE} is not a table")
-    return {name: _allowed(name, value, path) for name, value in given.items()}
+def _read(path: Path, _: object) -> _Operator:
+    given = read_trusted(path)
+    enforced = _table_of(given, TABLE, path)
+    return _Operator(
+        {name: _allowed(name, value, path) for name, value in enforced.items()},
+        _quotas(_table_of(given, QUOTA, path), path),
+    )
+
+
+def _table_of(given: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+    found = given.get(name, {})
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: {name} is not a table")
+    return found
 
 
 def _allowed(name: str, value: Any, path: Path) -> tuple[Any, ...]:
@@ -195,6 +226,54 @@ def either(choices: tuple[Any, ...]) -> str:
     return " or ".join(
         filter(None, (", ".join(map(str, choices[:-1])), str(choices[-1])))
     )
+
+
+# Quotas.
+
+
+def quota(uid: int) -> Amounts:
+    """What this user's sandboxes may take together; what is not bounded is left out."""
+    quotas = _now().quotas
+    if not quotas:
+        return {}
+    own = quotas.get(user_name(uid), {})
+    return own if uid == 0 else {**quotas.get("", {}), **own}
+
+
+def user_name(uid: int) -> str:
+    """Of the account; the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _quotas(given: dict[str, Any], path: Path) -> dict[str, Amounts]:
+    users = {name: value for name, value in given.items() if isinstance(value, dict)}
+    everybody = {name: value for name, value in given.items() if name not in users}
+    named = {f"{QUOTA}.{name}": value for name, value in users.items()}
+    return {
+        table.partition(".")[2]: {
+            name: _most(table, name, value, path) for name, value in amounts.items()
+        }
+        for table, amounts in {QUOTA: everybody, **named}.items()
+        if amounts
+    }
+
+
+def _most(table: str, name: str, value: Any, path: Path) -> float:
+    if name not in COUNTED:
+        raise UsageError(
+            f"{path}: [{table}] has no {name!r}; {suggestion(name, COUNTED)}"
+        )
+    read = limiting.parse_size if name in ("memory", "disk") else float
+    try:
+        most = float("nan") if isinstance(value, bool) else float(read(value))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise UsageError(f"{path}: [{table}] {name}: {error}") from None
+    if not 0 <= most < float("inf"):
+        raise UsageError(f"{path}: [{table}] {name} is not an amount: {value!r}")
+    return most
 
 
 # Sessions.

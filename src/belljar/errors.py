@@ -20,6 +20,7 @@
     ├── FileFailed                      1   a file of the sandbox could not be read or written; also an OSError
     ├── Conflict                        1   files with staged changes have changed on the host too; nothing was applied
     ├── AuditError                    125   the audit trail cannot be written, so nothing runs
+    ├── QuotaExceeded                 125   the user's sandboxes would take more than the operator gives them
     ├── ServiceError                  125   a service refuses: the key, its scopes or quota, …; `problem` says what
     └── SandboxLost                   125   the sandbox went away under a command
 
@@ -286,6 +287,18 @@ class Conflict(BelljarError):
 
 class AuditError(BelljarError):
     code = "audit_failed"
+
+
+class QuotaExceeded(BelljarError):
+    """All sandboxes of this user together would take more than the operator of the machine allows.
+
+    try:
+        box = await belljar.Session(limits=belljar.Limits(memory="8g")).open()
+    except belljar.errors.QuotaExceeded as exceeded:
+        print(exceeded)  # what is used, by what, and what to do
+    """
+
+    code = "quota_exceeded"
 
 
 class ServiceError(BelljarError):

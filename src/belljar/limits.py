@@ -221,6 +221,11 @@ def size_text(size: int) -> str:
     )
 
 
+def amount_text(name: str, amount: float) -> str:
+    """For people: of a size, or of what is counted."""
+    return size_text(int(amount)) if name in ("memory", "disk") else f"{amount:g}"
+
+
 def checked(name: str, given: Any) -> int | float:
     """The value of one limit as a number, within its bounds."""
     metadata = next(limit.metadata for limit in fields(Limits) if limit.name == name)

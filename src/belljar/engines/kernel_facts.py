@@ -287,8 +287,9 @@ def _namespace(pid: int | str, name: str) -> str:
 
 
 def read(path: str) -> str | None:
+    """Users choose the names of processes and control groups in it: any bytes."""
     try:
-        with open(path) as file:
+        with open(path, errors="surrogateescape") as file:
             return file.read()
     except OSError:
         return None

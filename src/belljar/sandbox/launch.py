@@ -44,6 +44,7 @@ from belljar.sandbox import (
     cgroup,
     extras,
     pausing,
+    quota,
     rundir,
     scratch,
     staging,
@@ -113,6 +114,7 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
         undo.append(workspace.close)
         run_dir = RunDir.create(id, root)
         undo.append(run_dir.close)
+        quota.claim(id, run_dir.path, options, lambda: reap_remains(host))
         listener = (
             Listener(run_dir.link) if engine.capabilities.link == "socket" else None
         )

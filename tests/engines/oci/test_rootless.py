@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -215,3 +217,51 @@ def test_images_of_a_user_s_store_can_be_removed_with_all_their_owners(
     assert theirs.stat().st_uid not in (0, 1000, user.uid)
     user.python("-m", "belljar", "images", "remove", "some")
     assert not theirs.exists()
+
+
+QUOTA = """
+import belljar, sys
+from belljar.sync import Session
+try:
+    Session("quota").__enter__()
+except belljar.errors.QuotaExceeded as exceeded:
+    print(exceeded)
+"""
+
+
+def test_a_quota_holds_on_every_surface_and_names_what_takes_it(
+    user: OrdinaryUser,
+) -> None:
+    """The command line, tools and Python; no variable leads around it."""
+    name = pwd.getpwuid(user.uid).pw_name
+    operator = "[quota]\nsessions = 1\n"
+    (user.home / "quota").mkdir()
+    os.chown(user.home / "quota", user.uid, user.uid)
+    start = ("belljar", "session", "start", "--workspace", "quota")
+    id = user.run(*start, operator=operator).stdout.strip()
+    elsewhere = {
+        "BELLJAR_RUN": f"{user.home}/r",
+        "BELLJAR_STATE": f"{user.home}/s",
+        "BELLJAR_IMAGES": f"{user.home}/.local/state/belljar/images",
+    }
+    call = ("belljar", "call", "Bash", '{"command": "true"}', "--workspace", "quota")
+    try:
+        for argv in (
+            ("belljar", "run", "--workspace", "quota", "true"),
+            call,
+            (sys.executable, "-c", QUOTA),
+        ):
+            for env in ({}, elsewhere):
+                refused = user.run(*argv, env=env, check=False, operator=operator)
+                said = refused.stdout + refused.stderr
+                assert f"the quota of {name} on this machine is used up" in said, said
+                assert f"Taken by {id} ({user.home}/quota)" in said
+        assert (
+            "quota.sessions" in user.run("belljar", "config", operator=operator).stdout
+        )
+    finally:
+        user.run("belljar", "session", "stop", id, operator=operator)
+    again = user.run(
+        "belljar", "run", "--workspace", "quota", "true", operator=operator
+    )
+    assert again.returncode == 0

@@ -39,6 +39,7 @@ AUDITED = (
     "session_close",
     "pause",
     "resume",
+    "kill",
     "snapshot",
     "torn",
     "head_lost",
@@ -50,6 +51,7 @@ IN_SESSION = ("--session", "ID", "run in this session (see `belljar session star
 POLICY = ("--policy", "P", "default, strict, ci, permissive, literal, none or a file")
 NEW = ("--new", "with --staged: start apart from this directory's pending changes")
 YES = ("--yes", "answer yes where the policy would ask")
+OF_ALL = ("-a --all", "root only: of all users, as the kernel shows them")
 CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
 
 
@@ -282,7 +284,8 @@ def _sessions(commands: Commands) -> None:
         type=seconds,
         default=3600.0,
     )
-    session.add("list", "cli.session_commands:listing", "list sessions")
+    listed = session.add("list", "cli.session_commands:listing", "list sessions")
+    listed.flag(*OF_ALL)
     stop = session.add(
         "stop", "cli.session_commands:stop", "end sessions and all that runs in them"
     )
@@ -326,9 +329,10 @@ def _sessions(commands: Commands) -> None:
         "remove", "cli.snapshot_commands:remove", "remove snapshots"
     )
     removed.takes("names", "NAME", "the snapshot's name", nargs="+")
-    commands.add(
+    processes = commands.add(
         "ps", "cli.session_commands:listing", "list sessions, like `session list`"
     )
+    processes.flag(*OF_ALL)
     stats = commands.add(
         "stats",
         "cli.stats:stats",
@@ -336,6 +340,7 @@ def _sessions(commands: Commands) -> None:
     )
     stats.takes("sessions", "ID", "only these", nargs="*")
     stats.flag("--once", "print once and exit")
+    stats.flag(*OF_ALL)
     background = commands.add(
         "start",
         "cli.session_commands:background",
@@ -377,7 +382,10 @@ def _sessions(commands: Commands) -> None:
         "cli.session_commands:kill",
         "end a background shell and all its processes",
     )
-    kill.takes("ids", "ID", SHELL, nargs="+")
+    kill.takes("ids", "ID", f"{SHELL}; root: any user's session too", nargs="+")
+    kill.takes(
+        "--user", "NAME", "whose session, where users have given theirs the same id"
+    )
     copy = commands.add(
         "cp", "cli.file_commands:copy", "copy files into a session, or out of it"
     )

@@ -16,6 +16,7 @@ from belljar.doctor.check import Check
 from belljar.errors import UsageError, suggestion
 from belljar.policy import Verdict
 from belljar.policy.verdict import Finding
+from belljar.sandbox.census import Seen
 from belljar.session.kept import Kept
 from belljar.session.result import SHOWN, Result, Status
 from belljar.session.snapshot import Snapshot
@@ -133,6 +134,28 @@ def _entries() -> dict[str, Entry]:
                     "owner": int | None,
                     "metadata": dict[str, str],
                 },
+            ),
+        ),
+        "session-list-all": (
+            "belljar ps --all, belljar stats --all: sandboxes of all users",
+            listed(
+                "a sandbox",
+                (
+                    Seen,
+                    (
+                        "id",
+                        "user",
+                        "uid",
+                        "pid",
+                        "workspace",
+                        "memory",
+                        "pids",
+                        "memory_limit",
+                        "pids_limit",
+                        "paused",
+                    ),
+                ),
+                started=float,
             ),
         ),
         "session-stop": ("belljar session stop", shape("ended", stopped=Texts)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from argparse import Namespace
 from collections.abc import AsyncIterator
@@ -15,6 +16,8 @@ from belljar import host
 from belljar.audit import masking
 from belljar.codec import raw_streams
 from belljar.errors import BelljarError, ShellNotFound, UsageError
+from belljar.sandbox import census, rundir
+from belljar.sandbox.launch import engine_of
 from belljar.session import kept
 from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import TIMEOUT_STATUS, Output, decode
@@ -39,6 +42,8 @@ async def start(args: Namespace) -> int:
 
 
 def listing(args: Namespace) -> int:
+    if args.all:
+        return _listing_of_all(args)
     if (far := host.far_of(None)) is not None:
         return _listing_there(args, far)
     running = [{**session, "ended": False} for session in kept.running(host.default())]
@@ -69,6 +74,23 @@ def listing(args: Namespace) -> int:
         "CHANGES",
         "WORKSPACE",
     )
+
+
+def _listing_of_all(args: Namespace) -> int:
+    found = census.everybody()
+    rows = [
+        (
+            each.id,
+            each.user,
+            each.pid,
+            _age(each.started),
+            "paused" if each.paused else "running",
+            each.workspace or "-",
+        )
+        for each in found
+    ]
+    header = ("SESSION", "USER", "PID", "AGE", "STATE", "WORKSPACE")
+    return console.answer_table(args, [each.as_dict() for each in found], rows, *header)
 
 
 def _listing_there(args: Namespace, far: host.FarHost) -> int:
@@ -261,10 +283,29 @@ async def wait(args: Namespace) -> int:
 
 async def kill(args: Namespace) -> int:
     for id in args.ids:
+        if names.is_id(id) and os.geteuid() == 0 and host.far_of(None) is None:
+            await to_thread.run_sync(_end_sandbox, id, args.user or "")
+            continue
         async with attached_to(id) as (box, shell):
             await shell.kill()
             await stop_if_done(box, shell)
     return console.answer(args, {"killed": args.ids})
+
+
+def _end_sandbox(id: str, user: str) -> None:
+    """Any user's. It is recorded first: a required trail that cannot be written keeps it alive."""
+    seen = census.find(id, user)
+    host.default().audit.record(
+        "kill", session=id, of_uid=seen.uid, of_user=seen.user, of_pid=seen.pid
+    )
+    census.end(seen)
+    if seen.uid != os.geteuid():
+        return  # what is left of it, its owner's next start removes
+    here = host.default()
+    path = here.run_root / id
+    if (facts := rundir.read_session(path)) is not None and not rundir.owned(path):
+        engine_of(facts, here).destroy(str(facts["container"]))
+        rundir.remove_run_dir(path)
 
 
 async def stop_if_done(box: Session, shell: Shell) -> None:

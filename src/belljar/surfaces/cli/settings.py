@@ -80,22 +80,37 @@ def user_file() -> Path:
 def load(workspace: str | None = None) -> dict[str, Setting]:
     """All settings. The user's file is not read if it is inside `workspace`, where commands can write it."""
     operator = enforcement.read_trusted(enforcement.OPERATOR)
-    operator.pop(enforcement.TABLE, None)
+    for table in (enforcement.TABLE, enforcement.QUOTA):
+        operator.pop(table, None)
     user = user_file()
     inside = workspace is not None and Path(os.path.realpath(user)).is_relative_to(
         os.path.realpath(workspace)
     )
     mine = {} if inside else enforcement.read_trusted(user)
-    found = _checked(operator, enforcement.OPERATOR, enforcement.TABLE) | _checked(
-        mine, user
-    )
+    found = _checked(
+        operator, enforcement.OPERATOR, enforcement.TABLE, enforcement.QUOTA
+    ) | _checked(mine, user)
     for name, allowed in enforcement.table().items():
         bound = tuple(map(_shown, allowed))
         setting = found.get(name)
         if setting is None or not enforcement.within(name, setting.value, allowed):
             setting = Setting(bound[0] if bound else "", str(enforcement.OPERATOR))
         found[name] = Setting(setting.value, setting.source, enforced=True, bound=bound)
-    return found
+    return found | _quota()
+
+
+def _quota() -> dict[str, Setting]:
+    """What all sandboxes of this user together may take."""
+    texts = {
+        name: limits.amount_text(name, most)
+        for name, most in enforcement.quota(os.geteuid()).items()
+    }
+    return {
+        f"{enforcement.QUOTA}.{name}": Setting(
+            text, str(enforcement.OPERATOR), enforced=True, bound=(text,)
+        )
+        for name, text in texts.items()
+    }
 
 
 def _shown(value: Any) -> str:

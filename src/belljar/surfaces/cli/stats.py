@@ -7,11 +7,14 @@ import select
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from belljar.errors import EngineError
 from belljar.host import default
+from belljar.sandbox import census
 from belljar.sandbox.cgroup import usage
 from belljar.sandbox.launch import engine_of
 from belljar.session import kept
@@ -20,27 +23,34 @@ from belljar.surfaces.terminal.host import HostTerminal
 
 SECONDS = 1.0
 _UP_AND_CLEAR = "\x1b[{lines}A\x1b[J"
+Rows = list[dict[str, Any]]
 
 
 def stats(args: Namespace) -> int:
-    ids = {names.session(name) for name in args.sessions}
+    ids = {name if args.all else names.session(name) for name in args.sessions}
+    look = partial(_of_all if args.all else _rows, ids)
+    show = _show_all if args.all else _show
     if args.json:
-        return console.answer(args, _rows(ids))
+        return console.answer(args, look())
     if not sys.stdout.isatty() or args.once:
-        _show(_rows(ids))
+        show(look())
         return 0
     terminal = HostTerminal.here()
     with terminal.keys() if terminal else nullcontext():
-        return _live(ids, terminal)
+        return _live(look, show, terminal)
 
 
-def _live(ids: set[str], terminal: HostTerminal | None) -> int:
+def _live(
+    look: Callable[[], Rows],
+    show: Callable[[Rows], None],
+    terminal: HostTerminal | None,
+) -> int:
     lines = 0
     while True:
-        rows = _rows(ids)
+        rows = look()
         if lines:
             sys.stdout.write(_UP_AND_CLEAR.format(lines=lines))
-        _show(rows)
+        show(rows)
         lines = len(rows) + 1
         if terminal is None:
             time.sleep(SECONDS)
@@ -48,7 +58,20 @@ def _live(ids: set[str], terminal: HostTerminal | None) -> int:
             return 0
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _of_all(ids: set[str]) -> Rows:
+    """Of all users, from the kernel alone."""
+    return [each.as_dict() for each in census.everybody() if not ids or each.id in ids]
+
+
+def _show_all(rows: Rows) -> None:
+    shown = [
+        (r["id"], r["user"], _memory(r), _pids(r), r["workspace"] or "-") for r in rows
+    ]
+    console.table(shown, "SESSION", "USER", "MEMORY", "PROCESSES", "WORKSPACE")
+    sys.stdout.flush()
+
+
+def _show(rows: Rows) -> None:
     shown = [
         (r["name"] or r["id"], _memory(r), _pids(r), r["image"], r["workspace"])
         for r in rows
@@ -63,7 +86,7 @@ def _typed(seconds: float) -> bytes:
     return os.read(0, 64)[:1] if ready else b""
 
 
-def _rows(ids: set[str]) -> list[dict[str, Any]]:
+def _rows(ids: set[str]) -> Rows:
     """Of these sessions, or of all."""
     rows = []
     for session in kept.running(default()):
