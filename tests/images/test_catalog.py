@@ -12,7 +12,7 @@ from tests.images.conftest import Registry
 from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import EngineError, ImageMissing, UsageError
 from belljar.images import catalog
-from belljar.images.store import Store
+from belljar.images.image_store import StoredImage
 
 PROMISED = "bash git make python3 rg jq curl awk sed grep find diff patch file less tree bc xz zip unzip ps"
 
@@ -67,26 +67,16 @@ def test_an_image_made_from_ours_is_not_listed_as_ours_but_by_each_of_its_names(
 ):
     """The new image inherits our labels."""
     labels = {catalog.LABEL: "base", catalog.RECIPE_LABEL: "x"}
-    ours = catalog.StoredImage(
+    ours = StoredImage(
         "sha256:1", ("belljar/base:0123", "belljar/base:latest"), labels, 1, 0.0
     )
-    theirs = catalog.StoredImage(
-        "sha256:2", ("tools:1", "house/tools:1"), labels, 1, 0.0
-    )
+    theirs = StoredImage("sha256:2", ("tools:1", "house/tools:1"), labels, 1, 0.0)
     listed = catalog.listing(SimpleNamespace(image_list=lambda label: [ours, theirs]))  # type: ignore[arg-type]
     assert [(image.name, image.reference) for image in listed] == [
         ("base", "belljar/base:0123"),
         ("house/tools:1", "house/tools:1"),
         ("tools:1", "tools:1"),
     ]
-
-
-def test_an_image_that_only_the_engine_oci_has_is_found_there(
-    engine: DockerEngine, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(Store, "find", lambda store, name: object())
-    with pytest.raises(ImageMissing, match="the engine oci has it: --engine oci"):
-        catalog.ensure(engine.images, "tools:1")
 
 
 def test_there_is_no_recipe_for_an_unknown_name(engine: DockerEngine) -> None:

@@ -11,6 +11,7 @@ from belljar.doctor.check import Check
 from belljar.engines.base import Engine
 from belljar.errors import BelljarError
 from belljar.images import catalog
+from belljar.images.image_store import ImageStore
 
 
 def checks(engine: Engine) -> Iterator[Check]:
@@ -39,7 +40,7 @@ def _init(engine: Engine) -> Check:
     return Check("init", True, f"{binary.name}, {binary.stat().st_size >> 10} KiB")
 
 
-def _image_source(store: catalog.ImageStore) -> Check:
+def _image_source(store: ImageStore) -> Check:
     """Only checked if an image is missing: it takes ten seconds if no registry answers."""
     name = "image sources"
     if store.registry_has(catalog.ROOT_IMAGE):

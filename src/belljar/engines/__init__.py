@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from belljar import environment
 from belljar.errors import (
+    EngineError,
     EngineRefused,
     EngineUnavailable,
     NamedEngineUnavailable,
@@ -18,6 +21,7 @@ from belljar.errors import (
 
 if TYPE_CHECKING:
     from belljar.engines.base import Engine
+    from belljar.images.image_store import ImageStore
 
 Known = Literal["docker", "podman", "oci", "kubernetes"]
 KNOWN: tuple[Known, ...] = get_args(Known)
@@ -46,6 +50,18 @@ def connect(
     asked = environment.value(RUNTIME) if runtime is None else runtime
     engine: Engine = import_module(f"belljar.engines.{chosen}").find(asked, state)
     return engine
+
+
+def image_stores_beside(engine: Engine) -> Iterator[ImageStore]:
+    """Where else on this machine an image may be, which `engine` could have a copy of."""
+    if engine.images is None or not engine.images.holds_imports:
+        return  # Belljar's own store is where it looks
+    for name in ("docker", "podman"):
+        with suppress(EngineError):
+            other = connect(name, "")
+            with closing(other):
+                if other.capabilities.binds and other.images is not None:
+                    yield other.images
 
 
 def _first_that_answers(runtime: str | None, state: Path | None) -> Engine:

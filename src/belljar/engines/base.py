@@ -18,7 +18,7 @@ from belljar.errors import UsageError
 from belljar.records import record
 
 if TYPE_CHECKING:
-    from belljar.images.catalog import ImageStore
+    from belljar.images.image_store import ImageStore
     from belljar.link.transport import Transport
 
 

@@ -31,6 +31,7 @@ LAYERS_MAX = 256
 MEMBERS_MAX = 100_000
 LINKS_MAX = 16
 INDEX_DEPTH = 3
+_BLOB = lazy_pattern(r"blobs/sha256/([0-9a-f]{64})")
 _DIGEST = lazy_pattern(r"sha256:([0-9a-f]{64})")
 
 
@@ -218,10 +219,11 @@ def _docker_images(files: Files) -> Iterator[Plan]:
     if not isinstance(entries, list) or not entries:
         raise ImageInvalid("manifest.json names no image")
     for entry in map(_mapping, entries):
-        layers = [(name, None) for name in _strings(entry.get("Layers"))]
+        layers = [(name, _named_digest(name)) for name in _strings(entry.get("Layers"))]
+        config = str(entry.get("Config"))
         yield _plan(
             files,
-            files.read(str(entry.get("Config"))),
+            files.read(config, _named_digest(config)),
             layers,
             _strings(entry.get("RepoTags")),
         )
@@ -233,7 +235,7 @@ def _oci_images(
     entries = [_mapping(entry) for entry in _list(index.get("manifests"))]
     usable = [entry for entry in entries if _is_ours(_mapping(entry.get("platform")))]
     if not usable or depth > INDEX_DEPTH:
-        raise ImageInvalid(f"the image does not support {_machine()}")
+        raise ImageInvalid(f"the image does not support {machine()}")
     for entry in usable if depth == 0 else usable[:1]:
         document = _document(files.read(*_blob(entry)))
         own = _names(_mapping(entry.get("annotations"))) or names
@@ -257,8 +259,8 @@ def _plan(
     diff_ids = [match[1] for match in found if match]
     if len(diff_ids) != len(parts) or not 0 < len(parts) <= LAYERS_MAX:
         raise ImageInvalid("the image's configuration does not fit its layers")
-    if (machine := document.get("architecture")) and machine != _machine():
-        raise ImageInvalid(f"the image is for {machine}; this machine is {_machine()}")
+    if (built_for := document.get("architecture")) and built_for != machine():
+        raise ImageInvalid(f"the image is for {built_for}; this machine is {machine()}")
     env = _strings(settings.get("Env"))
     volumes = tuple(sorted(_mapping(settings.get("Volumes"))))
     if any("\0" in text for text in (*env, *volumes)):
@@ -285,8 +287,8 @@ def _names(annotations: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_ours(target: Mapping[str, Any]) -> bool:
-    return (target.get("architecture", _machine()), target.get("os", "linux")) == (
-        _machine(),
+    return (target.get("architecture", machine()), target.get("os", "linux")) == (
+        machine(),
         "linux",
     )
 
@@ -296,6 +298,12 @@ def _blob(descriptor: Mapping[str, Any]) -> tuple[str, str]:
     if match is None:
         raise ImageInvalid("the image uses a digest that is not sha256")
     return f"blobs/sha256/{match[1]}", match[1]
+
+
+def _named_digest(name: str) -> str | None:
+    """Where files are called after their digests, they must have them."""
+    match = _BLOB.fullmatch(name)
+    return match[1] if match else None
 
 
 def _json(data: bytes) -> Any:
@@ -328,7 +336,7 @@ def _inside(name: str) -> list[str]:
     return parts
 
 
-def _machine() -> str:
+def machine() -> str:
     return next(
         (name for name, kernels in MACHINES.items() if kernels == platform.machine()),
         platform.machine(),

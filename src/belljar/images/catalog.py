@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from belljar import resources
 from belljar.errors import ImageMissing, UsageError
+from belljar.images.image_store import (
+    ImageStore,
+    Others,
+    Recipe,
+    StoredImage,
+    no_others,
+)
 from belljar.images.progress import Progress, quiet, repeating
 from belljar.records import record
 
@@ -34,61 +41,13 @@ INSTALLERS = {
     "dev": "node/install.sh",
 }
 """Scripts that run inside, with the network, after the packages: they install what Debian does not have."""
+KEY_DIGITS = 24
 OCI_FETCHES = "belljar images import"
 LABEL = "org.belljar.image"
 RECIPE_LABEL = "org.belljar.recipe"
 
 # A registry that did not answer is not asked again for this long.
 _REGISTRY_MEMORY_SECONDS = 3600.0
-
-
-@record
-class StoredImage:
-    """An image that an engine has."""
-
-    id: str
-    names: tuple[str, ...]
-    """With tags: belljar/base:latest …"""
-    labels: Mapping[str, str]
-    size: int
-    created: float
-
-
-@record
-class Recipe:
-    """An image to be built from a Dockerfile."""
-
-    reference: str
-    context: IO[bytes]
-    """A tar that holds the Dockerfile."""
-    dockerfile: str
-    arguments: dict[str, str]
-    labels: dict[str, str]
-
-
-class ImageStore(Protocol):
-    """Where images are found and made. An engine has one, or leaves that to a registry (`Engine.images`)."""
-
-    fetch_with: str
-    """The command that gets an image from elsewhere (`docker pull`)."""
-    holds_imports: bool
-    """Whether it is the store that `belljar images import` fills."""
-
-    def image(self, reference: str) -> object | None:
-        """None: there is no such image."""
-
-    def image_import(
-        self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]
-    ) -> None:
-        """Make an image from the tar of a root file system."""
-
-    def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
-        """Called only if `registry_has` returned True."""
-
-    def image_tag(self, reference: str, alias: str) -> None: ...
-    def image_list(self, label: str) -> list[StoredImage]: ...
-    def registry_has(self, reference: str) -> bool:
-        """Whether a registry can be reached that has this image."""
 
 
 @record
@@ -107,50 +66,75 @@ def reference(name: str) -> str:
     return f"belljar/{name}:{_digest(name)}" if name in PARENTS else name
 
 
-def ensure(store: ImageStore, name: str, progress: Progress = quiet) -> str:
-    """The reference of an existing image; one of ours is built first if it is missing."""
+def ensure(
+    store: ImageStore,
+    name: str,
+    progress: Progress = quiet,
+    others: Others = no_others,
+) -> str:
+    """The reference of an existing image. One that is missing is taken from another engine, or built if it is ours."""
     wanted = reference(name)
     if store.image(wanted) is not None:
         return wanted
-    if name not in PARENTS:
-        ours = ", ".join(PARENTS)
-        if not store.holds_imports and _in_our_store(name):
-            raise ImageMissing(
-                f"no image {name!r} in this engine; the engine oci has it: --engine oci"
-            )
-        raise ImageMissing(
-            f"no image {name!r} here: `{store.fetch_with} {name}`, or use one of {ours}"
-        )
-    return build(store, name, progress)
+    if name in PARENTS:
+        return build(store, name, progress, others=others)
+    if (copy := _shared(store, wanted, others, progress)) is not None:
+        return copy
+    raise ImageMissing(
+        f"no image {name!r} here: `{store.fetch_with} {name}`, or use one of {', '.join(PARENTS)}"
+    )
 
 
-def _in_our_store(name: str) -> bool:
-    """Whether it was imported with `belljar images import`, which is for the engine oci."""
-    from belljar.images.store import Store
+def key(name: str, store: Callable[[], ImageStore]) -> str:
+    """Stands for what an image holds. That of one of ours is known before it is built, and without an engine."""
+    if name in PARENTS:
+        return f"{name}-{_digest(name)}"
+    found = store().image(name)
+    if found is None:
+        raise ImageMissing(f"no image {name!r} here")
+    readable = re.sub(r"[^a-z0-9]+", "-", name)
+    return f"{readable}-{found.ref.removeprefix('sha256:')[:KEY_DIGITS]}"
 
-    with suppress(UsageError):  # not a valid name
-        return Store().find(name) is not None
-    return False
+
+def _shared(
+    store: ImageStore, wanted: str, others: Others, progress: Progress
+) -> str | None:
+    from belljar.images import sharing  # seldom needed
+
+    with resources.locked(resources.cache_dir() / "shared.lock"):  # copy it only once
+        return sharing.fetched(store, wanted, others, progress)
 
 
 def build(
-    store: ImageStore, name: str, progress: Progress = quiet, *, force: bool = False
+    store: ImageStore,
+    name: str,
+    progress: Progress = quiet,
+    *,
+    force: bool = False,
+    others: Others = no_others,
 ) -> str:
+    """Build an image of ours, unless this engine has it or (without `force`) another of this machine."""
     if name not in PARENTS:
         raise UsageError(f"no recipe for {name!r}; choose from {', '.join(PARENTS)}")
     wanted = reference(name)
     with resources.locked(resources.cache_dir() / f"{name}.lock"):  # build it only once
         if force or store.image(wanted) is None:
             with repeating(progress) as report:
-                make = (
-                    _build_on_parent
-                    if _registry_answers(store)
-                    else _import_bootstrapped
-                )
-                make(store, name, wanted, report)
+                copy = None if force else _shared(store, wanted, others, report)
+                if copy is not None:
+                    store.image_tag(copy, wanted)
+                else:
+                    _make(store, name, wanted, report)
     store.image_tag(wanted, f"belljar/{name}:latest")
     progress(1.0, f"{wanted} is ready")
     return wanted
+
+
+def _make(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
+    if _registry_answers(store):
+        _build_on_parent(store, name, wanted, progress)
+    else:
+        _import_bootstrapped(store, name, wanted, progress)
 
 
 def listing(store: ImageStore) -> list[Image]:
@@ -181,7 +165,7 @@ def _build_on_parent(
     parent = PARENTS[name]
     start = ensure(store, parent, progress) if parent else ROOT_IMAGE
     recipe = Recipe(
-        wanted, _context(name), f"{name}/Dockerfile", {"FROM": start}, _labels(name)
+        wanted, _context(name), f"{name}/Dockerfile", {"FROM": start}, labels(name)
     )
     store.image_build(recipe, lambda line: _report_step(line, progress))
 
@@ -215,7 +199,7 @@ def _import_bootstrapped(
         )
         bootstrap(_packages(name), scripts, tar, progress, fetched)
         progress(0.95, "importing")
-        store.image_import(tar, wanted, cwd="/workspace", labels=_labels(name))
+        store.image_import(tar, wanted, cwd="/workspace", labels=labels(name))
 
 
 def _readable(script: Path, directory: Path) -> Path:
@@ -235,7 +219,8 @@ def _report_step(line: str, progress: Progress) -> None:
         progress(None, line.strip())
 
 
-def _labels(name: str) -> dict[str, str]:
+def labels(name: str) -> dict[str, str]:
+    """Of one of ours that is built from today's recipe."""
     return {LABEL: name, RECIPE_LABEL: _digest(name)}
 
 

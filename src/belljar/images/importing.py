@@ -34,9 +34,16 @@ _TRANSPORT = lazy_pattern(
 
 
 def import_images(
-    store: Store, source: str, name: str | None = None, progress: Progress = quiet
+    store: Store,
+    source: str,
+    name: str | None = None,
+    progress: Progress = quiet,
+    id: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> list[LayeredImage]:
     """Import every image of a file or directory; `name` replaces the names in the archive.
+
+    With `id`, which `belljar images export` prints, any other image is refused; so is one without these `labels`.
 
     `docker://debian:12` and skopeo's other transports are fetched with skopeo first. So is a plain `debian:12`, if
     there is no such file.
@@ -55,11 +62,25 @@ def import_images(
             raise UsageError(
                 f"{source} holds {len(found)} images; --name works for one image only"
             )
+        for plan in found:
+            _check(plan, id, labels or {})
         importer = _Importer(store, work, progress)
         return [
             importer.add(plan, chosen or _names(list(plan.names)) or [_stem(source)])
             for plan in found
         ]
+
+
+def _check(plan: Plan, id: str | None, labels: Mapping[str, str]) -> None:
+    if id is not None and plan.id != id.removeprefix("sha256:"):
+        raise ImageInvalid(
+            f"the archive holds another image: {plan.id or 'without id'}"
+        )
+    found = plan.labels or {}
+    if wrong := [name for name, value in labels.items() if found.get(name) != value]:
+        raise ImageInvalid(
+            f"the archive's image was built from another recipe than today's (its label {wrong[0]}): build it anew"
+        )
 
 
 def import_root(
@@ -68,6 +89,13 @@ def import_root(
     """Import the tar of a root file system that we made ourselves."""
     with store.adding() as work:
         return _Importer(store, work, quiet).add(root_plan(tar, labels), names)
+
+
+def import_shared(store: Store, archive: Path, name: str) -> LayeredImage:
+    """Import the one image that another engine of this machine saved, with a name of ours."""
+    with store.adding() as work:
+        (plan,) = plans(archive)
+        return _Importer(store, work, quiet).add(plan, [name])
 
 
 class _Importer:

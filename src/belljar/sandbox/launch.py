@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -298,7 +299,8 @@ def _image(engine: Engine, name: str, progress: Progress) -> Image:
     reference = catalog.reference(name)
     image = engine.image(reference)
     if image is None and engine.images is not None:
-        catalog.ensure(engine.images, name, progress)
+        others = partial(engines.image_stores_beside, engine)
+        reference = catalog.ensure(engine.images, name, progress, others)
         image = engine.image(reference)
     if image is None:
         raise ImageMissing(

@@ -10,7 +10,7 @@ import pytest
 
 from belljar.engines.oci.images import OciImages
 from belljar.errors import EngineError
-from belljar.images.catalog import Recipe
+from belljar.images.image_store import Recipe
 from belljar.images.store import Store
 
 pytestmark = pytest.mark.root

@@ -1,4 +1,4 @@
-"""The image verbs of an engine with Docker's API (`images.catalog.ImageStore`).
+"""The image verbs of an engine with Docker's API (`images.image_store.ImageStore`).
 
 Building and importing are rare and need streams, so docker-py does them."""
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from belljar.engines.docker.client import Answered, Client, expected_shape, quote
 from belljar.engines.spec import Image
 from belljar.errors import EngineError
-from belljar.images.catalog import Recipe, StoredImage
+from belljar.images.image_store import Recipe, StoredImage
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -28,6 +28,7 @@ class DockerImages:
 
     def __init__(self, client: Client, name_prefixes: tuple[str, ...] = ()) -> None:
         self.client, self.name_prefixes = client, name_prefixes
+        self.kept_by = client.endpoint.host
 
     @contextmanager
     def _docker_py(
@@ -87,6 +88,20 @@ class DockerImages:
         self.image_tag(
             json.loads(answer)["status"], reference
         )  # Podman 4.3 would drop the tag of a name in the import
+
+    def image_save(self, reference: str, archive: Path) -> None:
+        with (
+            self._docker_py(f"saving {reference}") as client,
+            open(archive, "xb") as file,
+        ):
+            for chunk in client.get_image(reference):
+                file.write(chunk)
+
+    def image_load(self, archive: Path) -> None:
+        with self._docker_py("loading an image") as client, open(archive, "rb") as file:
+            for line in client.load_image(file) or ():
+                if "error" in line:
+                    raise EngineError(f"loading an image: {line['error'].strip()}")
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
         with self._docker_py(f"building {recipe.reference}") as client:

@@ -1,4 +1,4 @@
-"""The images of the engine `oci`: Belljar's own store, as an `images.catalog.ImageStore`."""
+"""The images of the engine `oci`: Belljar's own store, as an `images.image_store.ImageStore`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from belljar.engines.spec import Image
 from belljar.errors import EngineError
 from belljar.images import catalog
+from belljar.images.image_store import Recipe, StoredImage
 from belljar.images.store import Store
 
 
 class OciImages:
     fetch_with = catalog.OCI_FETCHES
     holds_imports = True
+    kept_by = "Belljar's own store"
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -29,9 +31,20 @@ class OciImages:
 
         import_root(self._store, tar, [reference], labels)
 
-    def image_build(
-        self, recipe: catalog.Recipe, report: Callable[[str], None]
-    ) -> None:
+    def image_save(self, reference: str, archive: Path) -> None:
+        from belljar.images.exporting import export_image
+
+        image = self._store.find(reference)
+        if image is None:
+            raise EngineError(f"no image {reference!r} in the store")
+        export_image(self._store, image, archive)
+
+    def image_load(self, archive: Path) -> None:
+        from belljar.images.importing import import_images
+
+        import_images(self._store, str(archive))
+
+    def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
         raise EngineError(
             "the engine oci builds images from Debian packages, not from Dockerfiles"
         )
@@ -39,11 +52,9 @@ class OciImages:
     def image_tag(self, reference: str, alias: str) -> None:
         self._store.tag(reference, alias)
 
-    def image_list(self, label: str) -> list[catalog.StoredImage]:
+    def image_list(self, label: str) -> list[StoredImage]:
         return [
-            catalog.StoredImage(
-                each.id, each.names, each.labels, each.size, each.created
-            )
+            StoredImage(each.id, each.names, each.labels, each.size, each.created)
             for each in self._store.images()
             if label in each.labels
         ]

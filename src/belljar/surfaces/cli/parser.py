@@ -521,29 +521,55 @@ def _tools(commands: Commands) -> None:
 def _upkeep(commands: Commands) -> None:
     images = commands.family("images", "build and list sandbox images", required=False)
     images.parser.set_defaults(
-        handler="cli.upkeep:list_images", json=False, verbose=False
+        handler="cli.image_commands:list_images", json=False, verbose=False
     )
-    add_engine_option(images.add("list", "cli.upkeep:list_images", "list images"))
+    add_engine_option(
+        images.add("list", "cli.image_commands:list_images", "list images")
+    )
     build = images.add(
-        "build", "cli.upkeep:build_image", "build an image of Belljar's if missing"
+        "build",
+        "cli.image_commands:build_image",
+        "build an image of Belljar's if missing",
     )
     build.takes("name", "NAME", "base, python, node or dev", nargs="?", default="base")
     build.flag("--force", "build it even if it exists")
     add_engine_option(build)
     add = images.add(
-        "import", "cli.upkeep:import_image", "import an image for the engine `oci`"
+        "import",
+        "cli.image_commands:import_image",
+        "import an image for the engine `oci`",
     )
     add.takes(
         "source", "FILE|DIR", "from `docker save`, an OCI layout, or a root file system"
     )
-    add.takes("--name", "NAME", "name for it, instead of the archive's own")
+    add.takes(
+        "--name", "NAME", "name for it, instead of the archive's own; or base, python …"
+    )
+    add.takes("--id", "ID", "refuse any other image than what `export` called so")
+    out = images.add(
+        "export",
+        "cli.image_commands:export_image",
+        "write an image to a file, for another machine or job",
+    )
+    out.takes("name", "NAME", "an image of Belljar's (built if missing), or any other")
+    out.takes("file", "FILE", "a tar; the same image gives the same bytes")
+    add_engine_option(out)
+    key = images.add(
+        "key",
+        "cli.image_commands:key",
+        "print what a CI system can call its cache of an image by",
+    )
+    key.takes("name", "NAME", "base, python … or any other", nargs="?", default="base")
+    add_engine_option(key)
     remove = images.add(
-        "remove", "cli.upkeep:remove_images", "remove images of the engine `oci`"
+        "remove",
+        "cli.image_commands:remove_images",
+        "remove images of the engine `oci`",
     )
     remove.takes("names", "NAME", "one that `belljar images list` shows", nargs="+")
     unused = images.add(
         "prune",
-        "cli.upkeep:prune_images",
+        "cli.image_commands:prune_images",
         "remove nameless images and unused layers of `oci`",
     )
     for command in (remove, unused):

@@ -242,6 +242,11 @@ def _entries() -> dict[str, Entry]:
             "belljar images import",
             listed("an image", {"id": str, "names": Texts, "size": int}),
         ),
+        "images-export": (
+            "belljar images export",
+            shape("an image", id=str, file=str, size=int),
+        ),
+        "images-key": ("belljar images key", shape("a key", name=str, key=str)),
         "images-remove": ("belljar images remove", shape("removed", removed=Texts)),
         "images-prune": (
             "belljar images prune",

@@ -1,4 +1,6 @@
 // Jenkinsfile: for an agent with Python 3.11 and Docker, or any engine that `belljar doctor` accepts there.
+// Each agent builds the image once. If yours are new each time, keep a file for them that `belljar images export base FILE`
+// writes, and begin with `belljar images import FILE --name base`.
 pipeline {
   agent { label 'docker' }
   options { timeout(time: 30, unit: 'MINUTES') }
