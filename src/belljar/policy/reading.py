@@ -97,28 +97,7 @@ class Reading:
             self.described = True
             return self.printed(entry.prints, options)
         verb = self._verb(options) if entry.verbs else None
-        acts = [
-            (act, [text])
-            for names, act in entry.options.items()
-            for text in options.all(*names.split())
-        ]
-        roles = entry.operands
-        if any(
-            roles.endswith(f" {act}") for act, _ in acts
-        ):  # `cp -t there a b`: an option gave the destination
-            roles = roles.rpartition(" ")[0]
-        acts += (
-            self.assign_roles(roles, options.rest)
-            if verb is None and options.rest != ["-"]
-            else []
-        )
-        self.destination = (
-            acts[-1][1][-1] if acts and acts[-1][0] == "destination" else ""
-        )
-        hosts = (
-            words[0] for act, words in acts if act in ("fetch", "download", "host")
-        )
-        self.target = next(filter(re.compile("[.:]").search, hosts), "")
+        acts = self._acts(options, verb is None)
         for act, words in sorted(acts, key=lambda one: one[0] in _AFTER_READING):
             self.apply_role(act, words)
         if (
@@ -146,6 +125,29 @@ class Reading:
             verb is None or not verb.entry.verbs or verb.described
         )
         return out
+
+    def _acts(self, options: Options, last: bool) -> list[tuple[str, list[str]]]:
+        """What options and operands do, each with its words. `last`: no verb takes the operands."""
+        acts = [
+            (act, [text])
+            for names, act in self.entry.options.items()
+            for text in options.all(*names.split())
+        ]
+        roles = self.entry.operands
+        if any(
+            roles.endswith(f" {act}") for act, _ in acts
+        ):  # `cp -t there a b`: an option gave the destination
+            roles = roles.rpartition(" ")[0]
+        if last and options.rest != ["-"]:
+            acts += self.assign_roles(roles, options.rest)
+        self.destination = (
+            acts[-1][1][-1] if acts and acts[-1][0] == "destination" else ""
+        )
+        hosts = (
+            words[0] for act, words in acts if act in ("fetch", "download", "host")
+        )
+        self.target = next(filter(re.compile("[.:]").search, hosts), "")
+        return acts
 
     def _verb(self, options: Options) -> "Reading | None":
         """The entry of the verb that the first words match. A word before it may be the value of an unlisted option."""
