@@ -143,7 +143,7 @@ static void add_base_environment(char **env, char *pwd, bool pty)
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         add_variable(env, always[i]);
     for (int i = 0; i < IMAGE_VARIABLES && environ[i]; i++)
-        if (strncmp(environ[i], "HOSTNAME=", 9))
+        if (strncmp(environ[i], "HOSTNAME=", 9) && strncmp(environ[i], "KUBERNETES_", 11)) /* a kubelet tells where the API server is */
             add_variable(env, environ[i]);
     add_variable(env, "HOME=/home/sandbox");
     add_variable(env, "USER=sandbox");

@@ -130,3 +130,13 @@ def test_the_state_of_a_command_is_read_from_the_kernel(link: Connection) -> Non
     assert not link.state(busy).waits, "it does not wait for us"
     assert state.cpu_us > 0
     assert state.peak > 1 << 20
+
+
+def test_no_command_is_told_where_the_cluster_s_api_server_is(
+    make_box: MakeBox,
+) -> None:
+    """A kubelet writes that into every container's environment."""
+    told = ("-e", "KUBERNETES_SERVICE_HOST=10.96.0.1", "-e", "KEPT=yes")
+    connection = make_box(options=told).knock()
+    connection.hello()
+    assert connection.run("env | grep -e KUBERNETES -e KEPT").out == b"KEPT=yes\n"

@@ -39,7 +39,7 @@ async def test_what_the_engine_lacks_is_named_as_a_capability(
         if value is True and getattr(can, name) is False
     }
     assert lacking == {"workspace", "binds", "overlays", "sees_processes", "sees_groups", "removes_itself",
-                       "limits_processes", "gives_user"}  # fmt: skip
+                       "limits_processes", "gives_user", "pauses"}  # fmt: skip
     with pytest.raises(UsageError, match="--staged"):
         async with Session(workspace, host=host):
             pass
