@@ -21,6 +21,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import anyio
+from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.errors import EngineError, SandboxLost, UsageError, WorkspaceError
@@ -272,10 +273,6 @@ class Pool:
         for _ in range(min(lacking, FILLERS - len(self._filling))):
             if self._closed:
                 return
-            self._failure = _memory_lacking(self.options.limits.memory)
-            if self._failure is not None:
-                self._change.set()
-                return
             task = asyncio.get_running_loop().create_task(self._add())
             self._filling.add(task)
             task.add_done_callback(self._added)
@@ -283,6 +280,9 @@ class Pool:
     async def _add(self) -> None:
         """Launch one. Whatever keeps it from starting is told to who waits, and the next start waits a while."""
         try:
+            engine = await to_thread.run_sync(self.host.connect)
+            if engine.capabilities.sees_processes:  # else it has another memory
+                _check_memory(self.options.limits.memory)
             sandbox = await Sandbox.launch(self.options, self.host)
             self._failure = None
             if self._closed or self._drained or len(self._ready) >= self.size:
@@ -350,8 +350,8 @@ async def _is_usable(sandbox: Sandbox) -> bool:
     return False
 
 
-def _memory_lacking(need: int) -> EngineError | None:
-    """What to say if the host has no memory for one more sandbox that uses all of its limit."""
+def _check_memory(need: int) -> None:
+    """EngineError if this machine has no memory for one more sandbox that uses all of its limit."""
     try:
         with open("/proc/meminfo") as table:
             available = next(
@@ -360,10 +360,10 @@ def _memory_lacking(need: int) -> EngineError | None:
                 if line.startswith("MemAvailable:")
             )
     except (OSError, StopIteration):
-        return None
+        return
     if available > need + IDLE_COST:
-        return None
-    return EngineError(
+        return
+    raise EngineError(
         f"the pool cannot be filled: a sandbox may use {size_text(need)} of memory, and this machine has "
         f"{size_text(available)} left; ask for less with limits=belljar.Limits(memory=…)"
     )
