@@ -23,11 +23,11 @@ from anyio.streams.tls import TLSStream
 from tests.init import compiled
 
 from belljar.network import sockets
+from belljar.network.addresses import Unresolved
 from belljar.network.allow import Address, Allow, host_of
 from belljar.network.authority import Authority
 from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream
-from belljar.network.resolver import Unresolved
 
 
 @pytest.fixture(scope="session")

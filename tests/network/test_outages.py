@@ -135,7 +135,7 @@ HUNG = """
 import asyncio, ctypes, sys
 from anyio._backends import _asyncio
 from belljar import Allow, Session
-from belljar.network.resolver import AT_ONCE, Resolver
+from belljar.network.addresses import AT_ONCE, Resolver
 def in_force(settings):
     libc = ctypes.CDLL(None, use_errno=True)
     private, bind = 1 << 18 | 1 << 14, 1 << 12

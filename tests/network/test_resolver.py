@@ -9,8 +9,8 @@ import anyio.lowlevel
 import pytest
 from tests.network.conftest import Names, OpenDoor, server, web
 
+from belljar.network.addresses import Resolver, Unresolved
 from belljar.network.allow import Address, Allow
-from belljar.network.resolver import Resolver, Unresolved
 
 
 async def test_a_hanging_lookup_does_not_block_others(open_door: OpenDoor) -> None:
@@ -43,7 +43,7 @@ async def test_a_lookup_that_never_ends_is_a_refusal(
 ) -> None:
     ended = threading.Event()
     monkeypatch.setattr(
-        "belljar.network.resolver.lookup", lambda name, port: ended.wait(60)
+        "belljar.network.addresses.lookup", lambda name, port: ended.wait(60)
     )
     with pytest.raises(Unresolved, match="did not answer"):
         await Resolver(seconds=0.05)("a.test", 443)

@@ -10,29 +10,29 @@ import pytest
 from anyio.abc import SocketStream
 from tests.network.conftest import OpenDoor, echo, server
 
-from belljar.network import share
+from belljar.network import sockets
 from belljar.network.allow import Allow
-from belljar.network.share import Share
+from belljar.network.sockets import Share
 
 
 def test_a_quarter_of_the_descriptors_is_reserved_for_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
-    assert share.max_connections() == 768
+    assert sockets.max_connections() == 768
     monkeypatch.setattr(
         resource,
         "getrlimit",
         lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
     )
-    assert share.max_connections() > 100_000
+    assert sockets.max_connections() > 100_000
 
 
 def test_each_share_takes_at_most_half_of_what_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     most = Share.all_open + 64
-    monkeypatch.setattr(share, "max_connections", lambda: most)
+    monkeypatch.setattr(sockets, "max_connections", lambda: most)
     shares = [Share() for _ in range(4)]
     got = []
     for each in shares:
@@ -56,7 +56,7 @@ async def test_a_program_that_opens_connections_leaves_descriptors_to_other_door
         open_door(one.door.allow) as other,
     ):
         most = Share.all_open + 20
-        monkeypatch.setattr(share, "max_connections", lambda: most)
+        monkeypatch.setattr(sockets, "max_connections", lambda: most)
 
         async def connected(stream: SocketStream) -> bool:
             await stream.send(

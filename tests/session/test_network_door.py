@@ -13,10 +13,10 @@ import pytest
 
 from belljar import Allow, Session
 from belljar.errors import ProtectionMissing, UsageError
-from belljar.network import share
+from belljar.network import sockets
 from belljar.network.client_settings import PORT
 from belljar.network.mux import HEAD, OPEN, READY, Mux
-from belljar.network.share import Share
+from belljar.network.sockets import Share
 from belljar.session.network_door import ACCEPTED, Forwarded, NetworkDoor
 
 LISTENER = f"""
@@ -92,7 +92,7 @@ async def test_a_forwarded_port_takes_no_more_than_its_share_of_descriptors(
 ) -> None:
     """Every user of this machine may connect to it, as often as they like."""
     holding, most = Holding(10), Share.all_open + 20
-    monkeypatch.setattr(share, "max_connections", lambda: most)
+    monkeypatch.setattr(sockets, "max_connections", lambda: most)
     door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]
     door.mux = holding  # type: ignore[assignment]
     forwarded = Forwarded(door, 8000)

@@ -42,12 +42,10 @@ from belljar.errors import BelljarError, SandboxLost, ShellNotFound, UsageError
 from belljar.link import frames
 from belljar.link.decoder import Decoder, Frame
 from belljar.link.frames import Flag, FrameError, From, To, milliseconds
-from belljar.link.outbox import Outbox
 from belljar.link.questions import Questions
-from belljar.link.remote_process import RemoteProcess
-from belljar.link.spawn_errors import spawn_error
+from belljar.link.remote_process import RemoteProcess, spawn_error
 from belljar.link.streams import CREDIT
-from belljar.link.transport import Transport
+from belljar.link.transport import Outbox, Transport
 from belljar.turns import Turns
 
 RECEIVE = (

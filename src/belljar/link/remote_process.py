@@ -10,6 +10,7 @@ what the shell printed before what it reported.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -20,7 +21,13 @@ from typing import Protocol
 
 from anyio import to_thread
 
-from belljar.errors import SandboxLost
+from belljar.errors import (
+    CommandError,
+    CommandNotExecutable,
+    CommandNotFound,
+    SandboxLost,
+    WorkingDirectoryError,
+)
 from belljar.link import bulk, frames
 from belljar.link.frames import (
     CONTROL,
@@ -30,6 +37,7 @@ from belljar.link.frames import (
     Flag,
     FrameError,
     From,
+    Stage,
     To,
     milliseconds,
 )
@@ -446,3 +454,25 @@ def _credit(number: int, flags: int) -> int:
     if number == STDERR:
         return 0 if flags & (Flag.PTY | Flag.COMBINED) else CREDIT
     return CREDIT if number == STDOUT or flags & Flag.CONTROL else 0
+
+
+NOT_EXECUTABLE = (errno.EACCES, errno.ENOEXEC, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
+
+
+def spawn_error(
+    program: str, cwd: str, code: int, stage: int, text: str
+) -> CommandError:
+    """For a command that the init could not start."""
+    if stage == Stage.CWD:
+        return WorkingDirectoryError(f"Invalid working directory: {cwd}: {text}")
+    if code == errno.ENOENT:
+        return CommandNotFound(f"Command not found: {program}")
+    if code in NOT_EXECUTABLE:
+        return CommandNotExecutable(
+            f"Permission denied: {program} is not something that can be executed ({text})"
+        )
+    if code == errno.E2BIG:
+        return CommandError(
+            f"{program} could not be started: its arguments and environment are too large together"
+        )
+    return CommandError(f"{program} could not be started: {text}")

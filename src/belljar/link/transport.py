@@ -1,4 +1,4 @@
-"""The byte streams a link can run over, and the descriptors that come with them.
+"""The byte streams a link can run over, the queue of what they could not take yet, and the descriptors that come with them.
 
 Descriptors from a sandbox are not trusted. The host reopens a pipe, because the flags of a shared one could be changed
 by the sandbox (to block us). Anything else is closed in a thread: closing a socket may wait (SO_LINGER), and so may
@@ -14,8 +14,10 @@ import fcntl
 import os
 import socket
 import stat
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Protocol
 
 from belljar.link.frames import FrameError
@@ -141,3 +143,34 @@ def _in_thread(close: Callable[[], object]) -> None:
     _thread.start_new_thread(
         close, ()
     )  # `Thread.start` would wait until the thread runs
+
+
+class Outbox:
+    """Bytes for the init: sent at once if the kernel accepts them, otherwise queued in order.
+
+    The event loop and the heartbeat's thread both send, so a lock covers each whole frame. Receiving takes the same
+    lock, because a TLS connection cannot send and receive at once.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.lock = threading.Lock()
+        self._transport = transport
+        self._queue: deque[bytes] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def put(self, data: bytes = b"") -> bool:
+        """Send as much as possible, in order, and queue the rest: whether anything waits. Raises OSError when the other
+        side is gone."""
+        with self.lock, suppress(BlockingIOError, InterruptedError):
+            if data:
+                self._queue.append(data)
+            while self._queue:
+                part = self._queue[0]
+                sent = self._transport.send(part)
+                if sent < len(part):
+                    self._queue[0] = part[sent:]
+                    break
+                self._queue.popleft()
+        return bool(self._queue)

@@ -17,16 +17,15 @@ import anyio
 from anyio.abc import ByteStream
 
 from belljar.network import sockets
-from belljar.network.addresses import PRIVATE, refusal
+from belljar.network.addresses import PRIVATE, Resolve, Resolver, Unresolved, refusal
 from belljar.network.allow import Address, Allow, BadHost, host_of, in_url
 from belljar.network.gate import Target
-from belljar.network.hello_guard import HelloGuard
-from belljar.network.resolver import Resolve, Resolver, Unresolved
-from belljar.network.share import Share
+from belljar.network.sockets import Share
 from belljar.network.tls import looks_like_tls
 from belljar.network.tunnel import (
     GONE,
     HELLO_SECONDS,
+    HelloGuard,
     Meter,
     PartlyRead,
     checked_hello,

@@ -16,9 +16,8 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from belljar.network.addresses import refusal
+from belljar.network.addresses import Unresolved, lookup, refusal
 from belljar.network.allow import Address
-from belljar.network.resolver import Unresolved, lookup
 
 SECONDS = 20.0
 INDEX_MAX = 32 << 20

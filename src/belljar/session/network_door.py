@@ -31,7 +31,7 @@ from belljar.network.client_settings import (
 from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream, RelayError
 from belljar.network.presets import PresetHost, explain
-from belljar.network.share import Share
+from belljar.network.sockets import Share
 from belljar.tasks import beside, see_through
 from belljar.turns import Turns
 

@@ -27,10 +27,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from belljar.errors import BelljarError, PolicyDenied
 from belljar.policy import Verdict
 from belljar.policy.parser import Parser
+from belljar.session.bash_channel import FIRST_SAMPLE
 from belljar.session.persistent_shell import ShellResult
 from belljar.session.result import Output
 from belljar.session.session import Session
-from belljar.session.shell_usage import FIRST_SAMPLE
 from belljar.surfaces.cli import asking, console, own_commands, prompt, staged_offer
 from belljar.surfaces.cli.completer import Completions
 from belljar.surfaces.cli.main import denial
