@@ -110,6 +110,7 @@ def test_every_option_with_a_flag_can_be_enforced() -> None:
         "metadata",
         "account",
         "author",
+        "timezone",
         "snapshot",
     }  # what comes with one is looked at
     assert {

@@ -32,7 +32,7 @@ ODD: dict[str, Any] = {
     "env": (("A", "1"),), "checkpoints": "auto", "keep": True, "id": "bj-0123456789ab", "keepable": True,
     "longest": 5.0, "base": "bj-0123456789ac", "continues": "bj-0123456789ad",
     "account": "user", "reserved": ("/srv/trail",), "snapshot": "ready", "on_close": "keep",
-    "author": "Ana <ana@example.org>",
+    "author": "Ana <ana@example.org>", "timezone": "Europe/Berlin",
 }  # fmt: skip
 """A value for each field that is not its default. A new option needs one here, and nothing else in this file."""
 

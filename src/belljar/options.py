@@ -77,6 +77,7 @@ SYSTEM_ACCOUNTS = (
     "postgres",
     "mysql",
 )
+_ZONE = lazy_pattern(r"(?=.{1,64}$)[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _CACHE_NAME = lazy_pattern(r"[a-z0-9][a-z0-9._-]{0,63}")
 # Used by the system or by us: nothing may be mounted at or below these.
 _TAKEN = (
@@ -222,6 +223,12 @@ def author_of(value: Any) -> str:
         not value or AUTHOR.fullmatch(value) is not None
     )
     must(is_right, "author", value, "like 'Ana <ana@example.org>'")
+    return str(value)
+
+
+def zone_of(value: Any) -> str:
+    is_right = isinstance(value, str) and (not value or bool(_ZONE.fullmatch(value)))
+    must(is_right, "timezone", value, "a name such as Europe/Berlin")
     return str(value)
 
 
@@ -503,6 +510,13 @@ class SandboxOptions:
         metavar="NAME <EMAIL>",
     )
     """What git says there, unless the repository's own settings say otherwise: `author="Ana <ana@example.org>"`."""
+    timezone: str = option(
+        "",
+        lambda name, value: zone_of(value),
+        "the time zone of commands, such as Europe/Berlin (default: the image's)",
+        metavar="ZONE",
+    )
+    """Their variable TZ. The image must know the zone: ours do."""
     debug: bool = option(False, flag, "allow gdb and strace")
     """Commands may trace their own processes."""
     mounts: Pairs = option(
@@ -666,6 +680,7 @@ class PublicOptions(TypedDict, total=False):
     root: bool
     account: str
     author: str
+    timezone: str
     debug: bool
     mounts: Mapping[str, str | os.PathLike[str]] | None
     cache: Mapping[str, str] | None

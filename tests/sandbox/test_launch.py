@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from belljar import Host, Session
-from belljar.errors import ProtectionMissing
+from belljar.errors import ProtectionMissing, UsageError
 from belljar.sandbox import verification
 
 
@@ -48,3 +48,17 @@ async def test_a_sandbox_that_lacks_a_protection_leaves_nothing(
     assert not [path for path in (tmp_path / "run").rglob("*") if "bj-" in path.name]
     assert len(os.listdir("/proc/self/fd")) <= len(before)
     host.close()
+
+
+async def test_commands_have_the_time_zone_that_the_session_was_given(
+    workspace: Path,
+) -> None:
+    async with Session(workspace, timezone="Europe/Berlin") as box:
+        assert (await box.run("date -d @0 +%Z")).stdout == "CET\n"
+        assert (await box.persistent.run("date -d @0 +%H")).stdout == "01\n"
+
+
+@pytest.mark.parametrize("zone", ["../x", "/etc/shadow", ":x", "a b", "a" * 65, 1])
+def test_a_time_zone_is_a_name(workspace: Path, zone: object) -> None:
+    with pytest.raises(UsageError, match="timezone: "):
+        Session(workspace, timezone=zone)  # type: ignore[arg-type]

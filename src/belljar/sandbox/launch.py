@@ -351,6 +351,7 @@ def _spec(
         machine=None if engine.machine == os.uname().machine else engine.machine,
         user=user,
         account=options.account,
+        timezone=options.timezone,
         can=engine.capabilities,
         root=options.root,
         scratch=disk,

@@ -153,6 +153,7 @@ def build_spec(
     extras: Sequence[Mount] = (),
     door: bool = False,
     account: str = "sandbox",
+    timezone: str = "",
     runtime: str = "",
 ) -> SandboxSpec:
     """`place`: what is mounted at /workspace (staging.py). `machine`: the engine's architecture, if it is not ours."""
@@ -178,7 +179,8 @@ def build_spec(
         cwd=WORKSPACE,
         env=_environment(image.env, account)
         | (ROOT_ENVIRONMENT if root else {})
-        | (client_settings.environment() if door else {}),
+        | (client_settings.environment() if door else {})
+        | ({"TZ": timezone} if timezone else {}),
         mounts=(
             place or Mount("bind", WORKSPACE, workspace.path, read_only=False),
             *_our_files(link, private, brings_hosts),
