@@ -1,8 +1,8 @@
 """What Belljar needs from a container engine: a handful of verbs and a byte stream. All verbs block.
 
-An engine is a folder with a `find() -> Engine` and a name in `engines.Known`. It translates a `SandboxSpec`, reports
-what is in force as `Protections`, and raises `EngineError`, or `UsageError` for what it can never do. It must pass
-`tests/engines/test_contract.py`.
+An engine is a folder with a `find(runtime, state) -> Engine` and a name in `engines.Known`. It translates a
+`SandboxSpec`, reports what is in force as `Protections`, and raises `EngineError`, or `UsageError` for what it can never
+do. It must pass `tests/engines/test_contract.py`.
 """
 
 from __future__ import annotations
