@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from belljar.audit.writer import Audit
     from belljar.engines.base import Engine
+    from belljar.workspace.survey import Surveys
 
 EngineName = Literal["auto", engines.Known]
 
@@ -136,6 +138,13 @@ class Host:
         return resources.own_directory(
             enforcement.state(self._state or resources.state_path())
         )
+
+    @cached_property
+    def surveys(self) -> Surveys:
+        """Recent walks over workspaces, which sandboxes that start together share."""
+        from belljar.workspace.survey import Surveys
+
+        return Surveys()
 
     @property
     def staged_root(self) -> Path:

@@ -56,7 +56,16 @@ async def test_a_set_id_file_that_was_fixed_no_longer_stops_the_run(
 
 def test_sandboxes_that_start_together_share_one_walk(workspace: Path) -> None:
     descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY)
-    assert survey.survey(descriptor) is survey.survey(descriptor)
+    surveys = survey.Surveys()
+    assert surveys.of(descriptor) is surveys.of(descriptor)
+    os.close(descriptor)
+
+
+def test_two_hosts_share_no_walk(workspace: Path, tmp_path: Path) -> None:
+    descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY)
+    one, other = belljar.Host(state=tmp_path / "a"), belljar.Host(state=tmp_path / "b")
+    assert one.surveys.of(descriptor) is one.surveys.of(descriptor)
+    assert one.surveys.of(descriptor) is not other.surveys.of(descriptor)
     os.close(descriptor)
 
 

@@ -105,7 +105,7 @@ def shown(
 
 def _source(path: str, workspace: Workspace, reserved: Sequence[Path]) -> Workspace:
     try:
-        pinned = Workspace.open(path, reserved=reserved)
+        pinned = Workspace.open(path, reserved=reserved, surveys=workspace.surveys)
     except WorkspaceError as error:
         raise UsageError(f"mounts: {str(error).removeprefix('workspace ')}") from error
     real, work = Path(pinned.path), Path(workspace.path)

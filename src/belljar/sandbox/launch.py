@@ -110,6 +110,7 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
         options.workspace,
         reserved=_reserved(options, host),
         allow_home=options.allow_home,
+        surveys=host.surveys,
     )
     with _undone_on_failure(root) as undo:
         undo.append(workspace.close)
@@ -414,7 +415,10 @@ def attach(id: str, host: Host, *, resume: bool = False) -> Launch:
     with _undone_on_failure(host.run_root) as undo:
         # Whether it may be a workspace was checked when the session began.
         workspace = Workspace.open(
-            options.workspace, reserved=[host.run_root], allow_home=True
+            options.workspace,
+            reserved=[host.run_root],
+            allow_home=True,
+            surveys=host.surveys,
         )
         undo.append(workspace.close)
         if options.changes == "direct":  # an overlay was checked when the session began

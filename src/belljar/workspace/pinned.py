@@ -37,7 +37,7 @@ from belljar.layout import WORKSPACE
 from belljar.records import record
 from belljar.workspace import idmap, uids
 from belljar.workspace.beneath import Folder
-from belljar.workspace.survey import Survey, survey
+from belljar.workspace.survey import Survey, Surveys
 
 MOUNT_NAME = "workspace"
 NOBODY = 65534
@@ -105,12 +105,19 @@ class Identity:
 
 
 class Workspace:
-    def __init__(self, path: str, descriptor: int, identity: Identity) -> None:
+    def __init__(
+        self,
+        path: str,
+        descriptor: int,
+        identity: Identity,
+        surveys: Surveys | None = None,
+    ) -> None:
         self.path = path
         self.identity = identity
         """The user without a mapping; `shown` may change it."""
         self.descriptor = descriptor
         self._status = os.fstat(descriptor)
+        self.surveys = surveys or Surveys()
         self._survey: Survey | None = None
 
     @classmethod
@@ -120,9 +127,10 @@ class Workspace:
         *,
         reserved: Sequence[Path] = (),
         allow_home: bool = False,
+        surveys: Surveys | None = None,
     ) -> Self:
         """Resolve and pin. `reserved`: our own directories, which commands must not reach. A home directory, or one
-        that contains homes, needs `allow_home`."""
+        that contains homes, needs `allow_home`. `surveys`: the host's, so that a burst of sandboxes shares a walk."""
         descriptor = _pin(path)
         try:
             real = _real_path(descriptor)
@@ -131,6 +139,7 @@ class Workspace:
                 real,
                 descriptor,
                 choose_identity(os.fstat(descriptor), os.geteuid(), os.getegid()),
+                surveys,
             )
         except BaseException:
             os.close(descriptor)
@@ -144,7 +153,7 @@ class Workspace:
     def shown(self, directory: Path, *, shared: bool = True) -> Iterator[str]:
         """The mount source for the engine, valid while this is open. From now on `identity` is the sandbox's user.
         `directory`: the sandbox's run directory. `shared`: whether the engine sees our mounts."""
-        self._survey = survey(self.descriptor)
+        self._survey = self.surveys.of(self.descriptor)
         target = directory / MOUNT_NAME
         may_map = os.geteuid() == 0 and (shared or self._status.st_uid == 0)
         mapped = may_map and self._mount_mapped(directory, target)
@@ -170,7 +179,7 @@ class Workspace:
     ) -> None:
         """ProtectionMissing unless the container with this PID 1 has mounted the pinned directory, or if that contains
         set-id files or mounts. `expected`: the inode of an overlay that is mounted instead."""
-        self._survey = self._survey or survey(self.descriptor)
+        self._survey = self._survey or self.surveys.of(self.descriptor)
         self._survey.refuse_privileged(self.path)
         self._refuse_mounts_below(init_pid)
         try:

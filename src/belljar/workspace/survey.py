@@ -33,22 +33,29 @@ _MOST = 256
 _FRESH = 10.0
 """Seconds for which a walk is reused, so that a burst of sandboxes shares one. Files that the host adds later are not
 searched for anyway, and commands cannot set the bits."""
-_recent: dict[tuple[int, int], tuple[float, Survey]] = {}
-_lock = threading.Lock()
 
 
-def survey(workspace: int) -> Survey:
-    """A new walk, or a recent one of the same directory."""
-    status, now = os.fstat(workspace), time.monotonic()
-    with _lock:
-        for inode in [
-            inode for inode, (began, _) in _recent.items() if now - began > _FRESH
-        ]:
-            del _recent[inode]
-        inode = status.st_dev, status.st_ino
-        if inode not in _recent:
-            _recent[inode] = now, Survey(workspace)
-        return _recent[inode][1]
+class Surveys:
+    """The recent walks of one host."""
+
+    def __init__(self) -> None:
+        self._recent: dict[tuple[int, int], tuple[float, Survey]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, workspace: int) -> Survey:
+        """A new walk, or a recent one of the same directory that found nothing wrong: the caller may mend that at
+        once."""
+        status, now = os.fstat(workspace), time.monotonic()
+        with self._lock:
+            self._recent = {
+                inode: (began, recent)
+                for inode, (began, recent) in self._recent.items()
+                if now - began <= _FRESH and not recent.found_wrong
+            }
+            inode = status.st_dev, status.st_ino
+            if inode not in self._recent:
+                self._recent[inode] = now, Survey(workspace)
+            return self._recent[inode][1]
 
 
 class Survey:
@@ -91,6 +98,11 @@ class Survey:
             return _CAPABILITIES in self._folder.xattr_names(path)
         return False
 
+    @property
+    def found_wrong(self) -> bool:
+        """By now."""
+        return bool(self._privileged or self._failure)
+
     def git_directories(self) -> list[str]:
         """Paths relative to the workspace, the shallowest first."""
         self._thread.join()
@@ -101,8 +113,6 @@ class Survey:
 
     def refuse_privileged(self, workspace: str) -> None:
         self._thread.join()
-        if self._privileged or self._failure:
-            self._forget()
         if self._privileged:
             names = ", ".join(
                 os.path.join(workspace, name) for name in self._privileged
@@ -117,11 +127,3 @@ class Survey:
                 top = os.path.join(workspace, str(failure.filename).partition("/")[0])
                 message += f"; it is of no use to other programs either: rm -rf -- {shlex.quote(top)}"
             raise ProtectionMissing(message) from failure
-
-    def _forget(self) -> None:
-        """Do not reuse this walk: the caller may fix the problem at once."""
-        with _lock:
-            for inode in [
-                inode for inode, (_, recent) in _recent.items() if recent is self
-            ]:
-                del _recent[inode]
