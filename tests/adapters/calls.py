@@ -26,26 +26,70 @@ from anyio import to_thread
 Call = Callable[[], Awaitable[Any]]
 Contenders = dict[str, Call]
 SAMPLES = 20
+COMPOSE = """\
+services:
+  default:
+    image: {image}
+    x-local: true
+    command: tail -f /dev/null
+    init: true
+    network_mode: none
+    stop_grace_period: 1s
+"""
+"""For Inspect's docker provider: what it writes itself, with our image."""
+
+
+def has_compose() -> bool:
+    """Inspect and Harbor use Docker through it. tests/runtimes.py says where it comes from."""
+    if shutil.which("docker") is None:
+        return False
+    asked = ["docker", "compose", "version"]
+    return subprocess.run(asked, capture_output=True).returncode == 0
+
+
+@asynccontextmanager
+async def inspect_providers(image: str) -> AsyncIterator[dict[str, tuple[Any, Any]]]:
+    """Ours and its docker provider, each with its configuration. The provider's check of the engine's version
+    (24.0.6) is left out: it is about read-only mounts, and not one is used here."""
+    from inspect_ai.util._sandbox.docker.cleanup import (
+        project_cleanup_shutdown,
+        project_cleanup_startup,
+    )
+    from inspect_ai.util._sandbox.docker.docker import DockerSandboxEnvironment
+
+    from belljar.adapters.inspect import BelljarSandboxEnvironment
+
+    found: dict[str, tuple[Any, Any]] = {"ours": (BelljarSandboxEnvironment, None)}
+    with tempfile.TemporaryDirectory() as place:
+        if await to_thread.run_sync(has_compose):
+            compose = os.path.join(place, "compose.yaml")
+            with open(compose, "w") as file:
+                file.write(COMPOSE.format(image=image))
+            project_cleanup_startup()
+            found["docker"] = DockerSandboxEnvironment, compose
+        yield found
+        if "docker" in found:
+            await project_cleanup_shutdown(cleanup=True)
 
 
 @asynccontextmanager
 async def inspect(image: str) -> AsyncIterator[Contenders]:
     from inspect_ai.util._sandbox.local import LocalSandboxEnvironment
 
-    from belljar.adapters.inspect import BelljarSandboxEnvironment
-
-    kinds = {"ours": BelljarSandboxEnvironment, "local": LocalSandboxEnvironment}
-    made = {
-        name: await kind.sample_init("bench", None, {}) for name, kind in kinds.items()
-    }
-    try:
-        yield {
-            name: partial(found["default"].exec, ["echo", "hi"])
-            for name, found in made.items()
+    async with inspect_providers(image) as kinds:
+        kinds["local"] = LocalSandboxEnvironment, None
+        made = {
+            name: await kind.sample_init("bench", config, {})
+            for name, (kind, config) in kinds.items()
         }
-    finally:
-        for name, kind in kinds.items():
-            await kind.sample_cleanup("bench", None, made[name], False)
+        try:
+            yield {
+                name: partial(found["default"].exec, ["echo", "hi"])
+                for name, found in made.items()
+            }
+        finally:
+            for name, (kind, config) in kinds.items():
+                await kind.sample_cleanup("bench", config, made[name], False)
 
 
 @asynccontextmanager
@@ -187,33 +231,47 @@ async def swerex(image: str) -> AsyncIterator[Contenders]:
 
 @asynccontextmanager
 async def harbor(image: str) -> AsyncIterator[Contenders]:
-    """Its back end in Docker needs `docker compose`; there is none without a sandbox: beside it a plain process."""
+    """It has none without a sandbox: beside it a plain process."""
     from pathlib import Path
 
+    from harbor.environments.docker.docker import DockerEnvironment
     from harbor.models.task.config import EnvironmentConfig
     from harbor.models.trial.paths import TrialPaths
 
     from belljar.adapters.harbor import BelljarEnvironment
 
     with tempfile.TemporaryDirectory() as place:
-        ours = BelljarEnvironment(
-            environment_dir=Path(place),
-            environment_name="bench",
-            session_id="bench__env",
-            trial_paths=TrialPaths(Path(place, "trial")),
-            task_env_config=EnvironmentConfig(),
-            image="base",
-            network="none",
-        )
-        await ours.start(force_build=False)
+        paths = TrialPaths(Path(place, "trial"))
+        paths.mkdir()
+        given: dict[str, Any] = {
+            "environment_dir": Path(place),
+            "environment_name": "bench",
+            "session_id": "bench__env",
+            "trial_paths": paths,
+        }
+        config = EnvironmentConfig()
+        environments: dict[str, Any] = {
+            "ours": BelljarEnvironment(
+                **given, task_env_config=config, image="base", network="none"
+            )
+        }
+        if await to_thread.run_sync(has_compose):
+            prebuilt = EnvironmentConfig(docker_image=image)
+            environments["docker"] = DockerEnvironment(
+                **given,
+                task_env_config=prebuilt,
+            )
+        for environment in environments.values():
+            await environment.start(force_build=False)
         run = partial(
             subprocess.run, ["bash", "-c", "echo hi"], capture_output=True, check=True
         )
-        yield {
-            "ours": partial(ours.exec, "echo hi"),
-            "local": partial(to_thread.run_sync, run),
+        calls = {
+            name: partial(each.exec, "echo hi") for name, each in environments.items()
         }
-        await ours.stop(delete=True)
+        yield {**calls, "local": partial(to_thread.run_sync, run)}
+        for environment in environments.values():
+            await environment.stop(delete=True)
 
 
 @asynccontextmanager
@@ -244,20 +302,29 @@ async def openhands(image: str) -> AsyncIterator[Contenders]:
     await to_thread.run_sync(workspace.close)
 
 
-async def samples(image: str) -> list[float]:
-    """Seconds for each of many samples of Inspect at once, set up and torn down."""
-    from belljar.adapters.inspect import BelljarSandboxEnvironment
+async def samples(image: str) -> dict[str, float]:
+    """Seconds for each of many samples of Inspect at once, set up and torn down, with as many side by side as Inspect
+    lets the provider have by default."""
+    async with inspect_providers(image) as kinds:
+        return {
+            name: await _samples(kind, config) for name, (kind, config) in kinds.items()
+        }
+
+
+async def _samples(kind: Any, config: str | None) -> float:
+    places = anyio.CapacityLimiter(kind.default_concurrency() or SAMPLES)
 
     async def one() -> None:
-        made = await BelljarSandboxEnvironment.sample_init("bench", None, {})
-        await BelljarSandboxEnvironment.sample_cleanup("bench", None, made, False)
+        async with places:
+            made = await kind.sample_init("bench", config, {})
+            await kind.sample_cleanup("bench", config, made, False)
 
     await one()
     begun = time.perf_counter()
     async with anyio.create_task_group() as tasks:
         for _ in range(SAMPLES):
             tasks.start_soon(one)
-    return [(time.perf_counter() - begun) / SAMPLES]
+    return (time.perf_counter() - begun) / SAMPLES
 
 
 ADAPTERS = (
@@ -274,7 +341,7 @@ ADAPTERS = (
 FRAMEWORKS = {each.__name__: each for each in ADAPTERS}
 
 
-async def main(name: str, image: str, rounds: int) -> dict[str, list[float]]:
+async def main(name: str, image: str, rounds: int) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         calls = await stack.enter_async_context(FRAMEWORKS[name](image))
         times: dict[str, list[float]] = {each: [] for each in calls}

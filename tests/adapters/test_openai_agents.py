@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import tarfile
@@ -24,6 +25,7 @@ from agents.sandbox.entries import (
     MountpointMountPattern,
     S3Mount,
 )
+from agents.sandbox.session.pty_types import PTY_PROCESSES_MAX
 from agents.sandbox.snapshot import LocalSnapshotSpec
 from agents.sandbox.types import Group, User
 from agents.testing import ScriptedModel, assistant_message, function_call
@@ -311,6 +313,34 @@ async def test_without_a_terminal_a_command_has_no_input_and_can_be_polled(
         await session.pty_write_stdin(session_id=going.process_id, chars="x")
     await session.pty_terminate_all()
     assert (await session.exec("pgrep -f '[s]leep 600'")).exit_code == 1
+
+
+async def test_of_too_many_programs_the_oldest_ends(session: Any) -> None:
+    async def begun() -> Any:
+        return await session.pty_exec_start("sleep 600", yield_time_s=0.3)
+
+    updates = await asyncio.gather(*(begun() for _ in range(PTY_PROCESSES_MAX + 2)))
+    running = [each for each in updates if each.process_id is not None]
+    assert len(running) == PTY_PROCESSES_MAX
+    await session.pty_terminate_all()
+    with pytest.raises(errors.PtySessionNotFoundError):
+        await session.pty_write_stdin(session_id=running[-1].process_id, chars="")
+
+
+async def test_a_lost_sandbox_is_the_sdks_error() -> None:
+    client = BelljarSandboxClient()
+    session = await client.create()
+    await session.start()
+    update = await session.pty_exec_start("sleep 600", tty=True, yield_time_s=0.3)
+    await session._inner.box.stop()
+    with pytest.raises(errors.ExecTransportError):
+        await session.pty_write_stdin(session_id=update.process_id, chars="x\n")
+    with pytest.raises(errors.ExecTransportError):
+        await session.pty_write_stdin(session_id=update.process_id, chars="")
+    with pytest.raises(errors.ExecTransportError):
+        await session.exec("true")
+    assert not await session.running()
+    await client.delete(session)
 
 
 async def test_output_of_the_terminal_is_cut_at_the_wanted_number_of_tokens(

@@ -66,7 +66,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 import belljar
 from belljar.adapters import boxes
-from belljar.errors import CommandNotExecutable, CommandNotFound
+from belljar.errors import CommandNotExecutable, CommandNotFound, ShellNotFound
 from belljar.options import known
 from belljar.session.box import BoxShell
 
@@ -131,7 +131,11 @@ class _Pty:
     ended: bool = False
 
     async def poll(self, deadline: float) -> None:
-        chunk = await self.shell.read(wait=max(0.0, deadline - time.monotonic()))
+        try:
+            chunk = await self.shell.read(wait=max(0.0, deadline - time.monotonic()))
+        except ShellNotFound:  # another call has ended it
+            self.ended = True
+            return
         if chunk.stdout_bytes or chunk.stderr_bytes:
             self.chunks.append(chunk.stdout_bytes + chunk.stderr_bytes)
         else:
@@ -259,11 +263,14 @@ class BelljarSandboxSession(BaseSandboxSession):
             started.close_input()
         number = allocate_pty_process_id(self._used_ids)
         self._used_ids.add(number)
-        self._ptys[number] = _Pty(started, tty)
+        self._ptys[number] = pty = _Pty(started, tty)
         await self._prune()
         milliseconds = 10_000 if yield_time_s is None else int(yield_time_s * 1000)
         return await self._update(
-            number, clamp_pty_yield_time_ms(milliseconds), max_output_tokens
+            number,
+            pty,
+            clamp_pty_yield_time_ms(milliseconds),
+            max_output_tokens,
         )
 
     async def pty_write_stdin(
@@ -280,20 +287,23 @@ class BelljarSandboxSession(BaseSandboxSession):
         if chars:
             if not pty.tty:
                 raise RuntimeError("stdin is not available for this process")
-            await pty.shell.write(chars)
+            with _transported(("write_stdin",)):
+                await pty.shell.write(chars)
         milliseconds = 250 if yield_time_s is None else int(yield_time_s * 1000)
         wait = resolve_pty_write_yield_time_ms(
             yield_time_ms=milliseconds, input_empty=not chars
         )
-        return await self._update(session_id, wait, max_output_tokens)
+        return await self._update(session_id, pty, wait, max_output_tokens)
 
     async def pty_terminate_all(self) -> None:
         for number in list(self._ptys):
             await self._end(number)
 
-    async def _update(self, number: int, wait: int, most: int | None) -> PtyExecUpdate:
-        pty = self._ptys[number]
-        output, tokens, is_closed = await pty.collect(wait, most)
+    async def _update(
+        self, number: int, pty: _Pty, wait: int, most: int | None
+    ) -> PtyExecUpdate:
+        with _transported((pty.shell.command,)):
+            output, tokens, is_closed = await pty.collect(wait, most)
         pty.used = time.monotonic()
         if not is_closed:
             return PtyExecUpdate(number, output, None, tokens)
@@ -463,10 +473,19 @@ class _Refused:
 def _refusals_are_results(command: Sequence[str | Path]) -> Iterator[list[_Refused]]:
     """What a shell would say itself (denied, not found, not executable) goes into the list; the rest is raised."""
     refused: list[_Refused] = []
+    with _transported(command):
+        try:
+            yield refused
+        except (belljar.PolicyDenied, CommandNotFound, CommandNotExecutable) as error:
+            text = f"{boxes.reason(error)}\n".encode()
+            refused.append(_Refused(text, error.exit_status))
+
+
+@contextlib.contextmanager
+def _transported(command: Sequence[str | Path]) -> Iterator[None]:
+    """Our errors as the SDK's."""
     try:
-        yield refused
-    except (belljar.PolicyDenied, CommandNotFound, CommandNotExecutable) as error:
-        refused.append(_Refused(f"{boxes.reason(error)}\n".encode(), error.exit_status))
+        yield
     except belljar.BelljarError as error:
         raise errors.ExecTransportError(
             command=command, cause=error, retryable=False
