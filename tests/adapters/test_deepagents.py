@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.adapters import examples
+from tests.adapters.losing import lost_while
 
 examples.needs("deepagents")
 
@@ -178,3 +179,12 @@ def test_a_provider_makes_finds_and_deletes() -> None:
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(UsageError, match="imag"):
         BelljarSandbox(imag="base")
+
+
+def test_a_lost_sandbox_is_an_error() -> None:
+    with BelljarSandbox() as made:
+        running = made._execute("sleep 600", None)
+        with pytest.raises(belljar.SandboxLost):
+            made._loop.call(lost_while, made.box, running)
+        with pytest.raises(belljar.SandboxLost):
+            made.execute("true")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.adapters import examples
+from tests.adapters.losing import lost_while
 
 examples.needs("harbor")
 
@@ -309,3 +310,27 @@ async def test_with_a_policy_a_denied_command_fails_and_says_why(
     assert "denied" in (seen.stderr or "")
     await made.stop(delete=True)
     await made.stop(delete=True)
+
+
+async def test_a_lost_sandbox_is_an_error(
+    make: Callable[..., BelljarEnvironment],
+) -> None:
+    made = make()
+    await made.start(force_build=False)
+    with pytest.raises(belljar.SandboxLost):
+        await lost_while(made.box, made.exec("sleep 600"))
+    await made.stop(delete=True)
+
+
+async def test_links_of_a_sandbox_do_not_come_to_the_host(
+    environment: BelljarEnvironment, tmp_path: Path
+) -> None:
+    """Harbor reads what it has downloaded, and downloads there again."""
+    await environment.exec(
+        "mkdir -p /logs/out/d; ln -s /etc/passwd /logs/out/reward.txt;"
+        " ln -s / /logs/out/d/root; echo 1 > /logs/out/d/file"
+    )
+    await environment.download_dir("/logs/out", tmp_path / "out")
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("out/*"))
+    assert found == ["out/d"]
+    assert [path.name for path in (tmp_path / "out/d").iterdir()] == ["file"]

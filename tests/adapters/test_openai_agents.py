@@ -38,6 +38,7 @@ from belljar.adapters.openai_agents import (
     BelljarSandboxClientOptions,
     BelljarShellExecutor,
 )
+from belljar.session.background_shell import READ_LIMIT
 
 pytestmark = pytest.mark.engine
 
@@ -313,6 +314,21 @@ async def test_without_a_terminal_a_command_has_no_input_and_can_be_polled(
         await session.pty_write_stdin(session_id=going.process_id, chars="x")
     await session.pty_terminate_all()
     assert (await session.exec("pgrep -f '[s]leep 600'")).exit_code == 1
+
+
+async def test_a_flood_of_output_does_not_fill_this_machine(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_agents, "MOST_AT_ONCE", 100_000)
+    flood = await session.pty_exec_start("exec yes", yield_time_s=1)
+    assert 100_000 <= len(flood.output) <= 100_000 + 4 * READ_LIMIT
+    update = await session.pty_exec_start("yes | head -c 9000000; exit 3")
+    whole = len(update.output)
+    while update.process_id is not None:
+        update = await session.pty_write_stdin(session_id=update.process_id, chars="")
+        whole += len(update.output)
+    assert update.exit_code == 3
+    assert whole < 9_000_000
 
 
 async def test_of_too_many_programs_the_oldest_ends(session: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.adapters import examples
+from tests.adapters.losing import lost_while
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("OPENHANDS_SUPPRESS_BANNER", "1")
@@ -445,3 +446,39 @@ def test_the_sandbox_can_be_paused(space: BelljarWorkspace) -> None:
     space.pause()
     space.resume()
     assert space.execute_command("echo on").stdout == "on\n"
+
+
+def test_a_lost_sandbox_is_an_error() -> None:
+    with BelljarWorkspace() as made:
+        terminal = BelljarTerminalExecutor(made, idle=60)
+        session = terminal._session
+        running = session._execute("sleep 600", TerminalAction(command="sleep 600"))
+        with pytest.raises(belljar.SandboxLost):
+            made.call(lost_while, made.box, running)
+        with pytest.raises(belljar.SandboxLost):
+            made.execute_command("true")
+        terminal.close()
+
+
+def test_links_of_a_sandbox_do_not_come_to_the_host(
+    space: BelljarWorkspace, tmp_path: Path
+) -> None:
+    space.execute_command("mkdir -p out; ln -s / out/root; echo 1 > out/file")
+    assert space.file_download("out", tmp_path / "out").success
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["file"]
+
+
+def test_the_editor_looks_at_odd_files(space: BelljarWorkspace) -> None:
+    editor = BelljarFileEditorExecutor(space)
+
+    def view(path: str) -> str:
+        return editor(FileEditorAction(command="view", path=path)).text
+
+    space.execute_command("mkdir odd; touch $'odd/a\\xffb'; truncate -s 900M large")
+    assert "a\ufffdb" in view("/workspace/odd")
+    assert "/workspace/" in view("/")
+    assert "too large (900.0MB)" in view("/workspace/large")
+    assert space.execute_command("stat -c %s large").stdout == "943718400\n"
+    name = "n" * 300
+    made = FileEditorAction(command="create", path=f"/workspace/{name}", file_text="x")
+    assert editor(made).is_error

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.adapters import examples
+from tests.adapters.losing import lost_while
 
 examples.needs("pydantic_ai")
 
@@ -161,3 +162,13 @@ async def test_a_ref_of_another_provider_or_of_nothing_is_refused() -> None:
     await adapter.destroy(
         adapter.attach(WorkspaceRef(provider="belljar", id="bj-000000000000"))
     )
+
+
+async def test_a_sandbox_that_is_lost_is_unavailable(
+    backend: BelljarWorkspaceBackend,
+) -> None:
+    box = await backend.box()
+    with pytest.raises(WorkspaceUnavailableError):
+        await lost_while(box, backend.run("sleep 600", shell=True))
+    with pytest.raises(WorkspaceUnavailableError):
+        await backend.read_bytes("/workspace/x")

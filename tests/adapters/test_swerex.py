@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.adapters import examples
+from tests.adapters.losing import lost_while
 
 examples.needs("swerex")
 
@@ -22,6 +23,7 @@ from swerex.runtime.abstract import (
     WriteFileRequest,
 )
 
+import belljar
 from belljar.adapters import swerex
 from belljar.adapters.swerex import BelljarDeployment, BelljarRuntime
 
@@ -202,3 +204,20 @@ async def test_a_deployment_says_when_it_does_not_run() -> None:
     await good.stop()
     await good.stop()
     assert not await runtime.is_alive()
+
+
+async def test_a_lost_sandbox_is_an_error(runtime: BelljarRuntime) -> None:
+    with pytest.raises(belljar.SandboxLost):
+        await lost_while(
+            runtime.box, runtime.execute(Command(command="sleep 600", shell=True))
+        )
+    assert not await runtime.is_alive()
+    deployment = BelljarDeployment()
+    await deployment.start()
+    other = deployment.runtime
+    await other.create_session(CreateBashSessionRequest())
+    with pytest.raises(belljar.SandboxLost):
+        await lost_while(
+            other.box, other.run_in_session(BashAction(command="sleep 600"))
+        )
+    await deployment.stop()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import belljar
+from belljar.adapters import terminals
 from belljar.adapters.terminals import INTERRUPT, SUSPEND, Terminal, plain
 
 pytestmark = pytest.mark.engine
@@ -99,6 +100,22 @@ async def test_at_last_the_shell_is_replaced(terminal: Terminal) -> None:
     seen = await terminal.wait()
     assert seen.result is not None
     assert seen.result.cause == "interrupted"
+
+
+async def test_of_much_output_the_middle_is_left_out(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminals, "MOST_OUTPUT", 1000)
+    monkeypatch.setattr(terminals, "OVERLAP", 100)
+    terminal.begin("echo first; seq 100000; echo last; read line; seq 500")
+    seen = await terminal.wait(["la[s]t\r\n"], timeout=60)
+    assert seen.matched is not None
+    assert seen.output.startswith("first\n1\n2\n")
+    assert seen.output.endswith("99999\n100000\n")
+    assert "bytes are left out here]" in seen.output
+    assert len(seen.output) < 1100
+    await terminal.type(b"\n")
+    assert (await terminal.wait(timeout=60)).output.endswith("\n499\n500\n")
 
 
 async def test_a_denied_command_is_told_by_the_wait(

@@ -47,6 +47,8 @@ async def test_files_go_up_and_come_down(box: RemoteSession, tmp_path: Path) -> 
     assert (tmp_path / "down/sub/big").read_bytes() == (
         tmp_path / "tree/sub/big"
     ).read_bytes()
+    await files.download("up", tmp_path / "plain", links=False)
+    assert {path.name for path in (tmp_path / "plain").iterdir()} == {"run.sh", "sub"}
     await files.download("notes/a.txt", tmp_path / "a")
     assert (tmp_path / "a").read_text() == "one\ntwo\n"
     await files.remove("notes")

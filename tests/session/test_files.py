@@ -201,5 +201,7 @@ async def test_directories_are_uploaded_and_downloaded(
     assert (tmp_path / "back/d/run").stat().st_mode & 0o777 == 0o755
     assert os.readlink(tmp_path / "back/l") == "d/big"
     assert (tmp_path / "back/d/empty").is_dir()
+    await files.download("in", tmp_path / "plain", links=False)
+    assert [path.name for path in (tmp_path / "plain").iterdir()] == ["d"]
     await files.download("in/d/run", tmp_path / "one")
     assert (tmp_path / "one").read_text() == "x"

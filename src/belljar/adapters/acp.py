@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import re
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -59,6 +60,7 @@ CAPABILITIES = ClientCapabilities(
 )
 RING_MIN, RING_MAX = 4 << 10, 64 << 20
 """How many bytes a sandbox can keep of a background shell's output."""
+_LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
 CONTINUES = range(0x80, 0xC0)
 """Bytes that go on with a UTF-8 character."""
 
@@ -213,7 +215,7 @@ class BelljarClient:
             text = (await self.box.files.read(place)).decode()
         if line is None and limit is None:
             return ReadTextFileResponse(content=text)
-        lines = text.splitlines(keepends=True)[max((line or 1) - 1, 0) :]
+        lines = _LINE.findall(text)[max((line or 1) - 1, 0) :]
         return ReadTextFileResponse(content="".join(lines[:limit]))
 
     async def write_text_file(
@@ -286,7 +288,7 @@ class Terminal:
     async def ended(self) -> TerminalExitStatus:
         if self.shell is None:
             return TerminalExitStatus(exit_code=self._status)
-        result = await self.shell.wait()
+        result = boxes.there(await self.shell.wait())
         if result.signal is None:
             return TerminalExitStatus(exit_code=result.exit_code)
         return TerminalExitStatus(signal=signal.Signals(result.signal).name)

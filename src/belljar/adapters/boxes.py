@@ -185,7 +185,14 @@ async def run_whole(
         streams[output.stream].extend(output.data)
 
     result = await box.run(command, on_output=take, output_limit=MOST_OUTPUT, **options)
-    return result, bytes(streams["stdout"]), bytes(streams["stderr"])
+    return there(result), bytes(streams["stdout"]), bytes(streams["stderr"])
+
+
+def there(result: belljar.Result) -> belljar.Result:
+    """A result, unless its sandbox was lost meanwhile: that is an error, not an answer for a model."""
+    if result.cause == "sandbox_lost":
+        raise belljar.SandboxLost("the sandbox ended while the command ran")
+    return result
 
 
 def reason(error: belljar.BelljarError) -> str:

@@ -125,7 +125,7 @@ class BelljarSandbox(BaseSandbox):
             return ExecuteResponse(
                 output=boxes.reason(error), exit_code=error.exit_status
             )
-        output = result.stdout
+        output = boxes.there(result).stdout
         if result.cause != "exited":
             output = f"{output}\n[{_end(result, seconds)}]".lstrip("\n")
         return ExecuteResponse(

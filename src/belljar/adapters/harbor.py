@@ -224,7 +224,7 @@ class BelljarEnvironment(BaseEnvironment):
                 stderr=f"{boxes.reason(denied)}\n",
                 return_code=denied.exit_status,
             )
-        if result.cause == "timeout":
+        if boxes.there(result).cause == "timeout":
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
         return ExecResult(
             stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code
@@ -260,7 +260,7 @@ class BelljarEnvironment(BaseEnvironment):
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         await anyio.Path(target_dir).mkdir(parents=True, exist_ok=True)
-        await self.box.files.download(source_dir, target_dir)
+        await self.box.files.download(source_dir, target_dir, links=False)
 
 
 def _has(name: str) -> bool:

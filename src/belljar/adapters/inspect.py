@@ -141,6 +141,7 @@ class BelljarSandboxEnvironment(SandboxEnvironment):
                 output_limit=2
                 * most,  # of both streams together; each is looked at below
             )
+            boxes.there(result)
         except CommandNotExecutable:
             raise  # also a PermissionError
         except belljar.Unsupported as unsupported:
@@ -149,8 +150,6 @@ class BelljarSandboxEnvironment(SandboxEnvironment):
             raise SandboxUnavailableError(str(gone)) from gone
         except belljar.BelljarError as error:  # denied, not found, no such directory …
             return ExecResult(False, error.exit_status, "", f"{boxes.reason(error)}\n")
-        if result.cause == "sandbox_lost":
-            raise SandboxUnavailableError("the sandbox was lost while the command ran")
         if result.cause == "timeout":
             raise _timed_out(timeout, result.output)
         _within(most, result.stdout_bytes)

@@ -116,8 +116,7 @@ class BelljarEnvironment:
             return _outcome(
                 "", error.exit_status, type(error).__name__, boxes.reason(error)
             )
-        if result.cause == "sandbox_lost":
-            raise belljar.SandboxLost("the sandbox ended while the command ran")
+        boxes.there(result)
         if result.cause == "timeout":
             return _outcome(
                 result.stdout,

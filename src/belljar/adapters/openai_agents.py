@@ -71,6 +71,8 @@ from belljar.options import known
 from belljar.session.box import BoxShell
 
 PIECE = 256 << 10
+MOST_AT_ONCE = 8 << 20
+"""Bytes of a program's output that one call brings, and then what the sandbox still has at its end."""
 IN_MEMORY = 16 << 20  # bytes of an archive that are not yet put on the disk
 
 
@@ -129,21 +131,33 @@ class _Pty:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     used: float = field(default_factory=time.monotonic)
     ended: bool = False
+    taken: int = 0
+    """Bytes, in this call."""
 
     async def poll(self, deadline: float) -> None:
+        left = max(0.0, deadline - time.monotonic())
         try:
-            chunk = await self.shell.read(wait=max(0.0, deadline - time.monotonic()))
+            if self.taken >= MOST_AT_ONCE and not await self._ends_within(left):
+                return
+            chunk = await self.shell.read(wait=left)
         except ShellNotFound:  # another call has ended it
             self.ended = True
             return
         if chunk.stdout_bytes or chunk.stderr_bytes:
             self.chunks.append(chunk.stdout_bytes + chunk.stderr_bytes)
+            self.taken += len(self.chunks[-1])
         else:
             self.ended = chunk.status != "running"
+
+    async def _ends_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await self.shell.wait(max(seconds, 0.001))
+        return self.shell.status != "running"
 
     async def collect(
         self, yield_ms: int, most: int | None
     ) -> tuple[bytes, int | None, bool]:
+        self.taken = 0
         return await collect_pty_output(
             output_chunks=self.chunks,
             output_lock=self.lock,
@@ -233,7 +247,7 @@ class BelljarSandboxSession(BaseSandboxSession):
             raise errors.ExecTimeoutError(
                 command=command, timeout_s=timeout, context=_streams(result)
             )
-        if result.cause in ("sandbox_lost", "output_limit"):
+        if result.cause == "output_limit":
             raise errors.ExecTransportError(
                 command=command, context=_streams(result), retryable=False
             )
@@ -618,6 +632,7 @@ class BelljarShellExecutor:
             return ShellCommandOutput(
                 "", f"{boxes.reason(denied)}\n", ShellCallOutcome("exit", 126), command
             )
+        boxes.there(result)
         kind: Literal["timeout", "exit"] = (
             "timeout" if result.cause == "timeout" else "exit"
         )

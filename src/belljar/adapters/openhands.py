@@ -28,6 +28,7 @@ import posixpath
 import shutil
 import tempfile
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,7 @@ class BelljarWorkspace(LocalWorkspace):
             )
         except (belljar.PolicyDenied, CommandError, UsageError) as error:
             return _outcome(command, error.exit_status, "", f"{boxes.reason(error)}\n")
-        if result.cause == "timeout":
+        if boxes.there(result).cause == "timeout":
             why = f"{result.stderr}Command timed out after {timeout} seconds"
             return _outcome(command, -1, result.stdout, why, timed_out=True)
         return _outcome(command, result.exit_code, result.stdout, result.stderr)
@@ -218,33 +219,26 @@ class BelljarWorkspace(LocalWorkspace):
         self, source_path: str | Path, destination_path: str | Path
     ) -> FileOperationResult:
         target = self.inside(destination_path)
-        return self._copied(
-            self.box.files.upload, source_path, target, source_path, destination_path
-        )
+        copy = partial(self.box.files.upload, source_path, target)
+        return self._copied(copy, source_path, destination_path, here=source_path)
 
     def file_download(
         self, source_path: str | Path, destination_path: str | Path
     ) -> FileOperationResult:
         Path(destination_path).parent.mkdir(parents=True, exist_ok=True)
         source = self.inside(source_path)
-        return self._copied(
-            self.box.files.download,
-            source,
-            destination_path,
-            source_path,
-            destination_path,
-        )
+        copy = partial(self.box.files.download, source, destination_path, links=False)
+        return self._copied(copy, source_path, destination_path, here=destination_path)
 
     def _copied(
-        self, copy: Any, source: Any, target: Any, *shown: Any
+        self, copy: Any, source: Any, target: Any, *, here: str | Path
     ) -> FileOperationResult:
         result = FileOperationResult(
-            success=False, source_path=str(shown[0]), destination_path=str(shown[1])
+            success=False, source_path=str(source), destination_path=str(target)
         )
         try:
-            self.call(copy, source, target)
-            here = Path(source if copy.__name__ == "upload" else target)
-            size = here.stat().st_size if here.is_file() else None
+            self.call(copy)
+            size = os.path.getsize(here) if os.path.isfile(here) else None
         except (belljar.BelljarError, OSError) as error:
             return result.model_copy(update={"error": str(error)})
         return result.model_copy(update={"success": True, "file_size": size})
@@ -549,6 +543,9 @@ class BelljarTerminalTool(TerminalTool):
 
 # The file editor.
 
+TOO_LARGE = b"too large"
+"""In place of such a file's content."""
+
 
 class BelljarFileEditorExecutor(FileEditorExecutor):
     """OpenHands' own editor, on a copy of the one file that it looks at or edits."""
@@ -568,14 +565,13 @@ class BelljarFileEditorExecutor(FileEditorExecutor):
         copy = Path(self._mirror + path)
         copy.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._fetch(path, copy)
-            before = copy.read_bytes() if copy.is_file() else None
+            before = self._fetch(path, copy)
             seen = super().__call__(
                 action.model_copy(update={"path": str(copy)}), conversation
             )
-            if copy.is_file() and (after := copy.read_bytes()) != before:
-                self._workspace.call(boxes.write, self._workspace.box, path, after)
-        except belljar.BelljarError as error:
+            if copy.is_file() and before is not TOO_LARGE:
+                self._write_back(path, copy, before)
+        except (belljar.BelljarError, OSError) as error:
             return FileEditorObservation.from_text(
                 text=str(error), command=action.command, is_error=True
             )
@@ -584,32 +580,37 @@ class BelljarFileEditorExecutor(FileEditorExecutor):
                 shutil.rmtree(entry, ignore_errors=True)
         return self._renamed(seen)
 
-    def _fetch(self, path: str, copy: Path) -> None:
-        """Copy a file of the sandbox, or the names in a directory."""
+    def _fetch(self, path: str, copy: Path) -> bytes | None:
+        """Copy a file of the sandbox, or the names in a directory; what is in the file."""
         files, call = self._workspace.box.files, self._workspace.call
         try:
             info = call(files.stat, path)
         except FileNotFoundError:
-            return
+            return None
         if info.kind == "directory":
             self._make_names(copy, call(files.list, path, depth=2))
-        elif info.size > self.editor._max_file_size:
-            with copy.open(
-                "wb"
-            ) as file:  # of the same size, for the editor's own words
-                file.truncate(info.size)
-        else:
-            copy.write_bytes(call(files.read, path))
+            return None
+        if info.size > self.editor._max_file_size:
+            with copy.open("wb") as file:  # the editor's own words tell the size
+                file.truncate(min(info.size, 1 << 40))
+            return TOO_LARGE
+        content: bytes = call(files.read, path)
+        copy.write_bytes(content)
+        return content
+
+    def _write_back(self, path: str, copy: Path, before: bytes | None) -> None:
+        if (after := copy.read_bytes()) != before:
+            self._workspace.call(boxes.write, self._workspace.box, path, after)
 
     @staticmethod
     def _make_names(place: Path, listed: Any) -> None:
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         for below in listed:
             if below.path.startswith("/") or ".." in below.path.split("/"):
                 raise belljar.BelljarError(
                     f"the sandbox's answer cannot be used: {below.path!r}"
                 )
-            name = place / below.path
+            name = place / os.fsencode(below.path).decode(errors="replace")
             name.mkdir() if below.kind == "directory" else name.touch()
 
     def _renamed(self, seen: FileEditorObservation) -> FileEditorObservation:

@@ -146,13 +146,14 @@ class BelljarWorkspaceBackend:
                     timeout=timeout,
                     output_limit=OUTPUT_MAX,
                 )
+                boxes.there(result)
         except (belljar.PolicyDenied, CommandError) as error:
             return CommandResult(
                 exit_code=error.exit_status,
                 stdout="",
                 stderr=f"{boxes.reason(error)}\n",
             )
-        if result.cause == "sandbox_lost" or not box.is_open:
+        if not box.is_open:
             raise WorkspaceUnavailableError("the sandbox ended while the command ran")
         if result.cause == "timeout":
             why = f"the command was killed after {timeout:g} s"

@@ -20,8 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import belljar
+from belljar.adapters import boxes
 from belljar.session.persistent_shell import ShellResult
 
+MOST_OUTPUT = 8 << 20
+"""Bytes that wait to be taken; of more the middle is left out."""
+OVERLAP = 64 << 10
+"""Bytes that are looked at again when more has come: an expected text may begin there."""
 INTERRUPT, SUSPEND = b"\x03", b"\x1a"
 VARIABLES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
 _CONTROL = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_][0-?]*[ -/]*[@-~]")
@@ -53,6 +58,9 @@ class Terminal:
         self._shell = box.shells.named(f"adapter-{secrets.token_hex(4)}")
         self._running: asyncio.Task[ShellResult] | None = None
         self._new = bytearray()
+        self._left_out = 0
+        self._came = 0
+        """How many bytes there were, ever."""
         self._news = asyncio.Event()
 
     async def open(self) -> None:
@@ -87,9 +95,11 @@ class Terminal:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout if timeout is not None else None
         last = loop.time()
+        looked_at = self._came - len(self._new)
         while True:
-            if found := self._found(expect):
+            if found := self._found(expect, self._came - looked_at):
                 return found
+            looked_at = self._came
             if self._running.done():
                 return await self._ended()
             quiet = last + idle if idle is not None else None
@@ -125,25 +135,45 @@ class Terminal:
         running, self._running = self._running, None
         assert running is not None
         output = self._taken()
-        return Seen(output, result=running.result())
+        result = running.result()
+        boxes.there(result)
+        return Seen(output, result=result)
 
     def _take(self, output: belljar.Output) -> None:
         self._new += output.data
+        self._came += len(output.data)
+        if len(self._new) > 2 * MOST_OUTPUT:
+            self._shorten()
         self._news.set()
 
-    def _taken(self) -> str:
-        text, self._new = plain(bytes(self._new)), bytearray()
-        return text
+    def _shorten(self) -> None:
+        half = MOST_OUTPUT // 2
+        self._left_out += max(len(self._new) - 2 * half, 0)
+        del self._new[half:-half]
 
-    def _found(self, expect: Sequence[str]) -> Seen | None:
+    def _taken(self) -> str:
+        if len(self._new) > MOST_OUTPUT:
+            self._shorten()
+        left_out, self._left_out = self._left_out, 0
+        data, self._new = bytes(self._new), bytearray()
+        if not left_out:
+            return plain(data)
+        head, tail = data[: MOST_OUTPUT // 2], data[MOST_OUTPUT // 2 :]
+        note = f"\n[{left_out} bytes are left out here]\n"
+        return f"{plain(head)}{note}{plain(tail)}"
+
+    def _found(self, expect: Sequence[str], new: int) -> Seen | None:
+        """The first of them in so many new bytes."""
+        start = max(0, len(self._new) - new - OVERLAP)
         matches = [
             (match, text)
             for text in expect
-            if (match := re.search(text.encode(), self._new))
+            if (match := re.compile(text.encode()).search(self._new, start))
         ]
         if not matches:
             return None
         match, text = min(matches, key=lambda pair: pair[0].start())
-        before = plain(bytes(self._new[: match.start()]))
-        del self._new[: match.end()]
+        rest = self._new[match.end() :]
+        del self._new[match.start() :]
+        before, self._new = self._taken(), rest
         return Seen(before, matched=text)

@@ -222,15 +222,20 @@ class Files:
         """
         await self._do("unpack", path, source=_off_the_loop(archive))
 
-    async def download(self, path: str, target: str | os.PathLike[str]) -> None:
+    async def download(
+        self, path: str, target: str | os.PathLike[str], *, links: bool = True
+    ) -> None:
         """Copy a file or directory of the sandbox to the host. `target` is the new name, or a directory to fill.
 
         await box.files.download("dist", "/tmp/dist")
+
+        A directory's links are copied as they are, wherever they lead; a program that reads what was copied may follow
+        them. `links=False` leaves them out.
         """
         info, here = await self.stat(path), HostPath(target, self._workspace())
         if info.kind == "directory":
             with here.folder(make=True) as folder:
-                unpacker = Unpacker(folder)
+                unpacker = Unpacker(folder, links=links)
                 try:
                     await self._do("pack", path, sink=unpacker.feed)
                 finally:
