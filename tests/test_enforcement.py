@@ -21,7 +21,7 @@ from belljar import (
     enforcement,
 )
 from belljar.audit.writer import Audit, NoAudit
-from belljar.errors import UsageError
+from belljar.errors import AuditError, UsageError
 from belljar.options import FIELDS, SandboxOptions
 
 Enforce = Callable[[str], None]
@@ -218,6 +218,54 @@ def test_the_trail_and_its_place_can_be_enforced(
             Session(host=Host(run=tmp_path / "run", state=state, audit=own))
     with pytest.raises(UsageError, match="the trail is the host's"):
         Session(host=host, audit=Audit(tmp_path / "own"))
+
+
+def test_where_records_must_arrive_can_be_enforced(
+    enforce: Enforce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforce(f'trail = ["collector"]\n[trail]\nto = ["syslog"]\nrotate_age = "7d"\n'
+            f'collector = "{tmp_path}/socket"')  # fmt: skip
+    host = Host(run=tmp_path / "run", state=tmp_path / "state")
+    monkeypatch.setenv("BELLJAR_TRAIL", "journald")
+    audit = Session(host=host).audit
+    assert audit.required
+    assert [each.name for each in audit.to] == ["collector", "syslog", "journald"]
+    with pytest.raises(AuditError, match=r"collector .* takes no audit records"):
+        audit.record("start")
+    for weaker in ("on", "off"):
+        monkeypatch.setenv("BELLJAR_AUDIT", weaker)
+        with pytest.raises(UsageError, match="audit must be required"):
+            Session(host=host)
+    monkeypatch.delenv("BELLJAR_AUDIT")
+    own = Audit(tmp_path / "own", required=True)
+    with pytest.raises(UsageError, match="must go to collector"):
+        Session(host=Host(run=tmp_path / "run", state=tmp_path, audit=own))
+    with pytest.raises(UsageError, match="the trail is the host's"):
+        Session(host=Host(run=tmp_path / "run", state=tmp_path), audit=own)
+    monkeypatch.setenv("BELLJAR_TRAIL", "journal")
+    with pytest.raises(UsageError, match="BELLJAR_TRAIL: 'journal'"):
+        Session(host=host)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "[trail]\nto = 1",
+        "[trail]\nto = [[]]",
+        "[trail]\nwhere = 1",
+        '[trail]\nrotate_age = "soon"',
+        '[trail]\nrotate_size = "much"',
+        "[trail]\nkeep = []",
+        'trail = "paper"',
+        "trail = []",
+    ],
+)
+def test_a_mistake_in_how_trails_are_kept_stops_everything(
+    wrong: str, enforce: Enforce, tmp_path: Path
+) -> None:
+    enforce(wrong)
+    with pytest.raises(UsageError, match=r"operator\.toml: "):
+        Session(host=Host(run=tmp_path / "run", state=tmp_path / "state"))
 
 
 def test_engine_and_runtime_can_be_enforced(

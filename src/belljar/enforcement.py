@@ -9,12 +9,15 @@ talk to an engine directly: those need no Belljar to start a container.
     root, debug, allow_home, yes       false: refused
     mounts, cache                      directories that may be mounted (or what is below them); names of caches
     audit, state                       how the trail is kept ("on" or "required"), and where (or below)
+    trail                              where its records must arrive too, or nothing runs (collector, journald, syslog)
 
 Where nothing is given, the enforced value is the default. Whatever is given otherwise is refused, never changed; only a
 command's timeout is cut to the ceiling.
 
 [quota] bounds what all sandboxes of one user take together: sessions, memory, cpus, disk. [quota.NAME] is for one user,
 and replaces what [quota] says of the same name. Root has only what [quota.root] says. `sandbox/quota.py` counts.
+
+[trail] is how audit trails are kept: `to` (more places for their records), rotate_size, rotate_age, keep, collector.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 from belljar import limits as limiting
 from belljar.ancestry import untrusted
+from belljar.audit.elsewhere import COLLECTOR, opened
+from belljar.audit.elsewhere import NAMES as PLACES
 from belljar.errors import UsageError, suggestion
 from belljar.limits import Limits
 from belljar.options import FIELDS, SandboxOptions, parse_seconds
@@ -39,12 +44,13 @@ if TYPE_CHECKING:
     from belljar.policy import Policy
 
 OPERATOR = Path("/etc/belljar/config.toml")
-TABLE, QUOTA = "enforce", "quota"
+TABLE, QUOTA, TRAIL = "enforce", "quota", "trail"
+TABLES = (TABLE, QUOTA, TRAIL)
 COUNTED = ("sessions", "memory", "cpus", "disk")
 """What a quota bounds."""
 SIZES = tuple(one.name for one in fields(Limits))
 TIMES = ("timeout", "lease")
-LISTED = ("image", "engine", "runtime", "mounts", "cache")
+LISTED = ("image", "engine", "runtime", "mounts", "cache", "trail")
 SWITCHES = (
     "yes",
     *(
@@ -123,12 +129,36 @@ def amount(name: str, value: Any) -> float | None:
 
 
 @record
+class Trail:
+    """How audit trails are kept."""
+
+    to: tuple[str, ...] = ()
+    """Where records go besides the trail's file."""
+    rotate_size: int = 16 << 20
+    rotate_age: float = 0
+    """Seconds from a file's first record; 0: at no age."""
+    keep: int = 64
+    """Rotated files."""
+    collector: str = COLLECTOR
+
+    def options(self) -> dict[str, Any]:
+        """For `Audit`."""
+        return {
+            "to": opened(self.to, self.collector),
+            "rotate_at": self.rotate_size,
+            "rotate_after": self.rotate_age,
+            "keep": self.keep,
+        }
+
+
+@record
 class _Operator:
     """What the operator's file says."""
 
     table: Table = field(default_factory=dict)
     quotas: Mapping[str, Amounts] = field(default_factory=dict)
     """By the user's name; empty: for all but root."""
+    trail: Trail = field(default_factory=Trail)
 
 
 def table() -> Table:
@@ -153,6 +183,7 @@ def _read(path: Path, _: object) -> _Operator:
     return _Operator(
         {name: _allowed(name, value, path) for name, value in enforced.items()},
         _quotas(_table_of(given, QUOTA, path), path),
+        _trail(_table_of(given, TRAIL, path), path),
     )
 
 
@@ -194,6 +225,8 @@ def _value(name: str, text: str, path: Path) -> str:
         return policy_file(text, path)
     if name in ("mounts", "state") or (name == "runtime" and "/" in text):
         return beside(text, path)
+    if name == TRAIL and text not in PLACES:
+        raise UsageError(f"{path}: trail is {text!r}; choose from {', '.join(PLACES)}")
     if name == "audit" and text not in TRAILS[1:]:
         raise UsageError(
             f"{path}: audit is {text!r}; choose from {', '.join(TRAILS[1:])}"
@@ -392,6 +425,8 @@ def chosen(name: str, given: str) -> str:
 def trail(mode: str) -> str:
     """How to keep the trail, where `mode` was asked for (empty: nothing was)."""
     now = table().get("audit")
+    if TRAIL in table():
+        now = ("required",)
     if now is None:
         return mode or "on"
     if mode and mode in TRAILS and TRAILS.index(mode) < TRAILS.index(now[0]):
@@ -399,9 +434,57 @@ def trail(mode: str) -> str:
     return mode if mode not in ("", "on") else str(now[0])
 
 
+def kept_trail(asked: str) -> Trail:
+    """How trails are kept. `asked`: more places for their records, as BELLJAR_TRAIL names them."""
+    more = [word for word in asked.replace(",", " ").split() if word != "file"]
+    for word in more:
+        if word not in PLACES:
+            raise UsageError(
+                f"BELLJAR_TRAIL: {word!r} is no place for records; choose from {', '.join(PLACES)}"
+            )
+    now = _now()
+    to = dict.fromkeys((*now.table.get(TRAIL, ()), *now.trail.to, *more))
+    return replace(now.trail, to=tuple(to))
+
+
+def check_places(to: Collection[str]) -> None:
+    """For a caller's own trail: UsageError unless its records go where they must."""
+    allowed = table().get(TRAIL, ())
+    if not set(allowed) <= set(to):
+        raise UsageError(
+            f"audit: its records must go to {' and '.join(allowed)} on this machine ({_SOURCE})"
+        )
+
+
+def _trail(given: dict[str, Any], path: Path) -> Trail:
+    known = [one.name for one in fields(Trail)]
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"{path}: [trail] has no {name!r}; {suggestion(name, known)}"
+            )
+    to = given.get("to", [])
+    to = [to] if isinstance(to, str) else to
+    if not isinstance(to, list) or not all(each in PLACES for each in to):
+        raise UsageError(
+            f"{path}: [trail] to is {to!r}; choose from {', '.join(PLACES)}"
+        )
+    usual = Trail()
+    try:
+        return Trail(
+            tuple(to),
+            max(1 << 10, limiting.parse_size(given.get("rotate_size", 16 << 20))),
+            parse_seconds(str(given["rotate_age"])) if "rotate_age" in given else 0,
+            max(1, int(given.get("keep", usual.keep))),
+            beside(str(given.get("collector", usual.collector)), path),
+        )
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path}: [trail] {error}") from None
+
+
 def refuse_own_trail() -> None:
     """For a caller's own trail: UsageError where the operator says how or where it is kept."""
-    if table().keys() & {"audit", "state"}:
+    if table().keys() & {"audit", "state", TRAIL}:
         raise UsageError(f"audit: the trail is the host's on this machine ({_SOURCE})")
 
 

@@ -82,7 +82,7 @@ class Host:
         self._run = None if run is None else Path(os.path.abspath(run))
         self._state = None if state is None else Path(os.path.abspath(state))
         self._audit = audit
-        self._audits: dict[tuple[Path, str], Audit] = {}
+        self._audits: dict[tuple[Path, str, enforcement.Trail], Audit] = {}
         self._lock, self._connecting = threading.RLock(), threading.Lock()
         """Two: while one thread connects, which may take long, others go on with what needs no engine."""
         self._engine: Engine | None = None
@@ -171,6 +171,7 @@ class Host:
         if self._audit is not None:
             enforcement.trail(self._audit.mode)
             enforcement.state(self._audit.where)
+            enforcement.check_places([place.name for place in self._audit.to])
             return self._audit
         from belljar.audit import writer as audits
 
@@ -178,10 +179,12 @@ class Host:
             self.state_root,
             enforcement.trail(environment.value("BELLJAR_AUDIT").lower()),
         )
+        kept = enforcement.kept_trail(environment.value("BELLJAR_TRAIL"))
         with self._lock:
-            if (where, mode) not in self._audits:
-                self._audits[where, mode] = audits.open_trail(where, mode)
-            return self._audits[where, mode]
+            if (where, mode, kept) not in self._audits:
+                opened = audits.open_trail(where, mode, **kept.options())
+                self._audits[where, mode, kept] = opened
+            return self._audits[where, mode, kept]
 
     def portal(self) -> BlockingPortal:
         """The portal to the event loop that serves this host's blocking callers (belljar.sync)."""

@@ -530,3 +530,27 @@ def test_environment_variables_choose_the_trail_s_directory_and_turn_it_off(
     monkeypatch.setenv("BELLJAR_AUDIT", "off")
     host.audit.record("start")
     assert not list((tmp_path / "own").iterdir())
+
+
+def test_a_file_is_rotated_by_age_and_the_chain_goes_on(tmp_path: Path) -> None:
+    Audit(tmp_path, rotate_after=3600).record("start")
+    young = Audit(tmp_path, rotate_after=3600)
+    young.record("end")
+    assert audit.rotated_files(tmp_path) == []
+    Audit(tmp_path, rotate_after=1e-6).record("start")
+    Audit(tmp_path, rotate_after=1e-6).record("end")
+    assert len(audit.rotated_files(tmp_path)) == 2
+    young.record("start")
+    report = reader.verify(tmp_path)
+    assert (report.ok, report.records, report.seq) == (True, 5, 5)
+    audit.rotated_files(tmp_path)[0].unlink()
+    assert reader.verify(tmp_path).fault == "missing"
+
+
+def test_a_rotated_file_that_was_cut_is_told(tmp_path: Path) -> None:
+    for _ in range(3):
+        Audit(tmp_path, rotate_at=1).record("start")
+    first = audit.rotated_files(tmp_path)[1]
+    first.write_bytes(b"")
+    report = reader.verify(tmp_path)
+    assert (report.ok, report.fault) == (False, "missing")

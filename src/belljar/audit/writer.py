@@ -15,6 +15,9 @@ lines that continue the chain are accepted, and a `torn` record follows a torn o
 head says, somebody cut it: writing goes on from the head, so that the gap stays visible. If the head is missing but the
 trail is not, a `head_lost` record says so: nobody can tell how much was cut off.
 
+The current file is rotated by size and, where that is set, by age. The records also go to other places (elsewhere.py),
+after they are in the file. If those are required, nothing goes on until they have them.
+
 A session only queues its records. A thread writes them a moment later, many at once, so that no command waits for the
 lock and the disk. With BELLJAR_AUDIT=required every record is written before anything goes on.
 """
@@ -32,14 +35,16 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from belljar import resources
 from belljar.audit import log, masking
+from belljar.audit.elsewhere import Elsewhere, Unreachable
 from belljar.errors import AuditError, UsageError
 
 NAME = "audit.jsonl"
@@ -115,6 +120,14 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     return None
 
 
+class Sealable(Protocol):
+    """What can be written: it makes its record once its place in the chain is known."""
+
+    def record(self, seq: int, prev: str) -> dict[str, Any]: ...
+    def without_its_fields(self, reason: Exception) -> Sealable:
+        """The record for one that cannot be encoded."""
+
+
 class Note(NamedTuple):
     """A queued record."""
 
@@ -188,11 +201,17 @@ class Audit:
         *,
         required: bool = False,
         rotate_at: int = _ROTATE_AT,
+        rotate_after: float = 0,
         keep: int = _KEEP,
+        to: Sequence[Elsewhere] = (),
     ) -> None:
+        """`rotate_after`: seconds from a file's first record; 0: at no age. `to`: where records go besides."""
         self.where = where or resources.state_dir()
         self.required = required
-        self._rotate_at, self._keep = rotate_at, keep
+        self.to = tuple(to)
+        self._rotate_at, self._rotate_after, self._keep = rotate_at, rotate_after, keep
+        self._began = 0.0
+        """Unix time of the first record in the open file; 0: it has none, or that was not looked for."""
         self._thread_lock = Lock()
         self._head_fd = self._fd = self._file = -1
         self._pid = 0
@@ -276,9 +295,11 @@ class Audit:
 
     def _unwritable(self, error: OSError) -> None:
         message = f"the audit trail in {self.where} cannot be written: {error.strerror or error}"
+        if isinstance(error, Unreachable):
+            message = str(error)
         if self.required:
             raise AuditError(
-                f"{message}; nothing runs without it while BELLJAR_AUDIT=required"
+                f"{message}; nothing runs without it while the trail is required"
             ) from error
         self._warn(
             f"{message}; going on without it (BELLJAR_STATE names another place)"
@@ -289,11 +310,11 @@ class Audit:
             _log.warning("%s", message)
         self._warned = True
 
-    def _append(self, notes: Sequence[Note]) -> None:
+    def _append(self, notes: Sequence[Sealable]) -> None:
         self._lock()
         try:
             head = self._current()
-            if head.size >= self._rotate_at:
+            if head.size >= self._rotate_at or self._is_old(head):
                 self._rotate(head)
             self._write(head, notes)
         finally:
@@ -309,7 +330,7 @@ class Audit:
                 return
             self._close()  # the directory was removed
 
-    def _write(self, head: Head, notes: Sequence[Note]) -> None:
+    def _write(self, head: Head, notes: Sequence[Sealable]) -> None:
         lines = []
         seq = head.seq
         digest = head.hash
@@ -326,6 +347,28 @@ class Audit:
             raise OSError(f"only {written} of {len(data)} bytes could be written")
         head.seq, head.hash, head.size = seq, digest, head.size + len(data)
         os.pwrite(self._head_fd, head.line(), 0)
+        self._send(lines)
+
+    def _send(self, lines: Sequence[bytes]) -> None:
+        """To every other place, also if one of them fails."""
+        failures = []
+        for place in self.to:
+            try:
+                place.send(lines)
+            except OSError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _is_old(self, head: Head) -> bool:
+        if not self._rotate_after or not head.size:
+            return False
+        if not self._began:
+            with open(self._path, "rb") as trail:
+                first = unseal(trail.readline().removesuffix(b"\n")) or {}
+            with suppress(ValueError, TypeError):
+                self._began = datetime.fromisoformat(first["time"]).timestamp()
+        return bool(self._began) and time.time() - self._began > self._rotate_after
 
     def _current(self) -> Head:
         """The end of the chain; also opens the trail. The caller holds the lock."""
@@ -394,14 +437,19 @@ class Audit:
         os.rename(self._path, rotated(self.where, head.file))
         self._open_trail(head.file)
         files = rotated_files(self.where)
-        with open((files[-self._keep :] or [self._path])[0], "rb") as oldest:
+        kept = self._kept(files)
+        with open((kept or [self._path])[0], "rb") as oldest:
             head.first = (unseal(oldest.readline().removesuffix(b"\n")) or {}).get(
                 "seq", head.first
             )
         # Before the deletion: if we are killed in between, they must not count as missing.
         os.pwrite(self._head_fd, head.line(), 0)
-        for old in files[: -self._keep]:
+        for old in files[: len(files) - len(kept)]:
             old.unlink()
+
+    def _kept(self, files: list[Path]) -> list[Path]:
+        """Of the rotated files, oldest first: the last ones, which stay."""
+        return files[-self._keep :]
 
     def _open(self) -> None:
         self._close()
@@ -412,7 +460,7 @@ class Audit:
     def _open_trail(self, file: int) -> None:
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._file = -1, file
+        self._fd, self._file, self._began = -1, file, 0.0
         self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | _OPEN, 0o600)
 
     def _close(self) -> None:
@@ -495,10 +543,12 @@ class NoAudit(Audit):
     record = note
 
 
-def open_trail(where: Path, mode: str) -> Audit:
-    """The trail in `where`; BELLJAR_AUDIT=off writes none, =required lets nothing run without it."""
+def open_trail(where: Path, mode: str, **kept: Any) -> Audit:
+    """The trail in `where`; BELLJAR_AUDIT=off writes none, =required lets nothing run without it. `kept`: as for `Audit`."""
     if mode not in MODES:  # a misspelt `required` must not be ignored
         raise UsageError(f"BELLJAR_AUDIT is {mode!r}; choose from {', '.join(MODES)}")
     return (
-        NoAudit(where) if mode == "off" else Audit(where, required=mode == "required")
+        NoAudit(where)
+        if mode == "off"
+        else Audit(where, required=mode == "required", **kept)
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import json
+import os
 import re
 import sys
 import time
@@ -10,9 +12,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from belljar import resources
+from belljar import enforcement, resources
 from belljar.audit import reader
 from belljar.errors import UsageError
 from belljar.surfaces.cli import console, names
@@ -23,7 +26,93 @@ _POLL_SECONDS = 0.2
 _BROKEN_STATUS = 1
 
 
+UNIT = """\
+[Unit]
+Description=Belljar's collector: audit records of all users, where no user can change them
+
+[Service]
+ExecStart={program} audit collect
+Restart=always
+LogsDirectory=belljar
+LogsDirectoryMode=0700
+RuntimeDirectory=belljar-trail
+NoNewPrivileges=yes
+ProtectSystem=strict
+PrivateTmp=yes
+PrivateNetwork=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def collect(args: Namespace) -> int:
+    from belljar.audit.collector import Collector, listening
+
+    if args.print_unit:
+        return console.text(args, UNIT.format(program=os.path.abspath(sys.argv[0])))
+    _only_root()
+    collector = Collector(Path(args.directory), drop_after=args.drop_after or 0)
+    with listening(Path(args.socket)) as listener:
+        console.note(f"collecting at {args.socket} into {collector.place}")
+        collector.serve(listener)
+    return 0
+
+
+def _only_root() -> None:
+    if os.geteuid() != 0:
+        raise UsageError("only root can do this: use sudo")
+
+
+def _verify_collected(args: Namespace) -> int:
+    """Each user's trail on its own."""
+    _only_root()
+    trails = collected_trails(Path(args.directory), args.user)
+    reports = {
+        enforcement.user_name(uid): reader.verify(path) for uid, path in trails.items()
+    }
+    lines = [
+        f"{user}: {report.records} records, the chain is intact"
+        if report.ok
+        else f"{user}: {report.at}: {report.fault}: {report.reason}"
+        for user, report in reports.items()
+    ]
+    ok = all(report.ok for report in reports.values())
+    facts = {user: report.as_dict() for user, report in reports.items()}
+    console.answer(
+        args, {"ok": ok, "users": facts}, *(lines or ["nothing was collected"])
+    )
+    return 0 if ok else _BROKEN_STATUS
+
+
+def collected_trails(place: Path, user: str | None) -> dict[int, Path]:
+    from belljar.audit.collector import users
+
+    found = users(place)
+    chosen = {
+        uid: path
+        for uid, path in found.items()
+        if user in (None, str(uid), enforcement.user_name(uid))
+    }
+    if user is not None and not chosen:
+        raise UsageError(f"nothing was collected of {user} in {place}")
+    return chosen
+
+
+def _collected(place: Path, user: str | None) -> Iterator[dict[str, Any]]:
+    """By the time of arrival. Who, when and where in the chain are the collector's words, the rest is the sender's."""
+    trails = [reader.records(path) for path in collected_trails(place, user).values()]
+    for record in heapq.merge(*trails, key=lambda record: str(record["time"])):
+        sent = record.pop("record", None) or {}
+        shown = {name: value for name, value in sent.items() if name not in _CHAIN}
+        yield {**shown, **record, "kind": str(sent.get("kind", record["kind"]))} | {
+            name: str(sent[name]) for name in ("session",) if name in sent
+        }
+
+
 def verify(args: Namespace) -> int:
+    if args.collected:
+        return _verify_collected(args)
     with _readable():
         report = reader.verify(resources.state_path())
     intact = f"{resources.state_path()}: {report.records} records, the chain is intact"
@@ -37,9 +126,14 @@ def show(args: Namespace) -> int:
     since = _moment(args.since) if args.since else None
     if args.session and not args.session.startswith("bj-"):
         args.session = names.session(args.session)
-    records = (
-        record for record in _records(args.follow) if _matches(record, args, since)
-    )
+    if args.collected:
+        _only_root()
+        if args.follow:
+            raise UsageError("--follow shows one trail: leave out --collected")
+        found = _collected(Path(args.directory), args.user)
+    else:
+        found = _records(args.follow)
+    records = (record for record in found if _matches(record, args, since))
     with _readable():
         if args.json and not args.follow:
             console.document(list(records))
@@ -114,7 +208,10 @@ def _line(record: dict[str, Any]) -> str:
 
 def _brief(value: Any) -> str:
     if isinstance(value, dict) and "decision" in value:
-        rules = ",".join(rule["id"] for rule in value.get("rules", ()))
+        try:
+            rules = ",".join(rule["id"] for rule in value.get("rules", ()))
+        except (TypeError, KeyError):  # of --collected: a user's invention
+            return json.dumps(value, ensure_ascii=False)
         return f"{value['decision']}/{value.get('risk')} [{rules}] {json.dumps(value.get('canonical'))}"
     if isinstance(value, str) and value.isalnum():
         return value[:_DIGEST]

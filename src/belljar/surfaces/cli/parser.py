@@ -666,11 +666,39 @@ def _upkeep(commands: Commands) -> None:
     )
     show.takes("--since", "WHEN", "2026-01-31T12:00, or for example 15m, 2h, 3d ago")
     show.flag("-f --follow", "keep printing as records are written")
-    audit.add(
+    verify = audit.add(
         "verify",
         "cli.audit_commands:verify",
-        "check the hash chain; names the first bad line",
+        "check the hash chain of all files; names the first bad line",
     )
+    for command in (show, verify):
+        command.flag("--collected", "root only: what the collector has of all users")
+        command.takes("--user", "NAME", "of --collected: only this user's")
+    collect = audit.add(
+        "collect",
+        "cli.audit_commands:collect",
+        "root only: take the records of all users, where no user can change them",
+    )
+    collect.takes(
+        "--socket",
+        "PATH",
+        "where users' records come in (/run/belljar-trail/socket)",
+        default="/run/belljar-trail/socket",
+    )
+    collect.takes(
+        "--drop-after",
+        "TIME",
+        "remove a user's full files after this long: 90d; without it never",
+        type=seconds,
+    )
+    collect.flag("--print-unit", "print a systemd unit that runs it")
+    for command in (show, verify, collect):
+        command.takes(
+            "--directory",
+            "DIR",
+            "where collected records are (/var/log/belljar/collected)",
+            default="/var/log/belljar/collected",
+        )
     network = commands.family("network", "show what the network door lets through")
     explain = network.add(
         "explain", "cli.upkeep:explain_presets", "show the hosts of a preset, and why"

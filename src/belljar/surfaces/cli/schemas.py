@@ -286,7 +286,7 @@ def _entries() -> dict[str, Entry]:
         "call": ("belljar call: the tool's own result", _ANY),
         "prune": ("belljar prune", shape("removed", removed=Texts)),
         "audit-show": ("belljar audit show: records", list[dict[str, Any]]),
-        "audit-verify": ("belljar audit verify", _ANY),
+        "audit-verify": ("belljar audit verify; of --collected: by user", _ANY),
         "network-explain": (
             "belljar network explain: hosts of a preset",
             list[dict[str, Any]],
@@ -319,7 +319,7 @@ def _entries() -> dict[str, Entry]:
             dict.__class_getitem__((str, setting)),
         ),
         "text": (
-            "belljar help, belljar completion, belljar man",
+            "belljar help, belljar completion, belljar man, belljar audit collect --print-unit",
             shape("a text", text=str),
         ),
         "version": ("belljar version", shape("a version", version=str)),

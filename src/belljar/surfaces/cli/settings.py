@@ -80,16 +80,16 @@ def user_file() -> Path:
 def load(workspace: str | None = None) -> dict[str, Setting]:
     """All settings. The user's file is not read if it is inside `workspace`, where commands can write it."""
     operator = enforcement.read_trusted(enforcement.OPERATOR)
-    for table in (enforcement.TABLE, enforcement.QUOTA):
+    for table in enforcement.TABLES:
         operator.pop(table, None)
     user = user_file()
     inside = workspace is not None and Path(os.path.realpath(user)).is_relative_to(
         os.path.realpath(workspace)
     )
     mine = {} if inside else enforcement.read_trusted(user)
-    found = _checked(
-        operator, enforcement.OPERATOR, enforcement.TABLE, enforcement.QUOTA
-    ) | _checked(mine, user)
+    found = _checked(operator, enforcement.OPERATOR, *enforcement.TABLES) | _checked(
+        mine, user
+    )
     for name, allowed in enforcement.table().items():
         bound = tuple(map(_shown, allowed))
         setting = found.get(name)

@@ -51,8 +51,11 @@ def set_cause(cause: Cause) -> None:
 class TenantAudit(Audit):
     """The trail of one tenant."""
 
-    def __init__(self, where: Path, tenant: str, *, required: bool = False) -> None:
-        super().__init__(where, required=required)
+    def __init__(
+        self, where: Path, tenant: str, *, required: bool = False, **kept: Any
+    ) -> None:
+        """`kept`: as for `Audit`."""
+        super().__init__(where, required=required, **kept)
         self.tenant = tenant
         self.when_recorded: Callable[[str, dict[str, Any]], None] = (
             lambda kind, fields: None

@@ -92,7 +92,10 @@ class Server:
                 == "required"
             )
             trail = TenantAudit(
-                self.tenant_directory(tenant) / "audit", tenant, required=required
+                self.tenant_directory(tenant) / "audit",
+                tenant,
+                required=required,
+                **enforcement.kept_trail(os.environ.get("BELLJAR_TRAIL", "")).options(),
             )
             trail.when_recorded = lambda kind, fields: self._recorded(
                 tenant, kind, fields
