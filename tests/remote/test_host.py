@@ -11,7 +11,9 @@ from tests.surfaces.http.serving import KEY, Serving
 
 import belljar
 from belljar.adapters import boxes
-from belljar.errors import UsageError, WorkspaceError
+from belljar.errors import Unsupported, UsageError, WorkspaceError
+from belljar.options import PUBLIC, SandboxOptions
+from belljar.remote import box
 from belljar.remote.host import RemoteHost
 from belljar.remote.wire import Wire, checked_url
 
@@ -50,6 +52,19 @@ def test_the_key_is_needed_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UsageError) as wrong:
         belljar.connect("https://x.example", key=f"{KEY}\n")
     assert KEY not in str(wrong.value)
+
+
+def test_no_option_is_dropped_without_a_word() -> None:
+    """A new one is sent, refused, or named among those that this side carries out."""
+    told = {*box._SENT, *box._IN_ITS_WORDS, *box._NOT_SENT, *box._OF_THIS_SIDE}
+    assert told == PUBLIC
+
+
+@pytest.mark.parametrize("option", [{"timezone": "UTC"}, {"on_close": "apply"}])
+def test_what_a_service_cannot_do_is_refused(option: dict[str, str]) -> None:
+    options = SandboxOptions(changes="staged", **option)  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match=next(iter(option))):
+        box.body_of(options, None, 60.0)
 
 
 def test_an_unknown_option_is_named(tmp_path: Path) -> None:

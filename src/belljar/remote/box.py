@@ -71,7 +71,11 @@ _SENT = (
     "debug",
     "lease",
 )
-_NOT_SENT = ("mounts", "cache", "account", "id", "allow_home")
+_IN_ITS_WORDS = ("workspace", "policy", "limits", "network", "env", "metadata")
+"""Sent too: `body_of` says how."""
+_NOT_SENT = ("mounts", "cache", "account", "timezone", "id", "allow_home")
+_OF_THIS_SIDE = ("keep", "on_close", "author")
+"""What becomes of a session is decided here; who commits there is its own user."""
 
 
 class AtServiceWorkspace(str):
@@ -605,7 +609,13 @@ def body_of(
     """What a service is asked for: all that is not the default, so that its own defaults hold."""
     for name in _NOT_SENT:
         if getattr(options, name) != FIELDS[name].default:
-            raise Unsupported(f"a service takes no {name}: it has files of its own")
+            raise Unsupported(
+                f"a service takes no {name}: its sandboxes have their own"
+            )
+    if options.on_close in ("apply", "discard"):
+        raise Unsupported(
+            f'a service takes no on_close="{options.on_close}": apply or discard the changes yourself'
+        )
     changed = {
         name for name in FIELDS if getattr(options, name) != getattr(_DEFAULTS, name)
     }
