@@ -5,6 +5,9 @@ run("make test")
                      over the link to the init, which spawns it in the sandbox
   → RunningCommand   feeds it, keeps its output up to a limit, waits for its end
   ← CommandRecord    how it ended, as the init reports it; by then all its processes are gone
+
+The class tells the life of a session in its order: it opens, commands and shells run in it, it ends. What it holds
+(`files`, `shells`, `staged`, `door`) are objects of their own; the flat names are short for theirs.
 """
 
 from __future__ import annotations
@@ -177,7 +180,7 @@ class Session:
         state = "open" if self.is_open else "closed" if where else "not open"
         return f"<belljar.Session {where}of {self.options.workspace}, image {self.image}, {state}>"
 
-    # Life.
+    # It opens.
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -267,6 +270,255 @@ class Session:
             raise
         return self
 
+    # Commands run in it.
+
+    async def run(
+        self, command: Command | Request, **options: Unpack[Options]
+    ) -> Result:
+        """Run a command to its end: text in a new bash, a list as an argument vector.
+
+        result = await box.run("pytest -q", timeout=60, env={"CI": "1"}, cwd="src")
+        """
+        request = await self._commands.admitted(
+            command, options, "run", without=("stdin_open",)
+        )
+        async with self._commands.begin(request) as running:
+            return await running.concluded()
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, command: Command | Request, **options: Unpack[Options]
+    ) -> AsyncIterator[Run]:
+        """Run a command and watch its events: `Started`, `Output`…, `Ended`. Leaving the block early kills it.
+
+        async with box.stream("npm test") as events:
+            async for event in events: ...
+        """
+        request = await self._commands.admitted(command, options, "stream")
+        async with self._commands.begin(request, paced=True) as running:
+            run = Run(running, lambda: self.shells.take_over(running))
+            async with beside() as tasks:
+                tasks.start_soon(running.input.feed, running.fail)
+                tasks.start_soon(run.follow, running.conclude)
+                yield run
+                if running.process.over:
+                    await run.over()
+
+    async def admit(
+        self,
+        command: Command,
+        *,
+        policy: Policy | None = None,
+        question: str | None = None,
+        **options: Unpack[Options],
+    ) -> Request:
+        """Judge a command, and ask the approver if needed. The request may run, once or more, in this session.
+
+        request = await box.admit("make test", timeout=60)
+        result = await box.run(request)
+        """
+        return await self._commands.admit(
+            command, checks.check(options, "admit"), policy, question
+        )
+
+    async def ask(self, question: Verdict) -> None:
+        """Ask the approver something that is not about a command; PolicyDenied unless the answer is yes."""
+        await self._judge.ask(question)
+
+    def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
+        """The path of a working directory inside the sandbox; UsageError if it is outside the workspace."""
+        return self._commands.resolve_cwd(cwd)
+
+    # Shells run on.
+
+    start = flat("shells", Shells.start)
+    yielding = flat("shells", Shells.yielding)
+
+    def shell(self, name: str) -> Any:
+        """A background shell by its id (typed: `box.shells.get`), or a persistent shell of its own by any other name
+        (`box.shells.named`).
+
+        await box.shell("build").run("cd src"); await box.shell("build").run("make")
+        """
+        return (
+            self.shells.get(name)
+            if SHELL_ID.fullmatch(name)
+            else self.shells.named(name)
+        )
+
+    refresh = flat("shells", Shells.refresh)
+    cleanup = flat("shells", Shells.cleanup)
+
+    @property
+    def persistent(self) -> PersistentShell:
+        """One bash that keeps its state from call to call: `await box.persistent.run("cd src")`."""
+        return self.shells.persistent
+
+    async def hold(self, request: Request, tag: str) -> HeldCommand:
+        """Start a command that outlives this process, with all of its output.
+
+        held = await box.hold(await box.admit("make"), "c-1")
+        """
+        from belljar.session.held_command import HeldCommand  # few sessions have one
+
+        return await HeldCommand.begin(self._commands, request, tag)
+
+    async def held(self) -> dict[str, HeldCommand]:
+        """The held commands that the sandbox knows, by their tags: `(await box.held())["c-1"]`."""
+        from belljar.session.held_command import HeldCommand
+
+        return await HeldCommand.all(self._commands)
+
+    def named_shell(self, name: str) -> NamedShell:
+        """Commands that share a directory and variables, also from process to process: `box.named_shell("a")`."""
+        from belljar.session.named_shell import NamedShell
+
+        return NamedShell(name, self._commands)
+
+    async def ping(self) -> None:
+        """Wait for the sandbox to answer; SandboxLost if it is gone: `await box.ping()`."""
+        await self._inside.link.ping()
+
+    # Its files and network.
+
+    @property
+    def files(self) -> Files:
+        """The sandbox's files: `await box.files.read("src/app.py")`."""
+        return self._inside.files
+
+    @property
+    def init_tools(self) -> InitTools:
+        return self._inside.tools
+
+    forward = flat("door", SessionDoor.forward)
+    allow_host = flat("door", SessionDoor.allow_host)
+    listening = flat("door", SessionDoor.listening)
+
+    # Staged changes: only with `changes="staged"`.
+
+    changes = flat("staged", Staged.changes)
+
+    async def diff(
+        self,
+        paths: Iterable[str] | None = None,
+        *,
+        against: Session | None = None,
+        since: Point | str | None = None,
+        until: Point | str | None = None,
+        ignored: bool = False,
+    ) -> str:
+        """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session.
+        `since`: from this checkpoint to now, or to the checkpoint `until`.
+
+        print(await box.diff(["src"]))
+        """
+        other = against.staged if against is not None else None
+        return await self.staged.diff(
+            paths, against=other, since=since, until=until, ignored=ignored
+        )
+
+    apply = flat("staged", Staged.apply)
+    show = flat("staged", Staged.show)
+    apply_shown = flat("staged", Staged.apply_shown)
+    undo_apply = flat("staged", Staged.undo_apply)
+    discard = flat("staged", Staged.discard)
+    copy_out = flat("staged", Staged.copy_out)
+    checkpoint = flat("staged", Staged.checkpoint)
+    checkpoints = flat("staged", Staged.checkpoints)
+    rollback = flat("staged", Staged.rollback)
+    left_out = flat("staged", Staged.left_out)
+    forget_checkpoint = flat("staged", Staged.forget_checkpoint)
+
+    # Others begin with what it holds.
+
+    async def snapshot(
+        self, name: str, *, workspace: bool = False, replace: bool = False
+    ) -> Snapshot:
+        """Keep what the sandbox holds under a name, for sessions on the same engine: staged changes, home, /tmp, the
+        directories and variables of its shells, and with root=True what it changed of the root file system. Processes
+        are not kept: see `Snapshot.left_out`. `workspace`: also all files of a workspace that is not staged; such a
+        snapshot begins in an empty one.
+
+        await box.snapshot("ready"); twin = await belljar.Session(snapshot="ready").open()
+        """
+        from belljar.session import snapshot
+
+        made = await snapshot.take(
+            self._inside,
+            self.staged,
+            self.shells,
+            self.host,
+            name,
+            whole=workspace,
+            replace=replace,
+        )
+        self._ledger.record("snapshot", name=name)
+        return made
+
+    @staticmethod
+    async def snapshots(
+        *, host: Host | None = None, engine: EngineName | None = None
+    ) -> tuple[Snapshot, ...]:
+        """The snapshots of this host, oldest first: `await belljar.Session.snapshots()`."""
+        from belljar.session import snapshot
+
+        return await to_thread.run_sync(snapshot.listed, hosts.chosen(host, engine))
+
+    @staticmethod
+    async def remove_snapshot(
+        name: str, *, host: Host | None = None, engine: EngineName | None = None
+    ) -> None:
+        """Sessions that began with it go on: `await belljar.Session.remove_snapshot("ready")`."""
+        from belljar.session import snapshot
+
+        await to_thread.run_sync(snapshot.remove, hosts.chosen(host, engine), name)
+
+    async def fork(self, **options: Any) -> Session:
+        """A new session that begins with a copy of these files: `twin = await box.fork()`."""
+        await self.staged.checkpoint(self.staged.area.unused("fork"))
+        live: Any = {"approve": self._judge.approver, "host": self.host}
+        live |= {
+            name: options.pop(name)
+            for name in ("approve", "audit", "host")
+            if name in options
+        }
+        ours: Any = {"network": self.allow or self.network, "env": self.env}
+        own = {
+            "keep": False,
+            "keepable": False,
+            "id": None,
+            "base": self.id,
+            "snapshot": None,
+        }
+        twin = type(self).of(
+            replace(self.options, **{**ours, **options, **own}), **live
+        )
+        return await twin.open()
+
+    # It may outlive this process, and another one enters it.
+
+    def stay(self, lease: float, **metadata: str) -> None:
+        """Make this a kept session: its sandbox outlives this process by `lease` seconds."""
+        if self.options.keep:
+            return
+        if not self.sandbox.options.keepable:
+            raise UsageError(
+                "this sandbox ends with the process that started it; keep=True makes one that stays"
+            )
+        if self.is_paused:
+            raise UsageError(
+                "a paused session cannot become a kept one: resume it first"
+            )
+        self.extend(lease)
+        self._inside.remember(
+            keep=True, metadata=tuple({**self.metadata, **metadata}.items())
+        )
+
+    def extend(self, lease: float) -> None:
+        """Change the lease: how many seconds the sandbox runs on without a host: `box.extend(3600)`."""
+        self._inside.options = replace(self.options, lease=lease)
+        self._inside.link.lease(lease)
+
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
         """Enter a kept session (`keep=True`). Its own policy applies, unless `policy=` names another. One that is
@@ -318,6 +570,57 @@ class Session:
             raise
         return await session._adopt(sandbox)
 
+    @staticmethod
+    async def list(
+        *, host: Host | FarHost | None = None, engine: EngineName | None = None
+    ) -> tuple[Kept, ...]:
+        """The kept sessions of this host, oldest first.
+
+        for kept in await belljar.Session.list():
+            print(kept.id, kept.workspace, kept.metadata)
+        """
+        if (far := hosts.far_of(host, engine)) is not None:
+            return await far.list()  # type: ignore[no-any-return]
+        return await to_thread.run_sync(kept.listed, hosts.chosen(host, engine))
+
+    # It may be frozen.
+
+    async def pause(self) -> None:
+        """Freeze all processes where they stand, until `resume`: `await box.pause()`.
+
+        Meanwhile no deadline runs, and whatever needs the sandbox is a UsageError. `Unsupported` if the engine cannot.
+        A kept session may stay paused when this one is closed; then its lease runs.
+        """
+        sandbox = self.sandbox
+        if not sandbox.engine.capabilities.pauses:
+            raise Unsupported(
+                f"the engine {sandbox.engine.name} cannot pause a sandbox; docker, podman and oci can"
+            )
+        if self.is_paused:
+            return
+        await self.staged.copy_out()
+        async with self._inside.standstill.still():
+            await sandbox.pause(self.options.lease if self.options.keep else None)
+        self._ledger.record("pause")
+
+    async def resume(self) -> None:
+        """Let the processes of a paused session go on: `await box.resume()`."""
+        if not self.is_paused:
+            return
+        await self.sandbox.resume()
+        self._ledger.record("resume")
+
+    @property
+    def is_paused(self) -> bool:
+        return self._inside.is_paused
+
+    # It ends.
+
+    async def stop(self) -> None:
+        """End the sandbox, even a kept one: `await box.stop()`."""
+        self._inside.options = replace(self.options, keep=False)
+        await self.close()
+
     async def close(self) -> None:
         """End the sandbox; a kept one runs on until its lease ends: `await box.close()`.
 
@@ -365,75 +668,6 @@ class Session:
                 anyio.move_on_after(stretched(LAST_REFRESH_SECONDS)),
             ):
                 await self.refresh()
-
-    async def pause(self) -> None:
-        """Freeze all processes where they stand, until `resume`: `await box.pause()`.
-
-        Meanwhile no deadline runs, and whatever needs the sandbox is a UsageError. `Unsupported` if the engine cannot.
-        A kept session may stay paused when this one is closed; then its lease runs.
-        """
-        sandbox = self.sandbox
-        if not sandbox.engine.capabilities.pauses:
-            raise Unsupported(
-                f"the engine {sandbox.engine.name} cannot pause a sandbox; docker, podman and oci can"
-            )
-        if self.is_paused:
-            return
-        await self.staged.copy_out()
-        async with self._inside.standstill.still():
-            await sandbox.pause(self.options.lease if self.options.keep else None)
-        self._ledger.record("pause")
-
-    async def resume(self) -> None:
-        """Let the processes of a paused session go on: `await box.resume()`."""
-        if not self.is_paused:
-            return
-        await self.sandbox.resume()
-        self._ledger.record("resume")
-
-    @property
-    def is_paused(self) -> bool:
-        return self._inside.is_paused
-
-    def extend(self, lease: float) -> None:
-        """Change the lease: how many seconds the sandbox runs on without a host: `box.extend(3600)`."""
-        self._inside.options = replace(self.options, lease=lease)
-        self._inside.link.lease(lease)
-
-    async def stop(self) -> None:
-        """End the sandbox, even a kept one: `await box.stop()`."""
-        self._inside.options = replace(self.options, keep=False)
-        await self.close()
-
-    def stay(self, lease: float, **metadata: str) -> None:
-        """Make this a kept session: its sandbox outlives this process by `lease` seconds."""
-        if self.options.keep:
-            return
-        if not self.sandbox.options.keepable:
-            raise UsageError(
-                "this sandbox ends with the process that started it; keep=True makes one that stays"
-            )
-        if self.is_paused:
-            raise UsageError(
-                "a paused session cannot become a kept one: resume it first"
-            )
-        self.extend(lease)
-        self._inside.remember(
-            keep=True, metadata=tuple({**self.metadata, **metadata}.items())
-        )
-
-    @staticmethod
-    async def list(
-        *, host: Host | FarHost | None = None, engine: EngineName | None = None
-    ) -> tuple[Kept, ...]:
-        """The kept sessions of this host, oldest first.
-
-        for kept in await belljar.Session.list():
-            print(kept.id, kept.workspace, kept.metadata)
-        """
-        if (far := hosts.far_of(host, engine)) is not None:
-            return await far.list()  # type: ignore[no-any-return]
-        return await to_thread.run_sync(kept.listed, hosts.chosen(host, engine))
 
     @property
     def why_lost(self) -> str:
@@ -522,231 +756,6 @@ class Session:
             if self.sandbox.engine.capabilities.sees_groups
             else {}
         )
-
-    # Commands.
-
-    async def run(
-        self, command: Command | Request, **options: Unpack[Options]
-    ) -> Result:
-        """Run a command to its end: text in a new bash, a list as an argument vector.
-
-        result = await box.run("pytest -q", timeout=60, env={"CI": "1"}, cwd="src")
-        """
-        request = await self._commands.admitted(
-            command, options, "run", without=("stdin_open",)
-        )
-        async with self._commands.begin(request) as running:
-            return await running.concluded()
-
-    @contextlib.asynccontextmanager
-    async def stream(
-        self, command: Command | Request, **options: Unpack[Options]
-    ) -> AsyncIterator[Run]:
-        """Run a command and watch its events: `Started`, `Output`…, `Ended`. Leaving the block early kills it.
-
-        async with box.stream("npm test") as events:
-            async for event in events: ...
-        """
-        request = await self._commands.admitted(command, options, "stream")
-        async with self._commands.begin(request, paced=True) as running:
-            run = Run(running, lambda: self.shells.take_over(running))
-            async with beside() as tasks:
-                tasks.start_soon(running.input.feed, running.fail)
-                tasks.start_soon(run.follow, running.conclude)
-                yield run
-                if running.process.over:
-                    await run.over()
-
-    async def admit(
-        self,
-        command: Command,
-        *,
-        policy: Policy | None = None,
-        question: str | None = None,
-        **options: Unpack[Options],
-    ) -> Request:
-        """Judge a command, and ask the approver if needed. The request may run, once or more, in this session.
-
-        request = await box.admit("make test", timeout=60)
-        result = await box.run(request)
-        """
-        return await self._commands.admit(
-            command, checks.check(options, "admit"), policy, question
-        )
-
-    async def ask(self, question: Verdict) -> None:
-        """Ask the approver something that is not about a command; PolicyDenied unless the answer is yes."""
-        await self._judge.ask(question)
-
-    def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
-        """The path of a working directory inside the sandbox; UsageError if it is outside the workspace."""
-        return self._commands.resolve_cwd(cwd)
-
-    # Shells.
-
-    start = flat("shells", Shells.start)
-    yielding = flat("shells", Shells.yielding)
-
-    def shell(self, name: str) -> Any:
-        """A background shell by its id (typed: `box.shells.get`), or a persistent shell of its own by any other name
-        (`box.shells.named`).
-
-        await box.shell("build").run("cd src"); await box.shell("build").run("make")
-        """
-        return (
-            self.shells.get(name)
-            if SHELL_ID.fullmatch(name)
-            else self.shells.named(name)
-        )
-
-    refresh = flat("shells", Shells.refresh)
-    cleanup = flat("shells", Shells.cleanup)
-
-    @property
-    def persistent(self) -> PersistentShell:
-        """One bash that keeps its state from call to call: `await box.persistent.run("cd src")`."""
-        return self.shells.persistent
-
-    async def hold(self, request: Request, tag: str) -> HeldCommand:
-        """Start a command that outlives this process, with all of its output.
-
-        held = await box.hold(await box.admit("make"), "c-1")
-        """
-        from belljar.session.held_command import HeldCommand  # few sessions have one
-
-        return await HeldCommand.begin(self._commands, request, tag)
-
-    async def held(self) -> dict[str, HeldCommand]:
-        """The held commands that the sandbox knows, by their tags: `(await box.held())["c-1"]`."""
-        from belljar.session.held_command import HeldCommand
-
-        return await HeldCommand.all(self._commands)
-
-    def named_shell(self, name: str) -> NamedShell:
-        """Commands that share a directory and variables, also from process to process: `box.named_shell("a")`."""
-        from belljar.session.named_shell import NamedShell
-
-        return NamedShell(name, self._commands)
-
-    async def ping(self) -> None:
-        """Wait for the sandbox to answer; SandboxLost if it is gone: `await box.ping()`."""
-        await self._inside.link.ping()
-
-    # Files and network.
-
-    @property
-    def files(self) -> Files:
-        """The sandbox's files: `await box.files.read("src/app.py")`."""
-        return self._inside.files
-
-    @property
-    def init_tools(self) -> InitTools:
-        return self._inside.tools
-
-    forward = flat("door", SessionDoor.forward)
-    allow_host = flat("door", SessionDoor.allow_host)
-    listening = flat("door", SessionDoor.listening)
-
-    # Staged changes: only with `changes="staged"`.
-
-    changes = flat("staged", Staged.changes)
-
-    async def diff(
-        self,
-        paths: Iterable[str] | None = None,
-        *,
-        against: Session | None = None,
-        since: Point | str | None = None,
-        until: Point | str | None = None,
-        ignored: bool = False,
-    ) -> str:
-        """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session.
-        `since`: from this checkpoint to now, or to the checkpoint `until`.
-
-        print(await box.diff(["src"]))
-        """
-        other = against.staged if against is not None else None
-        return await self.staged.diff(
-            paths, against=other, since=since, until=until, ignored=ignored
-        )
-
-    apply = flat("staged", Staged.apply)
-    show = flat("staged", Staged.show)
-    apply_shown = flat("staged", Staged.apply_shown)
-    undo_apply = flat("staged", Staged.undo_apply)
-    discard = flat("staged", Staged.discard)
-    copy_out = flat("staged", Staged.copy_out)
-    checkpoint = flat("staged", Staged.checkpoint)
-    checkpoints = flat("staged", Staged.checkpoints)
-    rollback = flat("staged", Staged.rollback)
-    left_out = flat("staged", Staged.left_out)
-    forget_checkpoint = flat("staged", Staged.forget_checkpoint)
-
-    # Snapshots.
-
-    async def snapshot(
-        self, name: str, *, workspace: bool = False, replace: bool = False
-    ) -> Snapshot:
-        """Keep what the sandbox holds under a name, for sessions on the same engine: staged changes, home, /tmp, the
-        directories and variables of its shells, and with root=True what it changed of the root file system. Processes
-        are not kept: see `Snapshot.left_out`. `workspace`: also all files of a workspace that is not staged; such a
-        snapshot begins in an empty one.
-
-        await box.snapshot("ready"); twin = await belljar.Session(snapshot="ready").open()
-        """
-        from belljar.session import snapshot
-
-        made = await snapshot.take(
-            self._inside,
-            self.staged,
-            self.shells,
-            self.host,
-            name,
-            whole=workspace,
-            replace=replace,
-        )
-        self._ledger.record("snapshot", name=name)
-        return made
-
-    @staticmethod
-    async def snapshots(
-        *, host: Host | None = None, engine: EngineName | None = None
-    ) -> tuple[Snapshot, ...]:
-        """The snapshots of this host, oldest first: `await belljar.Session.snapshots()`."""
-        from belljar.session import snapshot
-
-        return await to_thread.run_sync(snapshot.listed, hosts.chosen(host, engine))
-
-    @staticmethod
-    async def remove_snapshot(
-        name: str, *, host: Host | None = None, engine: EngineName | None = None
-    ) -> None:
-        """Sessions that began with it go on: `await belljar.Session.remove_snapshot("ready")`."""
-        from belljar.session import snapshot
-
-        await to_thread.run_sync(snapshot.remove, hosts.chosen(host, engine), name)
-
-    async def fork(self, **options: Any) -> Session:
-        """A new session that begins with a copy of these files: `twin = await box.fork()`."""
-        await self.staged.checkpoint(self.staged.area.unused("fork"))
-        live: Any = {"approve": self._judge.approver, "host": self.host}
-        live |= {
-            name: options.pop(name)
-            for name in ("approve", "audit", "host")
-            if name in options
-        }
-        ours: Any = {"network": self.allow or self.network, "env": self.env}
-        own = {
-            "keep": False,
-            "keepable": False,
-            "id": None,
-            "base": self.id,
-            "snapshot": None,
-        }
-        twin = type(self).of(
-            replace(self.options, **{**ours, **options, **own}), **live
-        )
-        return await twin.open()
 
 
 async def run(
