@@ -31,6 +31,7 @@ class Capabilities:
     user_namespaces: bool = False
     """Each sandbox has its own, so commands may be root inside (`--root`)."""
     networks: frozenset[Network] = frozenset({"none", "full"})
+    """What it can give; the door needs none."""
     own_namespaces: frozenset[str] = OWN_NAMESPACES
     """Which of `spec.OWN_NAMESPACES` each sandbox gets."""
     masks: frozenset[str] | None = None

@@ -105,6 +105,7 @@ class Launch:
 
 def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
     engine, root = host.connect(), host.run_root
+    _check_network(engine, options)
     image = _image(engine, options.image, host.progress)
     workspace = Workspace.open(
         options.workspace,
@@ -191,6 +192,16 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
         spec.argv[0],
         proved,
         None if pid else spec,
+    )
+
+
+def _check_network(engine: Engine, options: SandboxOptions) -> None:
+    if options.network_mode in engine.capabilities.networks:
+        return
+    runtime = f" with {engine.runtime}" if engine.runtime else ""
+    raise EngineError(
+        f"the engine {engine.name}{runtime} has no network to give (--network full): name the hosts that are needed "
+        "(--allow HOST, --allow-preset python), or use another engine (--engine docker)"
     )
 
 

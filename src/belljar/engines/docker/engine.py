@@ -183,11 +183,6 @@ class DockerEngine:
 
     def _check_own_kernel(self, spec: SandboxSpec) -> None:
         """Such a runtime is told by its own arguments what it would otherwise leave out without a word."""
-        if spec.network != "none":
-            raise EngineError(
-                f"{self.runtime} has no network to give: name the hosts that are needed (--allow HOST), or leave "
-                "--runtime out"
-            )
         known = (self.info.get("Runtimes") or {}).get(self.runtime)
         if known and not set(OWN_KERNEL_ARGUMENTS) <= set(
             known.get("runtimeArgs") or ()

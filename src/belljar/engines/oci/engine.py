@@ -113,11 +113,6 @@ class OciEngine:
 
     @_translated
     def create(self, spec: SandboxSpec, name: str) -> str:
-        if spec.network != "none":
-            raise EngineError(
-                "the engine oci has no network (--network full): name the hosts that are needed (--allow HOST, "
-                "--allow-preset python), or use another engine (--engine docker)"
-            )
         image = self._store.find(spec.image.ref, with_names=False)
         if image is None:
             raise ImageMissing(
