@@ -20,6 +20,7 @@ from belljar.session import pool as pools
 from belljar.session import session as sessions
 from belljar.session.commands import Request
 from belljar.session.door import SessionDoor
+from belljar.session.flat import flat
 from belljar.session.kept import Kept
 from belljar.session.options import (
     AttachOptions,
@@ -100,6 +101,7 @@ class Shells(Facade[shells.Shells]):
         return PersistentShell(self._loop, self._of.named(name))
 
     def refresh(self) -> builtins.list[Shell]:
+        """Ask the sandbox for its shells, also those that other processes started: `box.refresh()`."""
         return [Shell(self._loop, shell) for shell in self._loop.call(self._of.refresh)]
 
     def start(
@@ -109,6 +111,7 @@ class Shells(Facade[shells.Shells]):
         ring: int | None = None,
         **options: Unpack[Options],
     ) -> Shell:
+        """Start a background shell: `shell = box.start("npm run dev")`."""
         return Shell(
             self._loop, self._loop.call(self._of.start, command, ring=ring, **options)
         )
@@ -120,6 +123,10 @@ class Shells(Facade[shells.Shells]):
         yield_after: float,
         **options: Unpack[Options],
     ) -> Result | Shell:
+        """Run a command; after `yield_after` seconds it goes on as a background shell.
+
+        outcome = box.yielding("make", yield_after=10)
+        """
         outcome = self._loop.call(
             self._of.yielding, command, yield_after=yield_after, **options
         )
@@ -240,28 +247,9 @@ class Session(Facade[sessions.Session]):
         """The shells of this session: `[shell.status for shell in box.shells()]`."""
         return Shells(self._loop, self._of.shells)
 
-    def start(
-        self,
-        command: Command | Request,
-        *,
-        ring: int | None = None,
-        **options: Unpack[Options],
-    ) -> Shell:
-        """Start a background shell: `shell = box.start("npm run dev")`."""
-        return self.shells.start(command, ring=ring, **options)
-
-    def yielding(
-        self,
-        command: Command | Request,
-        *,
-        yield_after: float,
-        **options: Unpack[Options],
-    ) -> Result | Shell:
-        """Run a command; after `yield_after` seconds it goes on as a background shell.
-
-        outcome = box.yielding("make", yield_after=10)
-        """
-        return self.shells.yielding(command, yield_after=yield_after, **options)
+    start = flat("shells", Shells.start)
+    yielding = flat("shells", Shells.yielding)
+    refresh = flat("shells", Shells.refresh)
 
     def shell(self, name: str) -> Any:
         """A background shell by its id, or a persistent shell of its own: `box.shell("build").run("make")`."""
@@ -270,10 +258,6 @@ class Session(Facade[sessions.Session]):
             if shells.SHELL_ID.fullmatch(name)
             else self.shells.named(name)
         )
-
-    def refresh(self) -> builtins.list[Shell]:
-        """Ask the sandbox for its shells, also those that other processes started: `box.refresh()`."""
-        return self.shells.refresh()
 
     @property
     def persistent(self) -> PersistentShell:
