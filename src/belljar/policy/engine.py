@@ -123,6 +123,8 @@ class Policy:
             self.rules, self.decides, allows, self.default_risk, self.allow_programs
         )
         self._remembered: dict[_Key, Verdict] = {}
+        self.is_unproved = False
+        """Its examples are to be checked before it first judges a command of a session."""
 
     def _load_knowledge(self) -> tuple[Knowledge, list[str]]:
         knowledge = shipped()
@@ -169,6 +171,7 @@ class Policy:
         policy = cls(_with_bases(_find(name_or_path)))
         for layer in layers:
             policy = policy.tighten(layer)
+        policy.is_unproved = True
         if prove:
             policy.prove()
         return policy
@@ -178,6 +181,7 @@ class Policy:
         from .examples import check_examples
 
         check_examples(self)
+        self.is_unproved = False
 
     @classmethod
     def parse(cls, text: str, source: str = "<text>") -> "Policy":

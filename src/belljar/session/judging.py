@@ -124,8 +124,8 @@ def _about_a_file(verdict: Verdict, question: str) -> Verdict:
 
 async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
     """A policy's verdict, made in a thread unless it is remembered or the command is a few plain words."""
-    if id(policy) in _unproved:
-        await to_thread.run_sync(_prove, policy)
+    if policy.is_unproved:
+        await to_thread.run_sync(policy.prove)
     quick = (
         policy.judge_plain if _is_plain(command) or not policy.judges else policy.recall
     )
@@ -149,21 +149,10 @@ def _is_plain(command: Command) -> bool:
     )
 
 
-_unproved: set[int] = set()
-"""Shipped policies, by their ids: hashing a policy for each command would read all of it."""
-
-
 @cache
 def _shipped(name: str) -> Policy:
     """Its examples are checked later, in a thread, before it first judges: that may take a second."""
-    policy = Policy.load(name, prove=False)
-    _unproved.add(id(policy))
-    return policy
-
-
-def _prove(policy: Policy) -> None:
-    policy.prove()
-    _unproved.discard(id(policy))
+    return Policy.load(name, prove=False)
 
 
 def load(policy: str | Policy) -> Policy:
