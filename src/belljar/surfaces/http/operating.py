@@ -126,8 +126,8 @@ async def _database(url: str | None, state: Path) -> Check:
         store = Store.at(url, state)
         store.connect()
         try:
-            async with asyncio.timeout(10), store.engine.connect() as connection:
-                at, known = await connection.run_sync(migrations.steps)
+            async with asyncio.timeout(10):
+                at, known = await store.call(migrations.steps)
         finally:
             await store.close()
     except (BelljarError, OSError, TimeoutError, sa.exc.SQLAlchemyError) as error:

@@ -2,26 +2,30 @@
 
 A row is the object as a client sees it (`data`), beside the columns that are searched. Every change is one transaction
 of a few statements, so that whatever a client was told of is there after a crash. SQLite has one writer: transactions
-that wait for it are committed together.
+that wait for it are committed together. Each of its transactions is one call in a thread: with an asynchronous driver
+it would be five.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from belljar.errors import UsageError
 
+T = TypeVar("T")
 meta = sa.MetaData()
 Statement = sa.Executable
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]
+CONNECTIONS = 8
 
 
 def _table(name: str, *columns: sa.Column[Any], key: str = "id") -> sa.Table:
@@ -95,7 +99,9 @@ class Store:
         self.url = url
         self.is_shared = not url.startswith("sqlite")
         """Whether other servers may use it at the same time."""
-        self._engine: AsyncEngine | None = None
+        self._shared: AsyncEngine | None = None
+        self._own: sa.Engine | None = None
+        self._threads = CapacityLimiter(CONNECTIONS)
         self._waiting: list[tuple[Sequence[Statement], asyncio.Future[list[int]]]] = []
         self._writing: asyncio.Task[None] | None = None
 
@@ -103,12 +109,12 @@ class Store:
     def at(cls, url: str | None, state: Path) -> Store:
         """The database at `url`; None: a file in the state directory."""
         if url is None:
-            return cls(f"sqlite+aiosqlite:///{state / 'service.db'}")
+            return cls(f"sqlite:///{state / 'service.db'}")
         scheme, found, rest = url.partition("://")
         drivers = {
             "postgresql": "postgresql+asyncpg",
             "postgres": "postgresql+asyncpg",
-            "sqlite": "sqlite+aiosqlite",
+            "sqlite": "sqlite",
         }
         if not found or scheme not in drivers:
             raise UsageError("--database: give postgresql://… or sqlite:///PATH")
@@ -119,35 +125,47 @@ class Store:
         self.connect()
         from belljar.surfaces.http.migrations import upgrade
 
-        async with self.engine.begin() as connection:
-            await connection.run_sync(upgrade)
+        await self.call(upgrade)
 
     def connect(self) -> None:
-        options: dict[str, Any] = (
-            {} if self.is_shared else {"connect_args": {"timeout": 30}}
+        if self.is_shared:
+            self._shared = create_async_engine(
+                self.url, pool_size=CONNECTIONS, max_overflow=CONNECTIONS
+            )
+            return
+        self._own = sa.create_engine(
+            self.url,
+            pool_size=CONNECTIONS,
+            connect_args={"timeout": 30, "check_same_thread": False},
         )
-        self._engine = create_async_engine(
-            self.url, pool_size=8, max_overflow=8, **options
-        )
-        if not self.is_shared:
-            sa.event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
+        sa.event.listen(self._own, "connect", _prepare_sqlite)
 
     async def close(self) -> None:
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        if self._engine is not None:
-            await self._engine.dispose()
+        if self._shared is not None:
+            await self._shared.dispose()
+        if self._own is not None:
+            await to_thread.run_sync(self._own.dispose)
 
-    @property
-    def engine(self) -> AsyncEngine:
-        assert self._engine is not None
-        return self._engine
+    async def call(self, work: Callable[[sa.Connection], T]) -> T:
+        """What `work` gives, in one transaction."""
+        if self._shared is not None:
+            async with self._shared.begin() as connection:
+                return await connection.run_sync(work)
+        return await to_thread.run_sync(self._called, work, limiter=self._threads)
+
+    def _called(self, work: Callable[[sa.Connection], T]) -> T:
+        assert self._own is not None
+        with self._own.begin() as connection:
+            return work(connection)
 
     # Reading.
 
     async def all(self, statement: sa.Select[Any]) -> list[Row]:
-        async with self.engine.connect() as connection:
-            return [row._mapping for row in await connection.execute(statement)]
+        return await self.call(
+            lambda connection: [row._mapping for row in connection.execute(statement)]
+        )
 
     async def one(self, statement: sa.Select[Any]) -> Row | None:
         return next(iter(await self.all(statement)), None)
@@ -189,11 +207,13 @@ class Store:
                 _settle(done, count)
 
     async def _together(self, batch: list[Sequence[Statement]]) -> list[list[int]]:
-        async with self.engine.begin() as connection:
+        def work(connection: sa.Connection) -> list[list[int]]:
             return [
-                [await _changed(connection, statement) for statement in statements]
+                [_changed(connection, statement) for statement in statements]
                 for statements in batch
             ]
+
+        return await self.call(work)
 
     async def _alone(
         self, statements: Sequence[Statement], done: asyncio.Future[list[int]]
@@ -210,7 +230,8 @@ class Store:
         if not self.is_shared:
             yield
             return
-        async with self.engine.begin() as connection:
+        assert self._shared is not None
+        async with self._shared.begin() as connection:
             await connection.execute(
                 sa.text("select pg_advisory_xact_lock(hashtext(:name))"), {"name": name}
             )
@@ -222,8 +243,8 @@ def _settle(done: asyncio.Future[list[int]], counts: list[int]) -> None:
         done.set_result(counts)
 
 
-async def _changed(connection: AsyncConnection, statement: Statement) -> int:
-    result = await connection.execute(statement)
+def _changed(connection: sa.Connection, statement: Statement) -> int:
+    result = connection.execute(statement)
     return int(getattr(result, "rowcount", 0) or 0)
 
 
