@@ -270,8 +270,8 @@ static void spawn_on_demand(struct command *command, const struct spawn_request 
 
 static bool fits_waiting_shell(const struct spawn_request *request)
 {
-    return (request->flags & ~(uint32_t)FLAG_BACKGROUND) == (FLAG_SHELL | FLAG_DEFAULT_ENV) && !request->envc && !*request->cwd &&
-           prefork_fits(request->strings);
+    return (request->flags & ~(uint32_t)(FLAG_BACKGROUND | FLAG_HELD)) == (FLAG_SHELL | FLAG_DEFAULT_ENV) && !request->envc &&
+           !*request->cwd && prefork_fits(request->strings);
 }
 
 static bool check_request(struct connection *connection, uint64_t id, const struct spawn_request *request)

@@ -50,6 +50,17 @@ async def test_output_waits_for_a_later_process(workspace: Path) -> None:
         await again.stop()
 
 
+async def test_a_held_command_takes_a_shell_that_waits(workspace: Path) -> None:
+    async with belljar.Session(workspace) as box:
+        for number in range(20):
+            known = (await box.run("echo /proc/[0-9]*")).stdout.split()
+            held = await box.hold(await box.admit("true"), str(number))
+            assert (await _rest(held))[2].ended is not None
+            if f"/proc/{held.pid}" in known:
+                return
+        raise AssertionError("each had to start a shell of its own")
+
+
 async def test_what_was_not_confirmed_stays_after_the_end(workspace: Path) -> None:
     async with belljar.Session(workspace) as box:
         for number in range(
