@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.surfaces.http.serving import KEY, Serving, events
 
 from belljar.audit import reader
@@ -200,3 +201,20 @@ def test_numbers_and_health(server: Serving, session: str) -> None:
     names = [image["name"] for image in server.client.get("/v1/images").json()["items"]]
     assert "base" in names
     assert json.dumps(server.client.get("/v1/policies").json()).count('"name"') >= 5
+
+
+@pytest.mark.parametrize("since_ping", [0.25, 0.7, 0.95, 60.0])
+def test_a_ping_is_in_time_whenever_something_happens(since_ping: float) -> None:
+    for follows_output in (False, True):
+        waits = observing._patience(since_ping, follows_output=follows_output)
+        assert waits >= 0
+        assert min(since_ping, 0.95) + waits <= observing.PING_SECONDS
+
+
+def test_a_client_cannot_make_labels(server: Serving) -> None:
+    for key in (None, KEY):
+        with server.with_key(key) as client:
+            client.request("MADEUP", "/v1/sessions")
+    told = server.client.get("/metrics").text
+    assert "MADEUP" not in told
+    assert 'method="other"' in told

@@ -23,6 +23,15 @@ def _hits(server: Serving) -> float:
     )
 
 
+def _ready(server: Serving) -> float:
+    lines = server.client.get("/metrics").text.splitlines()
+    return next(
+        float(line.split()[1])
+        for line in lines
+        if line.startswith("belljar_pool_ready ")
+    )
+
+
 def _directories() -> set[str]:
     return {path.name for path in Path(os.environ["BELLJAR_RUN"]).glob("bj-*")}
 
@@ -92,3 +101,18 @@ def test_after_a_kill_nothing_of_it_is_left(tmp_path: Path) -> None:
         server.start()
         assert _directories() - known == {session}
         assert server.run(session, "echo on")["result"]["stdout"] == "on\n"
+
+
+def test_as_many_as_wanted_are_made_and_made_again(tmp_path: Path) -> None:
+    with serving(tmp_path, "--warm", "3") as server:
+        server.session()
+        deadline = time.monotonic() + 60
+        while _ready(server) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        for hits in (1, 2, 3):
+            server.session()
+            assert _hits(server) == hits
+        while _ready(server) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STATES = ("queued", "pulling", "starting", "verifying", "ready", "paused", "ended")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET")
+"""That are labels; a client may make up any number of others."""
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -69,6 +71,9 @@ class Metrics:
         self.pool_misses = Counter(
             "belljar_pool_misses", "Sessions that started one", registry=registry
         )
+        self.pool_ready = Gauge(
+            "belljar_pool_ready", "Warm sandboxes that wait", registry=registry
+        )
         self.streams = Gauge("belljar_streams", "Open streams", registry=registry)
         self._requests = Counter(
             "belljar_http_requests",
@@ -93,7 +98,8 @@ class Metrics:
         self._seconds.observe(seconds)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(method, route, str(status)).inc()
+        known = method if method in METHODS else "other"
+        self._requests.labels(known, route, str(status)).inc()
         self._request_seconds.observe(seconds)
 
     def text(self, sessions: Mapping[str, int], running: int, waiting: int) -> bytes:

@@ -107,9 +107,8 @@ async def _events(
         pinged = 0.0
         while True:
             began = time.monotonic()
-            for change in await follower.changes(
-                MERGE_SECONDS if outputs else PING_SECONDS
-            ):
+            patience = _patience(began - pinged, follows_output=bool(outputs))
+            for change in await follower.changes(patience):
                 yield event(
                     change.topic, change.data, service.events.id_of(change.number)
                 )
@@ -122,6 +121,12 @@ async def _events(
             await asyncio.sleep(max(0.0, MERGE_SECONDS - (time.monotonic() - began)))
     finally:
         follower.close()
+
+
+def _patience(since_ping: float, *, follows_output: bool) -> float:
+    """How long to wait for changes, so that the next ping is in time."""
+    left = max(0.0, PING_SECONDS - MERGE_SECONDS - since_ping)
+    return min(MERGE_SECONDS, left) if follows_output else left
 
 
 def _merged(changes: list[Change]) -> list[Change]:

@@ -178,7 +178,8 @@ class LiveSession:
     async def _start(self) -> None:
         audit.set_cause(self.cause)
         try:
-            await self.save(state="starting")
+            if self.box is None:
+                await self.save(state="starting")
             box = self.box or await self.made()
         except asyncio.CancelledError:
             raise

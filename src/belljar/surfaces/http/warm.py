@@ -1,7 +1,8 @@
 """Sandboxes that are ready before anybody asks (`--warm N`), for the options that were asked for last.
 
-After a session in a workspace of its own another one is made like it, stored nowhere. Who asks for the same options in
-the same tenant gets it, with all that is left to do being a row in the database. What nobody asks for ends.
+After a session in a workspace of its own others are made like it, stored nowhere, until N are ready. Who asks for the
+same options in the same tenant gets one, with all that is left to do being a row in the database. Other options take
+the place of the oldest. What nobody asks for ends.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from belljar.surfaces.http.server import Server
 
 LONGEST_WAIT = 600.0  # far less than a sandbox outlives its server
+AT_ONCE = 2  # that are made: a start that somebody waits for comes first
+CALM_SECONDS = 0.5  # without a new session, before more are made while some are ready
+MOST_CALMS = 10  # that are waited for
 
 
 class Warm:
@@ -32,10 +36,14 @@ class Warm:
         self._server, self._most = server, most
         self._ready: list[tuple[str, LiveSession, float]] = []
         """What it is for, oldest first."""
+        self._asked = 0.0
+        """When somebody asked for a session last."""
         self._making: dict[asyncio.Task[None], str] = {}
+        server.metrics.pool_ready.set_function(lambda: len(self._ready))
 
     def take(self, session: LiveSession) -> None:
         """Give the session a sandbox that is ready, if there is one for it. Before it is stored: its id changes."""
+        self._asked = time.monotonic()
         if not self._most or not _can_be_made_ahead(session):
             return
         key = _key(session)
@@ -59,12 +67,19 @@ class Warm:
             return
         key = _key(session)
         others = [each for each in self._ready if each[0] != key]
-        if len(self._ready) + len(self._making) >= self._most:
-            if not others:
-                return
+        if self._places <= 0 and others:
             self._ready.remove(others[0])
             self._start("", self._drop(others[0][1]))
-        self._start(key, self._make(key, session))
+        self._fill(key, session)
+
+    def _fill(self, key: str, like: LiveSession) -> None:
+        while len(self._making) < AT_ONCE and self._places > 0:
+            self._start(key, self._make(key, like))
+
+    @property
+    def _places(self) -> int:
+        """How many more there may be."""
+        return self._most - len(self._ready) - len(self._making)
 
     async def sweep(self) -> None:
         for each in [
@@ -72,6 +87,12 @@ class Warm:
         ]:
             self._ready.remove(each)
             await self._drop(each[1])
+
+    async def forget(self, tenant: str) -> None:
+        """It has ended."""
+        gone = [each for each in self._ready if each[1].tenant == tenant]
+        self._ready = [each for each in self._ready if each not in gone]
+        await asyncio.gather(*(self._drop(each[1]) for each in gone))
 
     async def close(self) -> None:
         for task in self._making:
@@ -86,17 +107,29 @@ class Warm:
         task.add_done_callback(self._making.pop)
 
     async def _make(self, key: str, like: LiveSession) -> None:
+        """Make one like it, and then others while there is room."""
+        while like.state not in ("ready", "ended"):
+            await like.changed.wait(5)
+        await self._calm()
+        is_made = await self._made(key, like)
+        while is_made and self._places >= 0:  # this task counts as one being made
+            await self._calm()
+            is_made = await self._made(key, like)
+
+    async def _calm(self) -> None:
+        """Leave the machine to a burst of sessions, as long as some are ready for it."""
+        for _ in range(MOST_CALMS):
+            if not self._ready or time.monotonic() - self._asked > CALM_SECONDS:
+                return
+            await asyncio.sleep(CALM_SECONDS)
+
+    async def _made(self, key: str, like: LiveSession) -> bool:
         data = {
             **copy.deepcopy(like.data),
             "id": new_session_id(),
             "name": None,
             "metadata": {},
         }
-        while like.state not in (
-            "ready",
-            "ended",
-        ):  # a start that somebody waits for comes first
-            await like.changed.wait(5)
         row = {
             "session": data,
             "path": "",
@@ -110,8 +143,9 @@ class Warm:
         except BelljarError as error:
             self._server.report(error)
             await self._drop(ahead)
-        else:
-            self._ready.append((key, ahead, time.monotonic()))
+            return False
+        self._ready.append((key, ahead, time.monotonic()))
+        return True
 
     async def _drop(self, ahead: LiveSession) -> None:
         with contextlib.suppress(BelljarError):
