@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 import tarfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import IO
 
 from belljar.errors import UsageError
@@ -17,7 +17,7 @@ from belljar.session.archive import CHUNK, HEAD, taken
 _TYPES = {b"d": tarfile.DIRTYPE, b"l": tarfile.SYMTYPE}
 
 
-async def as_tar(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def as_tar(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     """The init's archive as a tar, member by member."""
     buffer, left, pad = bytearray(), 0, 0
     async for part in parts:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect
 from tests.surfaces.http.serving import Serving
 
 from belljar.surfaces.http import app, calls, models, openapi, pages, problems, routes
+from belljar.surfaces.http.streams import Placed
 
 
 def test_every_answer_has_its_headers(server: Serving) -> None:
@@ -248,3 +252,69 @@ def test_a_method_that_a_path_has_not_is_answered_with_those_that_it_has(
             "method_not_allowed",
         )
         assert {*answer.headers["allow"].split(", ")} - {"HEAD"} == ways[path]
+
+
+def test_a_request_for_the_head_of_a_stream_ends(server: Serving, session: str) -> None:
+    done = server.run(session, "echo hi > f; echo hi")
+    command = f"/v1/sessions/{session}/commands/{done['id']}"
+    paths = ("/v1/events?topics=sessions", f"/v1/sessions/{session}/files?path=f")
+    for path in (*paths, f"/v1/sessions/{session}/tar", f"{command}/output", command):
+        headers = {"Accept": "*/*, text/event-stream"}
+        answer = server.client.head(path, headers=headers, timeout=10)
+        assert (answer.status_code, answer.content) == (200, b""), path
+    assert server.client.get("/v1/keys/self").status_code == 200
+    assert "\nbelljar_streams 0.0\n" in server.client.get("/metrics").text
+
+
+def test_a_repeated_request_with_other_bytes_is_refused(
+    server: Serving, session: str
+) -> None:
+    command = server.run(session, "cat", wait=0, stdin_open=True)["id"]
+    path = f"/v1/sessions/{session}/commands/{command}"
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    answers = [
+        server.client.post(f"{path}/stdin", content=content, headers=headers)
+        for content in (b"a", b"a", b"b")
+    ]
+    assert [answer.status_code for answer in answers] == [204, 204, 422]
+    assert answers[2].json()["code"] == "idempotency_mismatch"
+    server.client.post(f"{path}/stdin?close=true", content=b"c")
+    ended = server.client.get(path, headers={"Prefer": "wait=30"}).json()
+    assert ended["result"]["stdout"] == "ac"
+
+
+@pytest.mark.parametrize("path", ["images", "policies", "snapshots"])
+def test_every_list_comes_in_pages(server: Serving, path: str) -> None:
+    whole = server.client.get(f"/v1/{path}").json()
+    assert whole["next"] is None
+    found, cursor = [], None
+    while len(found) < len(whole["items"]):
+        query = {"limit": "1", **({"cursor": cursor} if cursor else {})}
+        page = server.client.get(f"/v1/{path}", params=query).json()
+        found += page["items"]
+        cursor = page["next"]
+    assert (found, cursor) == (whole["items"], None)
+    assert server.client.get(f"/v1/{path}?limit=0").json()["field"] == "limit"
+
+
+async def test_a_place_is_given_back_if_the_client_goes_before_the_answer() -> None:
+    class Place:
+        is_open = True
+
+        def close(self) -> None:
+            self.is_open = False
+
+    async def content() -> AsyncGenerator[bytes]:
+        yield b""
+
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        raise OSError("gone")
+
+    place = Place()
+    answer = Placed(content(), place)  # type: ignore[arg-type]
+    with contextlib.suppress(ClientDisconnect, OSError, ExceptionGroup):
+        await answer({"type": "http", "method": "GET", "asgi": {}}, gone, send)
+    assert not place.is_open

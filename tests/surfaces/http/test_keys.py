@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import httpx
 import pytest
 from tests.surfaces.http.serving import KEY, Serving
 
@@ -151,6 +152,62 @@ def test_another_tenants_things_do_not_exist(server: Serving, session: str) -> N
     assert server.client.get("/v1/usage?tenant=other").json()["sessions"] == 0
     assert server.client.delete("/v1/tenants/other").status_code == 204
     assert server.client.get("/v1/sessions").json()["items"][0]["id"] == session
+
+
+def test_a_command_is_found_in_its_own_session_only(
+    server: Serving, session: str
+) -> None:
+    """Also one that runs, and one that is only in the database."""
+    done, running = server.run(session, "true"), server.run(session, "sleep 60", wait=0)
+    server.client.post("/v1/tenants", json={"name": "guests"})
+    with server.with_key(server.key("admin", tenant="guests")["key"]) as client:
+        own = client.post("/v1/sessions", json={}, headers={"Prefer": "wait=60"})
+        path = f"/v1/sessions/{own.json()['id']}/commands"
+        for _ in ("known", "from the database"):
+            for command in (done["id"], running["id"]):
+                for rest in ("", "/output"):
+                    answer = client.get(f"{path}/{command}{rest}")
+                    assert answer.json()["code"] == "not_found"
+                assert client.delete(f"{path}/{command}").status_code == 404
+            server.kill()
+            server.start()
+    path = f"/v1/sessions/{session}/commands/{running['id']}"
+    assert server.client.get(path).json()["state"] == "running"
+    server.client.delete(path)
+    assert server.client.delete("/v1/tenants/guests").status_code == 204
+
+
+def test_a_later_tenant_of_a_name_finds_nothing_of_the_earlier_one(
+    server: Serving,
+) -> None:
+    def made() -> httpx.Client:
+        assert server.client.post("/v1/tenants", json={"name": "again"}).is_success
+        return server.with_key(server.key("admin", tenant="again")["key"])
+
+    with made() as earlier:
+        wait = {"Prefer": "wait=60"}
+        body = {"workspace": "plans", "changes": "staged"}
+        id = earlier.post("/v1/sessions", json=body, headers=wait).json()["id"]
+        command = {"command": "echo secret > f"}
+        path = f"/v1/sessions/{id}/commands"
+        assert earlier.post(path, json=command, headers=wait).status_code == 200
+        assert earlier.post(f"/v1/sessions/{id}/apply", json={}).json()["paths"]
+        snapshot = {"session": id, "name": "kept"}
+        assert earlier.post("/v1/snapshots", json=snapshot).status_code == 201
+    assert server.client.delete("/v1/tenants/again").status_code == 204
+    with made() as later:
+        for what in ("sessions", "snapshots", "approvals?state=cancelled"):
+            assert later.get(f"/v1/{what}").json()["items"] == []
+        kinds = [item["kind"] for item in later.get("/v1/audit").json()["items"]]
+        assert kinds == ["key_created"]
+        assert later.get("/v1/audit/verify").json()["ok"]
+        used = later.get("/v1/usage").json()
+        assert (used["creates_last_minute"], used["commands"]) == (0, 0)
+        id = later.post("/v1/sessions", json=body, headers=wait).json()["id"]
+        assert later.get(f"/v1/sessions/{id}/entries").json()["items"] == []
+    assert server.client.delete("/v1/tenants/again").status_code == 204
+    (kept, *_) = server.state.glob("**/ended-tenants/again-*/workspaces/plans/f")
+    assert kept.read_text() == "secret\n"
 
 
 def test_a_key_with_its_own_reach_sees_what_it_and_its_children_made(

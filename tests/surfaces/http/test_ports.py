@@ -121,7 +121,7 @@ def test_a_link_needs_no_key_and_ends_with_its_session(server: Serving) -> None:
 
 
 def _attach(
-    server: Serving, command: dict[str, Any], offset: int = 0, **headers: str
+    server: Serving, command: dict[str, Any], offset: int | str = 0, **headers: str
 ) -> ClientConnection:
     path = f"/v1/sessions/{command['session']}/commands/{command['id']}/attach?offset={offset}"
     sent = headers or {"Authorization": f"Bearer {KEY}"}
@@ -200,13 +200,15 @@ def test_who_may_not_attach_gets_a_problem(server: Serving, session: str) -> Non
     for headers, status in (
         ({"Authorization": "Bearer bj_wrong"}, 401),
         ({"Cookie": cookie, "Origin": "http://evil.example"}, 403),
+        ({"Cookie": cookie}, 403),
     ):
         with pytest.raises(websockets.InvalidStatus) as refused:
             _attach(server, command, **headers)
         assert refused.value.response.status_code == status
-    with pytest.raises(websockets.InvalidStatus) as beyond:
-        _attach(server, command, 10**6)
-    assert json.loads(beyond.value.response.body)["code"] == "usage"
+    for wrong in (10**6, "0&more=1", "-1"):
+        with pytest.raises(websockets.InvalidStatus) as beyond:
+            _attach(server, command, wrong)
+        assert json.loads(beyond.value.response.body)["code"] == "usage"
     with _attach(server, command, Cookie=cookie, Origin=server.url):
         pass
     key = server.key("run", reach="tenant")

@@ -220,3 +220,10 @@ async def test_a_store_commits_what_waits_together(tmp_path: Path) -> None:
         assert row["data"] == {"n": 2}
     finally:
         await store.close()
+
+
+def test_metadata_stays_small_when_it_is_changed(server: Serving, session: str) -> None:
+    answer = server.client.patch(
+        f"/v1/sessions/{session}", json={"metadata": {"a": "x" * 4096}}
+    )
+    assert (answer.status_code, answer.json()["field"]) == (400, "metadata")

@@ -255,6 +255,8 @@ class Gate:
         )
         if cookie is None or _is_port(path):
             return None
+        if request.scope["type"] == "websocket" and "origin" not in request.headers:
+            raise Problem("origin_refused", "a page's WebSocket names its origin")
         request.state.cookie = cookie
         key = await service.keys.by_cookie(cookie)
         if (

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from belljar.surfaces.http.sessions import LiveSession
 
 LARGEST_BODY = 1 << 20
+LARGEST_INPUT = 16 << 20  # of a POST whose body is not JSON
 LONGEST_WAIT = 300.0
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _PREFER = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9}(?:\.\d+)?)\"?\s*(?:$|[,;])")
@@ -80,6 +81,7 @@ class Call:
     command: Command = None  # type: ignore[assignment]
     claim: Claim | None = None
     more: dict[str, Any] = field(default_factory=dict)
+    _content: bytes | None = None
 
     @property
     def ids(self) -> dict[str, str]:
@@ -88,6 +90,12 @@ class Call:
     def needs(self, scope: str) -> None:
         if not self.key.may(scope):
             raise Problem("forbidden", f"this key has no scope {scope}", scope=scope)
+
+    async def content(self) -> bytes:
+        """The whole body of a POST that is not JSON."""
+        if self._content is None:
+            self._content = await _whole(self.request, LARGEST_INPUT, "one request")
+        return self._content
 
     @property
     def wants_stream(self) -> bool:
@@ -242,7 +250,7 @@ def _check_media(request: Request, *wanted: str) -> None:
 
 
 async def _json(model: type[Body], request: Request) -> Body:
-    data = await _small_body(request)
+    data = await _whole(request, LARGEST_BODY, "a body of JSON")
     if data or request.headers.get("content-type"):
         _check_media(request, "application/json")
     try:
@@ -251,15 +259,15 @@ async def _json(model: type[Body], request: Request) -> Body:
         raise _wrong(error) from None
 
 
-async def _small_body(request: Request) -> bytes:
+async def _whole(request: Request, most: int, what: str) -> bytes:
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > LARGEST_BODY:
-        raise Problem("too_large", f"a body of JSON may have {LARGEST_BODY} bytes")
+    if length.isdigit() and int(length) > most:
+        raise Problem("too_large", f"{what} may have {most} bytes")
     data = bytearray()
     async for part in body_of(request):
         data += part
-        if len(data) > LARGEST_BODY:
-            raise Problem("too_large", f"a body of JSON may have {LARGEST_BODY} bytes")
+        if len(data) > most:
+            raise Problem("too_large", f"{what} may have {most} bytes")
     return bytes(data)
 
 
@@ -317,8 +325,13 @@ async def _answered(call: Call) -> Response:
 
 
 async def _claimed(call: Call, id: str) -> Response:
-    content = call.body.model_dump_json(by_alias=True) if call.body is not None else ""
-    digest = hashlib.sha256(f"{call.request.url.query}\n{content}".encode()).hexdigest()
+    content = (
+        call.body.model_dump_json(by_alias=True).encode()
+        if call.body is not None
+        else await call.content()
+    )
+    asked = f"{call.request.url.query}\n".encode()
+    digest = hashlib.sha256(asked + content).hexdigest()
     call.claim = claim = Claim(id, digest)
     row = await call.service.store.get(storage.answers, id)
     if row is not None:

@@ -8,12 +8,11 @@ so that a bad one unpacks nothing.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import asdict
 from typing import IO, Any
 
 from anyio import to_thread
-from starlette.responses import StreamingResponse
 
 from belljar.errors import FileFailed
 from belljar.session import tar
@@ -22,9 +21,9 @@ from belljar.session.files import FileInfo
 from belljar.session.session import Session
 from belljar.surfaces.http import models as m
 from belljar.surfaces.http.calls import Call, Route
-from belljar.surfaces.http.problems import Problem, body_of
-from belljar.surfaces.http.routes import CONTENTS_HEADERS, LARGEST_INPUT
-from belljar.surfaces.http.streams import Open
+from belljar.surfaces.http.problems import body_of
+from belljar.surfaces.http.routes import CONTENTS_HEADERS
+from belljar.surfaces.http.streams import Open, Placed
 
 IN_MEMORY = 8 << 20  # of an incoming tar; the rest is on disk
 PIECE = 4 << 20
@@ -44,9 +43,8 @@ async def read_file(call: Call) -> Any:
         box, query, query.offset, query.length
     )  # so that a refusal is an answer, not a cut
     place = Open(call.service, call.key).take()
-    return StreamingResponse(
-        _window(box, query, first, place), media_type=_BINARY, headers=CONTENTS_HEADERS
-    )
+    window = _window(box, query, first)
+    return Placed(window, place, media_type=_BINARY, headers=CONTENTS_HEADERS)
 
 
 async def _piece(box: Session, query: m.ReadQuery, at: int, left: int | None) -> bytes:
@@ -56,16 +54,13 @@ async def _piece(box: Session, query: m.ReadQuery, at: int, left: int | None) ->
 
 
 async def _window(
-    box: Session, query: m.ReadQuery, data: bytes, place: Open
-) -> AsyncIterator[bytes]:
+    box: Session, query: m.ReadQuery, data: bytes
+) -> AsyncGenerator[bytes]:
     at, left = query.offset, query.length
-    try:
-        while data:
-            yield data
-            at, left = at + len(data), None if left is None else left - len(data)
-            data = await _piece(box, query, at, left)
-    finally:
-        place.close()
+    while data:
+        yield data
+        at, left = at + len(data), None if left is None else left - len(data)
+        data = await _piece(box, query, at, left)
 
 
 async def write_file(call: Call) -> Any:
@@ -77,13 +72,8 @@ async def write_file(call: Call) -> Any:
 
 async def append_to_file(call: Call) -> Any:
     """Append to a file."""
-    box, parts, size = await call.session.usable(), list[bytes](), 0
-    async for part in body_of(call.request):
-        parts.append(part)
-        size += len(part)
-        if size > LARGEST_INPUT:
-            raise Problem("too_large", f"at most {LARGEST_INPUT} bytes at once")
-    await box.files.append(call.query.path, b"".join(parts))
+    data, box = await call.content(), await call.session.usable()
+    await box.files.append(call.query.path, data)
     return _shown(await box.files.stat(call.query.path), call.query.path)
 
 
@@ -141,19 +131,15 @@ async def download_tar(call: Call) -> Any:
         file.close()
         place.close()
         raise
-    return StreamingResponse(
-        tar.as_tar(_spooled(file, place)), media_type=TAR, headers=CONTENTS_HEADERS
-    )
+    content = tar.as_tar(_spooled(file))
+    return Placed(content, place, media_type=TAR, headers=CONTENTS_HEADERS)
 
 
-async def _spooled(file: IO[bytes], place: Open) -> AsyncIterator[bytes]:
+async def _spooled(file: IO[bytes]) -> AsyncIterator[bytes]:
     with file:
-        try:
-            file.seek(0)
-            while part := await to_thread.run_sync(file.read, CHUNK):
-                yield part
-        finally:
-            place.close()
+        file.seek(0)
+        while part := await to_thread.run_sync(file.read, CHUNK):
+            yield part
 
 
 async def upload_tar(call: Call) -> Any:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
     WithJsonSchema,
-    field_validator,
 )
 
 from belljar.network.presets import PRESETS
@@ -102,6 +102,16 @@ class Query(BaseModel):
 # Sessions.
 
 
+def _small(value: dict[str, str]) -> dict[str, str]:
+    size = sum(len(name.encode()) + len(text.encode()) for name, text in value.items())
+    if size > 4096:
+        raise ValueError("at most 4096 bytes")
+    return value
+
+
+Metadata = Annotated[dict[str, Text], AfterValidator(_small)]
+
+
 class Allow(Body):
     allow: Annotated[
         list[Text], hint(type="array", items={"type": "string", "pattern": _HOST})
@@ -144,7 +154,7 @@ class SessionBody(Body):
     changes: Literal["direct", "staged"] = "direct"
     checkpoints: Literal["off", "auto"] = "off"
     env: Variables = {}
-    metadata: dict[str, Text] = {}
+    metadata: Metadata = {}
     lease: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] = 600.0
     approval_seconds: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = (
         300.0
@@ -155,24 +165,20 @@ class SessionBody(Body):
     from_: Annotated[str | None, Field(alias="from")] = None
     snapshot: str | None = None
 
-    @field_validator("metadata")
-    @classmethod
-    def _small(cls, value: dict[str, str]) -> dict[str, str]:
-        if (
-            sum(len(name.encode()) + len(text.encode()) for name, text in value.items())
-            > 4096
-        ):
-            raise ValueError("at most 4096 bytes")
-        return value
-
 
 class SessionPatch(Body):
     lease: Annotated[float, Field(gt=0, le=4_000_000, allow_inf_nan=False)] | None = (
         None
     )
-    metadata: dict[str, Text] | None = None
+    metadata: Metadata | None = None
     paused: bool | None = None
     bypass_until: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+
+class HostsBody(Body):
+    hosts: Annotated[
+        list[Annotated[Text, hint(type="string", pattern=_HOST)]], Field(min_length=1)
+    ]
 
 
 class Page(Query):

@@ -9,20 +9,20 @@ from typing import Any
 def page(
     items: list[dict[str, Any]], query: Any, *, id: str = "id", when: str = "created"
 ) -> dict[str, Any]:
-    """The page of `items` that the query asks for, newest first."""
-    items = sorted(items, key=lambda item: (-item[when], _backwards(str(item[id]))))
+    """The page of `items` that the query asks for, newest first; those without a time by their names."""
+
+    def place(item: dict[str, Any]) -> tuple[float, tuple[int, ...]]:
+        return -item.get(when, 0.0), _backwards(str(item[id]))
+
+    items = sorted(items, key=place)
     if query.cursor is not None:
         at, name = _place(query.cursor)
-        items = [
-            item
-            for item in items
-            if (-item[when], _backwards(str(item[id]))) > (-at, _backwards(name))
-        ]
+        items = [item for item in items if place(item) > (-at, _backwards(name))]
     shown = items[: query.limit]
     more = len(items) > len(shown)
     return {
         "items": shown,
-        "next": _cursor(shown[-1][when], str(shown[-1][id])) if more else None,
+        "next": _cursor(-place(shown[-1])[0], str(shown[-1][id])) if more else None,
     }
 
 
@@ -31,7 +31,7 @@ def _backwards(name: str) -> tuple[int, ...]:
     return tuple(-ord(letter) for letter in name)
 
 
-CURSOR = r"^[0-9a-f]{16}[A-Za-z0-9._-]{1,64}$"
+CURSOR = r"^[0-9a-f]{16}[A-Za-z0-9._:/@-]{1,255}$"
 """Whatever looks like a cursor is one: a time and an id, between which the next page begins."""
 _TIME = struct.Struct(">d")
 

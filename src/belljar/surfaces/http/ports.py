@@ -429,6 +429,9 @@ async def _attached(socket: WebSocket) -> tuple[Command, int, Open]:
     service, key = socket.app.state.service, _running_key(socket)
     session = await service.live_for(key, socket.path_params["sid"])
     command = await service.command_for(key, session, socket.path_params["cid"])
+    for name in socket.query_params:
+        if name != "offset":
+            raise Problem("usage", f"{name}: there is no such field", field=name)
     given = socket.query_params.get("offset", "0")
     if (
         not given.isascii()

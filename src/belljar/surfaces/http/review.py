@@ -21,6 +21,7 @@ from belljar.staged.change import Change, select
 from belljar.staged.review import Review, Shown
 from belljar.surfaces.http import models as m
 from belljar.surfaces.http.calls import Call, Route
+from belljar.surfaces.http.pages import page
 from belljar.surfaces.http.problems import Problem
 from belljar.surfaces.http.routes import CONTENTS_HEADERS
 from belljar.surfaces.http.sessions import ended_problem
@@ -194,10 +195,8 @@ async def undo(call: Call) -> Any:
 async def list_checkpoints(call: Call) -> Any:
     """List checkpoints."""
     box = await _box(call)
-    return {
-        "items": [_point(point) for point in reversed(box.checkpoints())],
-        "next": None,
-    }
+    points = [_point(point) for point in box.checkpoints()]
+    return page(points, call.query, id="name", when="when")
 
 
 def _point(point: Any) -> dict[str, Any]:
@@ -278,7 +277,14 @@ ROUTES = [
     Route(
         "POST", f"{_SESSION}/undo", undo, "approve", body=m.NoBody, answer=m.PathsAnswer
     ),
-    Route("GET", f"{_SESSION}/checkpoints", list_checkpoints, "read", answer=m.Items),
+    Route(
+        "GET",
+        f"{_SESSION}/checkpoints",
+        list_checkpoints,
+        "read",
+        m.Page,
+        answer=m.Items,
+    ),
     Route(
         "POST",
         f"{_SESSION}/checkpoints",

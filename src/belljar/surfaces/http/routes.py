@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal as signals
 import time
 from typing import Any
@@ -22,13 +21,12 @@ from belljar.surfaces.http.calls import Call, Route
 from belljar.surfaces.http.commands import Command
 from belljar.surfaces.http.keys import Key, new_id
 from belljar.surfaces.http.pages import page
-from belljar.surfaces.http.problems import Problem, body_of, without_paths
+from belljar.surfaces.http.problems import Problem, without_paths
 from belljar.surfaces.http.sessions import LIVING, LiveSession, ended_problem
 from belljar.surfaces.http.storage import IntegrityError
 
 WAIT_FOR_COMMAND = 30.0
 LONGEST_BYPASS = 8 * 3600.0
-LARGEST_INPUT = 16 << 20
 COOKIE, SECURE_COOKIE = "belljar", "__Host-belljar"
 
 # Keys.
@@ -186,14 +184,9 @@ async def end_tenant(call: Call) -> Any:
         await _no_tenant()
     if name == "default":
         raise Problem("conflict", "the tenant default cannot be removed")
-    await asyncio.gather(
-        *(
-            session.end("deleted")
-            for session in call.service.living
-            if session.tenant == name
-        )
-    )
-    await call.service.keys.end_tenant(name)
+    await call.service.end_tenant(name)
+    await snapshots.forget(call.service, name)
+    await call.service.set_aside(name)
 
 
 async def usage(call: Call) -> Any:
@@ -504,6 +497,21 @@ async def patch_session(call: Call) -> Any:
     return session.as_dict()
 
 
+async def allow_hosts(call: Call) -> Any:
+    """Let a session reach more hosts."""
+    box, session = await call.session.usable(), call.session
+    hosts: list[str] = call.body.hosts
+    granted = call.service.keys.effective(call.key)["network"]
+    _check_network({"allow": hosts}, granted)
+    await box.allow_host(*hosts)
+    before = session.data["network"]
+    none: dict[str, Any] = {"allow": [], "presets": [], "ask_hosts": False}
+    known = before if isinstance(before, dict) else none
+    allow = list(dict.fromkeys([*known["allow"], *hosts]))
+    await session.save(network={**known, "allow": allow})
+    return session.as_dict()
+
+
 async def delete_session(call: Call) -> Any:
     """End a session."""
     await call.session.end("deleted")
@@ -614,16 +622,9 @@ CONTENTS_HEADERS = {
 
 async def write_stdin(call: Call) -> Any:
     """Write to stdin."""
-
-    size = 0
-    parts: list[bytes] = []
-    async for part in body_of(call.request):
-        size += len(part)
-        if size > LARGEST_INPUT:
-            raise Problem("too_large", f"at most {LARGEST_INPUT} bytes at once")
-        parts.append(part)
+    data = await call.content()
     call.session.touch()
-    await call.command.write(b"".join(parts), close=call.query.close)
+    await call.command.write(data, close=call.query.close)
 
 
 async def signal_command(call: Call) -> Any:
@@ -712,12 +713,8 @@ async def list_policies(call: Call) -> Any:
     granted = call.service.keys.effective(call.key)["policies"]
     names = [name for name in BUILT_IN if granted is None or name in granted]
     loaded = [await to_thread.run_sync(load, name) for name in names]
-    return {
-        "items": [
-            {"name": policy.name, "version": policy.version} for policy in loaded
-        ],
-        "next": None,
-    }
+    items = [{"name": policy.name, "version": policy.version} for policy in loaded]
+    return page(items, call.query, id="name")
 
 
 async def list_images(call: Call) -> Any:
@@ -736,7 +733,7 @@ async def list_images(call: Call) -> Any:
             for image in found
         ]
 
-    return {"items": await to_thread.run_sync(images), "next": None}
+    return page(await to_thread.run_sync(images), call.query, id="name")
 
 
 async def metrics(call: Call) -> Any:
@@ -816,6 +813,14 @@ ROUTES = [
     Route("DELETE", _SESSION, delete_session, "run", answer=m.SessionAnswer),
     Route(
         "POST",
+        f"{_SESSION}/hosts",
+        allow_hosts,
+        "run",
+        body=m.HostsBody,
+        answer=m.SessionAnswer,
+    ),
+    Route(
+        "POST",
         _COMMANDS,
         make_command,
         "run",
@@ -866,8 +871,8 @@ ROUTES = [
         answer=m.ApprovalAnswer,
     ),
     Route("POST", "/v1/check", check, "read", body=m.CheckBody, answer=m.VerdictAnswer),
-    Route("GET", "/v1/policies", list_policies, "read", answer=m.Items),
-    Route("GET", "/v1/images", list_images, "read", answer=m.Items),
+    Route("GET", "/v1/policies", list_policies, "read", m.Page, answer=m.Items),
+    Route("GET", "/v1/images", list_images, "read", m.Page, answer=m.Items),
     Route("GET", "/metrics", metrics, "operator", media="text/plain"),
 ]
 

@@ -329,6 +329,49 @@ class Service(Server):
             lambda: shutil.rmtree(self.state / "output" / id, ignore_errors=True)
         )
 
+    # The end of a tenant.
+
+    async def end_tenant(self, name: str) -> None:
+        """End its sessions and keys, and forget what it did."""
+        await self._end_sessions_of(name)
+        await self.keys.end_tenant(name)
+        await self._end_sessions_of(name)  # made meanwhile
+        await self.warm.forget(name)
+        table = storage.sessions
+        for row in await self.store.all(
+            sa.select(table.c.id).where(table.c.tenant == name)
+        ):
+            await self._forget(row["id"])
+
+    async def set_aside(self, name: str) -> None:
+        """Keep the files and the trail of a tenant that has ended where no later tenant of its name finds them."""
+        trail, host = self._trails.pop(name, None), self._hosts.pop(name, None)
+        self._unread.discard(name)
+        self._told.pop(name, None)
+
+        def move() -> None:
+            if trail is not None:
+                trail.close()
+            if host is not None:
+                host.close()
+            aside = self.state / "ended-tenants"
+            aside.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                self.tenant_directory(name).rename(
+                    aside / f"{name}-{secrets.token_hex(4)}"
+                )
+
+        await to_thread.run_sync(move)
+
+    async def _end_sessions_of(self, tenant: str) -> None:
+        await asyncio.gather(
+            *(
+                session.end("deleted")
+                for session in self.living
+                if session.tenant == tenant
+            )
+        )
+
     # What a key may see.
 
     def live(self, id: str) -> LiveSession | None:
@@ -383,7 +426,7 @@ class Service(Server):
         command: Command | None = session.commands.get(id) or self.recently.get(id)
         if command is None:
             row = await self.store.get(storage.commands, id)
-            if row is None:
+            if row is None or row["session"] != session.id:
                 raise Problem("not_found", "there is no such command")
             command = Command(self, session, dict(row["data"]))
             if command.is_over:

@@ -107,6 +107,18 @@ async def drop(service: Service, key: Key, name: str) -> None:
     await service.store.delete(storage.snapshots, row["id"])
 
 
+async def forget(service: Service, tenant: str) -> None:
+    """Remove all of a tenant."""
+    table = storage.snapshots
+    for row in await service.store.all(
+        sa.select(table).where(table.c.tenant == tenant)
+    ):
+        await to_thread.run_sync(
+            kept.remove_if_there, service.host_of(tenant), row["name"]
+        )
+        await service.store.delete(table, row["id"])
+
+
 async def completed(call: Call) -> m.SessionBody:
     """The body of a new session, with what the snapshot or the original session says where it says nothing."""
     body: m.SessionBody = call.body

@@ -75,18 +75,43 @@ class Open:
             self._count(-1)
 
 
-class Stream(StreamingResponse):
-    """A stream that ends with its key, or with the service, and gives its place back."""
+class Placed(StreamingResponse):
+    """An answer that holds a place until it is over, also if its client goes before it begins."""
+
+    def __init__(
+        self, content: AsyncGenerator[bytes], place: Open, **options: Any
+    ) -> None:
+        super().__init__(content, **options)
+        self._content, self._place = content, place
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            if scope["method"] == "HEAD":
+                self.body_iterator = _nothing()
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._content.aclose()
+            self._place.close()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    parts: tuple[bytes, ...] = ()
+    for part in parts:
+        yield part
+
+
+class Stream(Placed):
+    """A stream that ends with its key, or with the service."""
 
     def __init__(
         self, events: AsyncIterator[bytes], place: Open, service: Service, key: Key
     ) -> None:
-        self._events = self._guarded(events, place, service, key)
-        super().__init__(self._events, media_type="text/event-stream")
+        guarded = self._guarded(events, service, key)
+        super().__init__(guarded, place, media_type="text/event-stream")
 
     @staticmethod
     async def _guarded(
-        events: AsyncIterator[bytes], place: Open, service: Service, key: Key
+        events: AsyncIterator[bytes], service: Service, key: Key
     ) -> AsyncGenerator[bytes]:
         over = asyncio.ensure_future(key.revoked.wait())
         stopping = asyncio.ensure_future(service.stopping.wait())
@@ -107,13 +132,6 @@ class Stream(StreamingResponse):
         finally:
             over.cancel()
             stopping.cancel()
-            place.close()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self._events.aclose()
 
 
 # One command.
