@@ -394,3 +394,30 @@ async def test_a_session_begins_with_a_snapshot_at_the_service(far: RemoteHost) 
         assert (await twin.run("cat file /tmp/t; echo $OWN")).stdout == "w\nt\n1\n"
     with pytest.raises(BelljarError, match="no such snapshot"):
         await RemoteHost.session(far, snapshot="nobody").open()
+
+
+async def test_a_session_may_reach_more_hosts_later(far: RemoteHost) -> None:
+    async with RemoteHost.session(far) as box:
+        assert box.allow is None
+        await box.allow_host("one.test", "two.test:8080")
+        await box.allow_host("three.test")
+        hosts = ["one.test", "two.test:8080", "three.test"]
+        assert box.allow is not None
+        assert [*box.allow.hosts] == hosts
+        assert (await box.look())["network"]["allow"] == hosts
+        assert "proxy" in (await box.run("env")).stdout.lower()
+        with pytest.raises(UsageError):
+            await box.allow_host("no host")
+        assert (await box.look())["network"]["allow"] == hosts
+
+
+async def test_a_session_reaches_no_more_hosts_than_its_key_may(
+    server: Serving,
+) -> None:
+    for quota, host in (({"network": "none"}, "one.test"), ({}, "a.test=127.0.0.1")):
+        key = server.key("run", quota=quota)["key"]
+        async with belljar.connect(server.url, key=key).session() as box:
+            with pytest.raises(ServiceError) as refused:
+                await box.allow_host(host)
+            assert refused.value.problem["code"] == "forbidden"
+            assert (await box.look())["network"] == "none"

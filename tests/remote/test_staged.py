@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import belljar
+from belljar.errors import UsageError
 from belljar.remote.box import RemoteSession
 from belljar.remote.host import RemoteHost
 
@@ -111,3 +112,43 @@ async def test_direct_changes_at_the_service_cannot_be_reviewed(
 ) -> None:
     with pytest.raises(belljar.errors.UsageError, match="staged"):
         await box.changes()
+
+
+async def test_a_fork_of_a_directory_that_was_copied_up_is_apart(
+    far: RemoteHost, workspace: Path
+) -> None:
+    (workspace / "a.txt").write_text("one\n")
+    async with belljar.Session(workspace, host=far, env={"X": "1"}) as box:
+        await box.run("echo common > x; rm a.txt")
+        twin = await box.fork(env={"X": "2"})
+        try:
+            await box.run("echo left > y")
+            await twin.run("echo right > y")
+            assert (await twin.run("cat x y; ls; echo $X")).stdout == (
+                "common\nright\nx\ny\n2\n"
+            )
+            assert (await box.run("cat x y")).stdout == "common\nleft\n"
+            assert {change.path for change in await twin.changes()} == {
+                "a.txt",
+                "x",
+                "y",
+            }
+            assert (await twin.apply(["y"])).paths == ["y"]
+            assert (workspace / "y").read_text() == "right\n"
+        finally:
+            await twin.close()
+
+
+async def test_a_fork_of_a_session_there_is_apart(far: RemoteHost) -> None:
+    options = {"changes": "staged", "policy": "ci", "network": "none", "host": far}
+    async with belljar.Session(far.workspace("forked"), **options) as box:
+        await box.run("echo common > x")
+        async with await box.fork(env={"X": "2"}) as twin:
+            await box.run("echo left > y")
+            await twin.run("echo right > y")
+            assert (await twin.run("cat x y; echo $X")).stdout == "common\nright\n2\n"
+            assert "-left\n+right\n" in await box.diff(against=twin)
+            assert (await twin.look())["policy"] == "ci"
+    async with belljar.Session(host=far) as direct:
+        with pytest.raises(UsageError):
+            await direct.fork()

@@ -28,7 +28,7 @@ from belljar.errors import (
     UsageError,
 )
 from belljar.limits import Limits
-from belljar.options import FIELDS, SandboxOptions, callable_or_none
+from belljar.options import FIELDS, PUBLIC, SandboxOptions, callable_or_none, known
 from belljar.policy import Policy, Verdict
 from belljar.records import record
 from belljar.remote.command import RemoteCommands, RemoteRun, Spoken
@@ -101,10 +101,12 @@ class RemoteDoor:
         return None if isinstance(network, str) else network
 
     async def allow_host(self, *hosts: str) -> None:
-        """A service opens no doors later: name the hosts when the session begins."""
-        raise Unsupported(
-            "at a service hosts are allowed when a session begins: network=belljar.Allow(…)"
-        )
+        """Let it reach more hosts, as far as the key may: `await box.allow_host("api.example.com")`."""
+        from belljar.network.allow import Allow
+
+        wider = (self.allow or Allow()).with_hosts(*hosts)
+        await self._box.wire.post(f"{self._box.at}/hosts", {"hosts": [*hosts]})
+        self._box.options = replace(self._box.options, network=wider)
 
     async def forward(self, port: int, *, at: int = 0) -> str:
         """An address at which a server in the sandbox can be reached, without a key, for an hour."""
@@ -141,6 +143,8 @@ class RemoteSession:
         self._was_open = self._is_over = False
         self.enters: str | None = None
         """The session that is there already, which `open` takes part in."""
+        self._begins: dict[str, Any] = {}
+        """Of a fork: the session that it begins with, and what is not as there."""
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed" if self._was_open else "not open"
@@ -181,10 +185,10 @@ class RemoteSession:
         return self
 
     async def _made(self) -> dict[str, Any]:
-        body, key = (
-            body_of(self.options, self._workspace, self._approval_seconds),
-            secrets.token_hex(16),
+        body = self._begins or body_of(
+            self.options, self._workspace, self._approval_seconds
         )
+        key = secrets.token_hex(16)
         while True:
             try:
                 told: dict[str, Any] = await self.wire.post(
@@ -296,6 +300,26 @@ class RemoteSession:
             workspace=self._workspace or "",
             left_out=tuple(told["left_out"]),
         )
+
+    async def fork(self, **options: Any) -> RemoteSession:
+        """A new session there that begins with a copy of these files: `twin = await box.fork()`."""
+        known(options, {*PUBLIC, "approve"}, "fork")
+        approve = options.pop("approve", self._approve)
+        wanted = replace(self.options, **options, keep=False, snapshot=None)
+        twin = RemoteSession(self.host, self._service, wanted, self._workspace, approve)
+        if isinstance(self.staged, CopiedUp):
+            await twin.open()
+            try:
+                assert isinstance(twin.staged, CopiedUp)
+                await self.staged.copy_to(twin.staged)
+            except BaseException:
+                await see_through(twin.stop())
+                raise
+            return twin
+        given = body_of(wanted, None, twin._approval_seconds)
+        own = {name: given[name] for name in options if name in given}
+        twin._begins = {"from": self.id, **own}
+        return await twin.open()
 
     async def pause(self) -> None:
         """Freeze all processes where they stand, until `resume`: `await box.pause()`."""

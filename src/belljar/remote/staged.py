@@ -357,6 +357,15 @@ class CopiedUp:
             await to_thread.run_sync(area.forget, old)
         return point
 
+    async def copy_to(self, other: CopiedUp) -> None:
+        """Let another session, which has the same directory, have these changes too."""
+        await self._copied.copy_out()
+        async with AsyncExitStack() as opened:
+            layers = await to_thread.run_sync(opened.enter_context, self.area.layers())
+            changes = await to_thread.run_sync(layers.changes)
+            await put(other._files, layers, changes, other.area.path / "upper")
+        await other.copy_out()
+
     async def rollback(self, point: Point | str | None = None) -> Point:
         """Go back to a checkpoint (by default the last one)."""
         area = self.area
