@@ -110,6 +110,13 @@ MUTANTS: dict[str, Change] = {
     ),
     "a decision is bound to what was judged": status(409, 200),
     "a verdict can be had without running anything": instead("decision", "allow"),
+    "every list has pages": status(400, 200),
+    "other bytes are another request": status(422, 204),
+    "a new tenant of an old name finds nothing of the old one": instead(
+        "creates_last_minute", 1
+    ),
+    "metadata stays small when it is changed": instead("field", "lease"),
+    "a command is found in its own session only": status(404, 200),
 }
 
 

@@ -397,3 +397,49 @@ def _(probe: Probe) -> None:
     eventually(
         lambda: ok(probe.http.get("/v1/usage"))["cpu_time"] > 0, "cpu_time stays 0"
     )
+
+
+@check("conventions", "every list has pages")
+def _(probe: Probe) -> None:
+    for name in ("sessions", "keys", "approvals", "images", "policies", "snapshots"):
+        told = problem(probe.http.get(f"/v1/{name}?limit=0"), 400, "usage")
+        same(told.get("field"), "limit")
+        page = ok(probe.http.get(f"/v1/{name}?limit=1"))
+        holds(len(page["items"]) <= 1, f"more than one of the {name}")
+
+
+@check("conventions", "a request for the head of a stream ends")
+def _(probe: Probe) -> None:
+    answer = probe.http.head("/v1/events?topics=sessions", timeout=10)
+    same((answer.status_code, answer.content), (200, b""))
+
+
+@check("idempotency", "other bytes are another request")
+def _(probe: Probe) -> None:
+    running = probe.start("cat", stdin_open=True)
+    headers = {"Idempotency-Key": secrets.token_hex(8)}
+    path = probe.path("commands", running["id"], "stdin")
+    for _ in range(2):
+        same(probe.http.post(path, content=b"a", headers=headers).status_code, 204)
+    problem(
+        probe.http.post(path, content=b"b", headers=headers),
+        422,
+        "idempotency_mismatch",
+    )
+    same(probe.http.post(f"{path}?close=true", content=b"c").status_code, 204)
+    ended = probe.until(running["id"], "ended")
+    same(ended["result"]["stdout"], "ac")
+
+
+@check("tenants", "a new tenant of an old name finds nothing of the old one")
+def _(probe: Probe) -> None:
+    name = probe.tenant()
+    headers = {"Prefer": "wait=60"}
+    with probe.client(probe.new_key("admin", tenant=name)["key"]) as earlier:
+        ok(earlier.post("/v1/sessions", json={}, headers=headers), 201)
+    same(probe.http.delete(f"/v1/tenants/{name}").status_code, 204)
+    ok(probe.http.post("/v1/tenants", json={"name": name}), 201)
+    with probe.client(probe.new_key("admin", tenant=name)["key"]) as later:
+        same(ok(later.get("/v1/sessions"))["items"], [])
+        same(ok(later.get("/v1/usage"))["creates_last_minute"], 0)
+    probe.http.delete(f"/v1/tenants/{name}")

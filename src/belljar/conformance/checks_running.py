@@ -411,3 +411,20 @@ def _(probe: Probe) -> None:
         headers={"Accept": "text/event-stream"},
     ):
         same(probe.until(begun["id"], "ended")["bytes_produced"], 3_000_000)
+
+
+@check("sessions", "metadata stays small when it is changed")
+def _(probe: Probe) -> None:
+    body = {"metadata": {"a": "x" * 4096}}
+    told = problem(probe.http.patch(probe.path(), json=body), 400, "usage")
+    same(told.get("field"), "metadata")
+
+
+@check("commands", "a command is found in its own session only")
+def _(probe: Probe) -> None:
+    running, other = probe.start("sleep 60"), probe.new_session()
+    path = probe.path("commands", running["id"], session=other)
+    for answer in (probe.http.get(path), probe.http.delete(path)):
+        problem(answer, 404, "not_found")
+    same(probe.until(running["id"], "running")["state"], "running")
+    probe.http.delete(f"{probe.path('commands', running['id'])}?grace=0")
