@@ -259,13 +259,14 @@ async def metrics(sandboxes: Sandboxes, key: Key, request: Request) -> Any:
         if session.box is not None and session.state == "ready"
         else {}
     )
+    lately = session.vitals.usage or {}
     limits, now = session.data["limits"], time.time()
     return [
         {
             "timestamp": moment(now),
             "timestampUnix": int(now),
             "cpuCount": max(1, round(limits["cpus"] or 1)),
-            "cpuUsedPct": 0.0,
+            "cpuUsedPct": round(100 * lately.get("cpu", 0.0), 1),
             "memUsed": used.get("memory", 0),
             "memTotal": limits["memory"] or 0,
             "memCache": 0,
