@@ -88,10 +88,11 @@ bench: ## the table of timings, next to native subprocess and docker exec
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m tests.bench
 
-soak: ## an hour of mixed work: leaks, orphans, drift
+soak: ## an hour of mixed work, and an hour of a service: leaks, orphans, drift
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m pytest -m soak $(TESTS) </dev/null
 	@"$(BIN)/python" -m tests.soak
+	@"$(BIN)/python" -m tests.soak_service
 
 fuzz: setup ## the policy, the frame parsers and the link, at length; FUZZ='10 link' says how many minutes and what
 	@"$(BIN)/python" -c 'import atheris' 2>/dev/null || "$(BIN)/python" -m pip install -q --only-binary :all: 'atheris>=3'
