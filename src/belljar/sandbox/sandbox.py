@@ -18,7 +18,7 @@ from belljar.errors import BelljarError, EngineError, SandboxLost
 from belljar.link.link import Link
 from belljar.options import SandboxOptions, check_session_id
 from belljar.patience import stretched
-from belljar.sandbox import pausing, rundir, verification
+from belljar.sandbox import cgroup, pausing, rundir, verification
 from belljar.sandbox.launch import DIAL_SECONDS, Launch, attach, launch
 from belljar.tasks import made_in_thread, see_through
 
@@ -126,6 +126,18 @@ class Sandbox:
     @property
     def is_paused(self) -> bool:
         return self.link.is_paused
+
+    def usage(self) -> dict[str, int]:
+        """Memory (bytes) and processes of its group; empty if that is on another machine."""
+        return cgroup.usage(self.launched.pid) if self._sees_group else {}
+
+    def cpu_time(self) -> float | None:
+        """Seconds of processor time that its group has used; None if nobody here knows."""
+        return cgroup.cpu_time(self.launched.pid) if self._sees_group else None
+
+    @property
+    def _sees_group(self) -> bool:
+        return self.engine.capabilities.sees_groups
 
     async def pause(self, lease: float | None) -> None:
         """Freeze all that runs in it, its init too. `lease`: of a kept one, which other processes may find."""

@@ -37,7 +37,6 @@ from belljar.options import (
 )
 from belljar.patience import stretched
 from belljar.policy import Policy
-from belljar.sandbox.cgroup import usage
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session import kept
 from belljar.session import options as checks
@@ -751,11 +750,7 @@ class Session:
 
     def usage(self) -> dict[str, int]:
         """Memory (bytes) and processes of the whole sandbox: `box.usage()["memory"]`; empty for a remote engine."""
-        return (
-            usage(self.sandbox.launched.pid)
-            if self.sandbox.engine.capabilities.sees_groups
-            else {}
-        )
+        return self.sandbox.usage()
 
 
 async def run(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from belljar.errors import BelljarError
-from belljar.sandbox import cgroup
 
 if TYPE_CHECKING:
     from belljar.session.session import Session
@@ -119,13 +118,7 @@ class Vitals:
             self._loud_since, self._printed > LOUD_BYTES * min(elapsed, 60.0), now
         )
         self._printed = 0
-        pid = (
-            box.sandbox.launched.pid
-            if box.sandbox.engine.capabilities.sees_groups
-            else None
-        )
-        spent = cgroup.cpu_time(pid) if pid else None
-        memory = cgroup.usage(pid).get("memory") if pid else None
+        spent, memory = box.sandbox.cpu_time(), box.usage().get("memory")
         if spent is None or memory is None:
             return False
         before, self._cpu = self._cpu, (now, spent)
