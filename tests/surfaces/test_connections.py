@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -97,6 +97,30 @@ def test_clients_without_the_token_do_not_lock_out_others(
             async with connection(address) as (reader, writer):
                 writer.write(request(TOKEN))
                 assert b" 200 " in await reader.readline()
+
+    run(scenario, answering(b""))
+
+
+def test_clients_with_the_token_that_idle_make_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "most_admitted", lambda: 3)
+
+    async def scenario(address: Address) -> None:
+        async with AsyncExitStack() as opened:
+            streams = []
+            for _ in range(5):
+                streams.append(await opened.enter_async_context(connection(address)))
+                reader, writer = streams[-1]
+                writer.write(request(TOKEN))
+                assert b" 200 " in await reader.readline()
+                await reader.readuntil(b"\r\n\r\n")
+            for reader, _ in streams[:2]:  # the oldest two
+                await ended(reader)
+            reader, writer = streams[2]
+            writer.write(request(TOKEN))
+            assert b" 200 " in await reader.readline()
+        assert len(connections.Guarded.admitted) <= 3
 
     run(scenario, answering(b""))
 

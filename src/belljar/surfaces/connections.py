@@ -2,13 +2,14 @@
 
 Each connection takes a descriptor. Until a request with a key (or a token) arrives on it, a connection has `patience`
 in all, whatever it does (nothing, half a request, not reading a refusal). If there are too many of these, the oldest is
-closed. An admitted connection is closed only if it sends no next request for `idle`, or reads nothing of its answer for
-UNREAD_SECONDS. One that became a websocket is its application's.
+closed. An admitted connection is closed only if it sends no next request for `idle`, reads nothing of its answer for
+UNREAD_SECONDS, or is idle when there are too many. One that became a websocket is its application's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 from collections.abc import Callable, MutableMapping
 from typing import Any, ClassVar
@@ -23,12 +24,32 @@ ADMIT = "belljar.admit"
 """Key in the state of a request: the function to call when the key is right."""
 BACKLOG = 64  # the most that are accepted at once, before the oldest is closed
 _MOST = 256
+_MOST_OF_ONE = 2048
+_PLENTY = 1 << 20
 
 
 def most_connections() -> int:
     """A quarter of our limit on descriptors; sandboxes and their links need some too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft // 4))
+
+
+def raise_limit() -> None:
+    """Let this process have as many descriptors as it may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def most_admitted() -> int:
+    """Half of our descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _PLENTY if soft == resource.RLIM_INFINITY else max(32, soft // 2)
+
+
+def most_of_one() -> int:
+    """How many requests of one client may be open: it leaves three quarters to the others."""
+    return min(_MOST_OF_ONE, most_admitted() // 4)
 
 
 def admit(scope: MutableMapping[str, Any]) -> None:
@@ -49,6 +70,7 @@ class Guarded(H11Protocol):
     """How long an admitted one may send no request."""
     waiting: ClassVar[dict[Guarded, None]] = {}
     """Connections that are not admitted yet, the oldest first."""
+    admitted: ClassVar[dict[Guarded, None]] = {}
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -63,6 +85,7 @@ class Guarded(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.waiting.pop(self, None)
+        self.admitted.pop(self, None)
         self._stop_timer()
         super().connection_lost(exc)
 
@@ -75,12 +98,20 @@ class Guarded(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self.waiting.pop(self, None)
+        self.admitted.pop(self, None)
         self._stop_timer()
         super().handle_websocket_upgrade(event)
 
     def admit(self) -> None:
         self.waiting.pop(self, None)
+        self.admitted.pop(self, None)
+        if len(self.admitted) >= most_admitted():
+            next(filter(Guarded._is_idle, self.admitted), self).give_up()
+        self.admitted[self] = None  # behind those that were used before
         self._watch()
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
     def on_response_complete(self) -> None:
         self._watch()
@@ -96,6 +127,7 @@ class Guarded(H11Protocol):
 
     def give_up(self) -> None:
         self.waiting.pop(self, None)
+        self.admitted.pop(self, None)
         self._stop_timer()
         self.transport.abort()
 

@@ -198,7 +198,14 @@ class Gate:
             except Problem as problem:
                 await refuse(problem, scope, receive, marked)
                 return
-            await self._inner(scope, receive, marked)
+            if state.key is None:
+                await self._inner(scope, receive, marked)
+                return
+            state.key.requests += 1
+            try:
+                await self._inner(scope, receive, marked)
+            finally:
+                state.key.requests -= 1
 
     async def _admit(self, request: Any) -> None:
         path = request.url.path
@@ -212,8 +219,16 @@ class Gate:
             self._check_origin(request)
         if _is_api(path):
             request.state.key = await self._key(request)
-        if request.state.key is not None or request.state.is_vouched:
+        key = request.state.key
+        if key is not None or request.state.is_vouched:
             connections.admit(request.scope)
+        if key is not None and key.requests >= connections.most_of_one():
+            raise Problem(
+                "quota_exceeded",
+                "too many open requests",
+                quota="requests",
+                headers={"Retry-After": "1"},
+            )
 
     def _check_host(self, request: Any) -> None:
         if request.headers.get("host", "").lower() not in self._app.state.hosts:

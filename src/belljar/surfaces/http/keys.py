@@ -71,6 +71,8 @@ class Key:
     revoked: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
     """Open now."""
+    requests: int = 0
+    """Likewise."""
     hash: str = ""
 
     def may(self, scope: str) -> bool:

@@ -47,6 +47,9 @@ def command(args: Namespace) -> int:
         )
     if args.check or args.print_unit:
         return _only_told(args, host, port)
+    from belljar.surfaces import connections
+
+    connections.raise_limit()
     state = resources.state_dir() / "serve"
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     with contextlib.ExitStack() as held:
