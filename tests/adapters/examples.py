@@ -20,12 +20,20 @@ def needs(module: str) -> Any:
     )
 
 
+def of(docstring: str) -> str:
+    """Its indented lines."""
+    found = re.search(r"(?m)(?:^    .*\n|^\n)+", f"{docstring}\n")
+    assert found is not None, "the docstring has no example"
+    return dedent(found[0]).strip("\n") + "\n"
+
+
 async def run(module: ModuleType, **given: Any) -> dict[str, Any]:
     """The names that the example of a module has after it ran."""
-    found = re.search(r"(?m)(?:^    .*\n|^\n)+", (module.__doc__ or "") + "\n")
-    assert found is not None, f"{module.__name__}: its docstring has no example"
     code = compile(
-        dedent(found[0]), module.__name__, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        of(module.__doc__ or ""),
+        module.__name__,
+        "exec",
+        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
     )
     names = dict(given)
     running = eval(code, names)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.adapters import examples
 
@@ -72,9 +73,11 @@ def evaluated(task: inspect_ai.Task, model: Any, logs: Path) -> Any:
 
 
 @pytest.mark.quick
-async def test_the_example_makes_a_task(sandbox: BelljarSandboxEnvironment) -> None:
-    task = (await examples.run(adapter))["task"]
+def test_the_example_is_evaluated(tmp_path: Path) -> None:
+    task = anyio.run(lambda: examples.run(adapter))["task"]
     assert task.sandbox.config.image == "base"
+    log = evaluated(task, scripted("cat /etc/os-release"), tmp_path)
+    assert log.results.scores[0].metrics["accuracy"].value == 1
 
 
 @pytest.mark.quick

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
-from tests.adapters import environments
+from tests.adapters import environments, examples
 from tests.adapters.frameworks import FRAMEWORKS, Framework
+
+import belljar
 
 HERE = Path(__file__).parent
 
@@ -50,6 +54,15 @@ def test_an_adapter_does_what_its_documentation_shows(
         place, site, HERE / f"test_{framework.name}.py", "-m", "quick"
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_the_readme_shows_the_example_that_is_run(name: str) -> None:
+    adapters = Path(belljar.__file__).parent / "adapters"
+    module = ast.parse((adapters / f"{name}.py").read_text())
+    example = examples.of(ast.get_docstring(module, clean=False) or "")
+    shown = re.findall(r"(?s)```python\n(.*?)```", (adapters / "README.md").read_text())
+    assert example in shown
 
 
 def test_each_framework_is_pinned_as_an_extra_of_the_package() -> None:

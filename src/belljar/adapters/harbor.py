@@ -3,7 +3,7 @@
     from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
     from harbor.trial.trial import Trial
 
-    sandbox = EnvironmentConfig(import_path="belljar.adapters.harbor:BelljarEnvironment", kwargs={"image": "python"})
+    sandbox = EnvironmentConfig(import_path="belljar.adapters.harbor:BelljarEnvironment", kwargs={"image": "base"})
     oracle = AgentConfig(name="oracle")
     config = TrialConfig(task=TaskConfig(path=task), trials_dir=trials, agent=oracle, environment=sandbox)
     trial = await Trial.create(config)

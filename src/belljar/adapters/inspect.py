@@ -2,11 +2,15 @@
 
     from inspect_ai import Task
     from inspect_ai.dataset import Sample
-    from belljar.adapters.inspect import BelljarConfig
+    from inspect_ai.scorer import includes
+    from inspect_ai.solver import generate, use_tools
+    from inspect_ai.tool import bash
     from inspect_ai.util import SandboxEnvironmentSpec
+    from belljar.adapters.inspect import BelljarConfig
 
     small = SandboxEnvironmentSpec("belljar", BelljarConfig(image="base", limits={"memory": "1g"}))
-    task = Task([Sample("What is in /etc/os-release?")], sandbox=small)
+    samples = [Sample("Which system is this? See /etc/os-release.", target="Debian")]
+    task = Task(samples, solver=[use_tools(bash(timeout=60)), generate()], scorer=includes(), sandbox=small)
 
 `sandbox="belljar"` takes the defaults, `sandbox=("belljar", "belljar.toml")` the options of a file. Here commands are
 not judged (`policy="none"`) unless a policy is named: an evaluation is to see what the model does, and the container is

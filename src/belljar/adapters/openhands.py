@@ -4,7 +4,7 @@
     from openhands.sdk import Agent, Conversation
 
     agent = Agent(llm=llm, tools=belljar_tools())
-    with BelljarWorkspace(image="python", limits={"memory": "1g"}) as workspace:
+    with BelljarWorkspace(image="base", limits={"memory": "1g"}) as workspace:
         conversation = Conversation(agent=agent, workspace=workspace)
         conversation.send_message("Which files are here?")
         conversation.run()

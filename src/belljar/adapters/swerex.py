@@ -3,7 +3,7 @@
     from belljar.adapters.swerex import BelljarDeployment
     from swerex.runtime.abstract import BashAction, CreateBashSessionRequest
 
-    deployment = BelljarDeployment(image="python", limits={"memory": "1g"})
+    deployment = BelljarDeployment(image="base", limits={"memory": "1g"})
     await deployment.start()
     await deployment.runtime.create_session(CreateBashSessionRequest())
     seen = await deployment.runtime.run_in_session(BashAction(command="cd /tmp; pwd"))
