@@ -10,7 +10,7 @@ import pytest
 import regex
 from tests.owners import give
 
-from belljar import Session, Shell
+from belljar import Output, Session, Shell
 from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.link.frames import ReadReply
 from belljar.session import background_shell, new_output
@@ -298,6 +298,21 @@ async def test_each_observer_sees_everything_at_its_own_pace(box: Session) -> No
         await shell.write("\n")
     assert seen == {"a": expected, "b": expected, "slow": expected}
     assert (await shell.read()).stdout == expected, "observers take nothing from `read`"
+
+
+async def test_of_a_detached_command_observers_see_what_comes_from_then_on(
+    box: Session,
+) -> None:
+    async with box.stream("echo before; read; echo after", stdin_open=True) as events:
+        async for event in events:
+            if isinstance(event, Output):
+                break
+        shell = await events.detach()
+    assert shell is not None
+    await shell.write("\n")
+    for _ in range(2):
+        seen = "".join([chunk.stdout async for chunk in shell.observe()])
+        assert seen == "after\n"
 
 
 async def test_an_observer_goes_on_at_its_position_after_a_reconnect(

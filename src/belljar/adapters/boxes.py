@@ -18,7 +18,7 @@ import posixpath
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,13 @@ async def closed(box: belljar.Session) -> None:
             await box.stop()
         finally:
             await _remove_own(box)
+
+
+async def entered(
+    how: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any
+) -> tuple[Any, asyncio.AbstractEventLoop]:
+    """A box, and the event loop that it lives in: for callers who block."""
+    return await how(*arguments, **options), asyncio.get_running_loop()
 
 
 def close_from_anywhere(box: Any, home: asyncio.AbstractEventLoop) -> None:

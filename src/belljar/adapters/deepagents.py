@@ -76,12 +76,11 @@ class BelljarSandbox(BaseSandbox):
         return sandbox
 
     def _enter(self, timeout: int, how: Any, *arguments: Any, **options: Any) -> None:
-        async def entered() -> tuple[Any, asyncio.AbstractEventLoop]:
-            return await how(*arguments, **options), asyncio.get_running_loop()
-
         self._timeout = timeout
         self._loop = Loop(default())
-        self.box, self._home = self._loop.call(entered)
+        self.box, self._home = self._loop.call(
+            boxes.entered, how, *arguments, **options
+        )
         """The `belljar.Session`, and the event loop of blocking callers that it is in."""
 
     def close(self) -> None:

@@ -14,8 +14,8 @@ command that failed with exit status 126; `exception_info` says why.
 
 from __future__ import annotations
 
-import asyncio
 import weakref
+from functools import cached_property
 from typing import Any, Self
 
 from minisweagent.exceptions import Submitted
@@ -67,28 +67,23 @@ class BelljarEnvironment:
     ):
         """Starts the sandbox."""
         self.config = config_class(**options)
+        given = {
+            **(self.config.model_extra or {}),
+            "host": self.config.host,
+            "env": self.config.env,
+        }
         self._loop = Loop(default())
-        self.box, home, self._system = self._loop.call(self._entered)
+        self.box, home = self._loop.call(
+            boxes.entered, boxes.opened, self.config.workspace, **given
+        )
         self._end = weakref.finalize(self, boxes.close_from_anywhere, self.box, home)
 
-    async def _entered(self) -> tuple[Any, asyncio.AbstractEventLoop, dict[str, str]]:
-        config = self.config
-        box = await boxes.opened(
-            config.workspace,
-            host=config.host,
-            env=config.env,
-            **(config.model_extra or {}),
-        )
-        try:
-            told = [await box.run(["uname", option]) for option in SYSTEM.values()]
-        except BaseException:
-            await boxes.closed(box)
-            raise
-        return (
-            box,
-            asyncio.get_running_loop(),
-            {name: one.stdout.strip() for name, one in zip(SYSTEM, told, strict=True)},
-        )
+    @cached_property
+    def _system(self) -> dict[str, str]:
+        return {
+            name: self._loop.call(self.box.run, ["uname", option]).stdout.strip()
+            for name, option in SYSTEM.items()
+        }
 
     def cleanup(self) -> None:
         """End the sandbox. An environment that is forgotten does so too."""

@@ -21,7 +21,6 @@ wait for `workspace.apply()`. `workspace=DIR` instead mounts a directory as it i
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import posixpath
@@ -152,17 +151,15 @@ class BelljarWorkspace(LocalWorkspace):
             raise belljar.SandboxLost("this workspace is closed; make a new one")
         if self._box is None:
             self._loop = Loop(default())
-            self._box, home = self._loop.call(self._opened)
+            options = {**self.options, **self._live, "host": self.host}
+            if not self._is_empty:
+                here = self.working_dir
+                options = {"changes": "staged", **options, "workspace": here}
+            self._box, home = self._loop.call(boxes.entered, boxes.opened, **options)
             self._end = weakref.finalize(
                 self, boxes.close_from_anywhere, self._box, home
             )
         return self._box
-
-    async def _opened(self) -> tuple[Any, asyncio.AbstractEventLoop]:
-        options = {**self.options, **self._live, "host": self.host}
-        if not self._is_empty:
-            options = {"changes": "staged", **options, "workspace": self.working_dir}
-        return await boxes.opened(**options), asyncio.get_running_loop()
 
     @property
     def is_open(self) -> bool:

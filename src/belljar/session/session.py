@@ -292,6 +292,9 @@ class Session:
 
         async with box.stream("npm test") as events:
             async for event in events: ...
+
+        One reader has them, and sets the command's pace. What several watch is a shell (`start`; `events.detach` makes
+        one of what comes from then on): each `shell.observe()` has a pace of its own, also in a later process.
         """
         request = await self._commands.admitted(command, options, "stream")
         async with self._commands.begin(request, paced=True) as running:
