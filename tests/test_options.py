@@ -148,6 +148,14 @@ def test_fields_of_another_version_are_ignored() -> None:
     ) == SandboxOptions(image="python")
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"on_close": "apply"}, {"root": True, "debug": True}]
+)
+def test_options_that_contradict_each_other_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        SandboxOptions(**wrong)
+
+
 def test_internal_options_are_not_for_callers() -> None:
     with pytest.raises(UsageError, match="keepable"):
         Session(keepable=True)  # type: ignore[call-arg]

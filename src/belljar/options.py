@@ -601,6 +601,8 @@ class SandboxOptions:
                 raise UsageError(
                     "root and debug cannot be combined; leave one of them out"
                 )
+            if self.on_close in ("discard", "apply") and self.changes != "staged":
+                raise UsageError(f'on_close="{self.on_close}" is for changes="staged"')
 
     @property
     def door(self) -> bool:

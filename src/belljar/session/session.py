@@ -153,8 +153,6 @@ class Session:
         self.host = host
         self._ledger = Ledger(audit or host.audit)
         is_staged = options.changes == "staged"
-        if options.on_close in ("discard", "apply") and not is_staged:
-            raise UsageError(f'on_close="{options.on_close}" is for changes="staged"')
         self._judge = Judge(
             options.policy, approve, self._ledger, staged=is_staged, root=options.root
         )
