@@ -29,8 +29,9 @@ def test_the_error_gives_its_advice_once_for_all_places_tried(
     assert "Start one" in str(none.value)
 
 
-def test_a_forbidden_engine_is_the_only_one_that_the_error_names(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_where_an_engine_is_forbidden_the_error_names_two_ways_and_no_reasons(
+    uid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(client: Client, *_: object) -> None:
         if client.endpoint.host == hosts.DEFAULT:
@@ -44,10 +45,12 @@ def test_a_forbidden_engine_is_the_only_one_that_the_error_names(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Client, "_connect", refuse)
     monkeypatch.setattr("belljar.engines.oci.find", absent)
-    with pytest.raises(
-        EngineRefused, match="Docker is there, but you may not use"
-    ) as told:
+    monkeypatch.setattr(engines.os, "geteuid", lambda: uid)
+    with pytest.raises(EngineRefused) as told:
         engines.connect()
+    assert ("setup-user" in str(told.value)) is bool(uid)
+    assert "usermod -aG docker" in str(told.value)
+    assert len(str(told.value)) < 350
     assert "control groups" not in str(told.value)
     assert "No such file" not in str(told.value)
     assert any("control groups" in each for each in told.value.others), "for the doctor"

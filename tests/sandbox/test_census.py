@@ -103,6 +103,16 @@ async def test_root_s_own_sandbox_is_seen_as_the_kernel_shows_it(
     assert seen.id not in _all()
 
 
+@pytest.mark.oci
+@pytest.mark.parametrize("owner", [0, 1000])
+async def test_root_s_sandbox_without_a_daemon_is_root_s_whoever_owns_the_workspace(
+    root_workspace: Path, owner: int
+) -> None:
+    os.chown(root_workspace, owner, owner)
+    async with Session(root_workspace, engine="oci") as box:
+        assert _all()[box.id].uid == 0
+
+
 @pytest.mark.engine
 @pytest.mark.parametrize("paused", [False, True])
 def test_root_ends_a_session_by_its_id(

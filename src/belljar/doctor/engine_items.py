@@ -18,6 +18,7 @@ INSTALL = "install and start Docker 20.10 or newer (`make engine` does it on Deb
 INSTALL_PODMAN = f"install Podman 4 or newer and start its service (`{podman_start()}`), or set DOCKER_HOST"
 # Pattern of an error message → what to do.
 REMEDIES = (
+    (r"^no container engine", "do one of the two; each engine's own reason is below"),
     (
         r"you may not use \S*podman",
         f"`{podman_start()}` starts one of your own; or use sudo",
@@ -73,7 +74,7 @@ REMEDIES = (
         "BELLJAR_SELINUX=type:container_t (or =disable) sets the label of sandboxes",
     ),
 )
-DOCTOR_HINT = r"; (?:is it running\? )?`belljar doctor` [a-z]+(?: [a-z]+)*"  # superfluous in the doctor's own report
+DOCTOR_HINT = r"[;.] (?:is it running\? )?`belljar doctor` [a-z]+(?: [a-z]+)*"  # superfluous in the doctor's own report
 USER_DELEGATION = (
     "let systemd give you the controllers: `systemctl edit user@.service` with [Service] Delegate=cpu cpuset io memory "
     "pids, then log in again"

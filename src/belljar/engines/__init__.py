@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
@@ -73,25 +74,37 @@ def _first_that_answers(runtime: str | None, state: Path | None) -> Engine:
             raise
         except EngineUnavailable as error:
             errors.append(error)
-    if refused := [error for error in errors if isinstance(error, EngineRefused)]:
-        # An engine that only refuses access is the easiest to fix; the doctor explains the others.
-        first = EngineRefused(
-            f"{refused[0]}; `belljar doctor` shows what else there is"
-        )
-        first.others = tuple(str(error) for error in errors if error is not refused[0])
-        raise first
-    none = EngineUnavailable(
-        f"no container engine can be used here: {_ways()}. `belljar doctor` says why each cannot"
+    refused = [error for error in errors if isinstance(error, EngineRefused)]
+    kind = EngineRefused if refused else EngineUnavailable
+    none = kind(
+        f"no container engine can be used here: {_ways(refused)}. `belljar doctor` says why each cannot"
     )
     none.others = tuple(dict.fromkeys(map(str, errors)))
     raise none
 
 
-def _ways() -> str:
+def _ways(refused: Sequence[EngineUnavailable]) -> str:
     """The two ways there are, with the one command of each."""
     if os.geteuid() == 0:
+        if refused:
+            return str(refused[0])
         return "install Docker (`apt-get install docker.io`), or just its runtime (`apt-get install runc`)"
-    return f"install Podman (`sudo apt-get install podman`), or have none (`sudo belljar setup-user {_caller()}`)"
+    who = _caller()
+    own = f"`sudo {_program()} setup-user {who}`, once, gives you sandboxes of your own, without a daemon"
+    other = (
+        f"`sudo usermod -aG docker {who}` lets you use Docker after the next login, which is as good as root"
+        if refused
+        else "`sudo apt-get install podman` installs an engine"
+    )
+    return f"{own}; or {other}"
+
+
+def _program() -> str:
+    """As sudo finds it: its search path has no directories of a user's."""
+    here = os.path.abspath(sys.argv[0])
+    usual = ("/usr/local/bin", "/usr/bin", "/bin")
+    found = os.path.basename(here) == "belljar" and os.path.dirname(here) not in usual
+    return here if found else "belljar"
 
 
 def _caller() -> str:

@@ -2,8 +2,9 @@
 
 Nothing is read that a user wrote: no run directory, no engine's records, no labels. A sandbox is the first process of a PID
 namespace that has the directory of a session's sockets mounted beside its init; both only the kernel can tell. Whose
-it is follows from who made its user namespace. Where there is none (Docker's), whoever made it was as good as root, and the
-owner of that directory is told.
+it is follows from who made its user namespace, unless it is in a group of root's, where only root puts anybody (`oci` has
+the namespaces of root's sandboxes made by the sandbox's user). Where there is none (Docker's), whoever made it was as
+good as root, and the owner of that directory is told.
 
 A user can only make more of his *own* processes look like sandboxes, with ids of his choice. Ending one kills the first
 process of a PID namespace, through a descriptor of it, and so nothing but what that user started there.
@@ -41,6 +42,10 @@ _MOST = 1 << 20
 """Bytes of a file in /proc that are read: a user can have very many mounts."""
 _LINK = lazy_pattern(rf"{PRIVATE}-[0-9a-f]{{16}}/link")
 _DIRECTORY = lazy_pattern(r".*/(bj-[0-9a-f]{12})/link(//deleted)?")
+_ROOTS_GROUP = lazy_pattern(
+    r"belljar-[0-9a-f]{8}-belljar-(bj-[0-9a-f]{12})(?:\.scope)?"
+)
+_GROUP = {"limit": ("pids", "pids.max", "pids.max")}
 _FROZEN = {"state": ("freezer", "freezer.state", "cgroup.freeze")}
 _NS_GET_USERNS, _NS_GET_PARENT, _NS_GET_OWNER_UID = 0xB701, 0xB702, 0xB704
 
@@ -131,7 +136,8 @@ def look(pid: int) -> Seen | None:
         ]
         if len(links) != 1:
             return None
-        uid = _owner(pid, links[0][0])
+        link, id = links[0]
+        uid = 0 if _is_in_roots_group(pid, id) else _owner(pid, link)
         ticks = kernel_facts.start_time(pid)
     except (OSError, ValueError):
         return None  # it has just ended
@@ -141,7 +147,7 @@ def look(pid: int) -> Seen | None:
     limits, _ = kernel_facts.gather_cgroup(_read(f"/proc/{pid}/cgroup"))
     place = mounts.get(WORKSPACE)
     return Seen(
-        id=links[0][1],
+        id=id,
         user=enforcement.user_name(uid),
         uid=uid,
         pid=pid,
@@ -157,6 +163,14 @@ def look(pid: int) -> Seen | None:
 
 def _processes() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())
+
+
+def _is_in_roots_group(pid: int, id: str) -> bool:
+    """Whether root's engine made its control group, by name and owner. A login's may be root's too, by another name."""
+    paths, _ = cgroup_paths(_read(f"/proc/{pid}/cgroup"), _GROUP)
+    group = os.path.dirname(paths.get("limit", ""))
+    match = _ROOTS_GROUP.fullmatch(os.path.basename(group))
+    return match is not None and match[1] == id and os.lstat(group).st_uid == 0
 
 
 def _owner(pid: int, link: str) -> int:

@@ -59,13 +59,13 @@ def test_controllers_that_systemd_keeps_are_named_with_the_setting(
 ) -> None:
     user_manager(unified, "memory pids\n")
     with pytest.raises(
-        EngineUnavailable, match=r"does not give you cpu: .*Delegate=cpu"
+        EngineUnavailable, match=f"does not give you cpu: .*setup-user {UID}"
     ):
         cgroups.delegated(UID)
 
 
 def test_without_a_user_systemd_the_error_says_how_to_get_one(unified: Path) -> None:
-    with pytest.raises(EngineUnavailable, match=f"loginctl enable-linger {UID}"):
+    with pytest.raises(EngineUnavailable, match=f"belljar setup-user {UID}"):
         cgroups.delegated(UID)
 
 

@@ -222,8 +222,8 @@ def delegated(uid: int) -> Place:
         else f"sudo belljar setup-user {uid}"
     )
     raise EngineUnavailable(
-        "the engine oci cannot limit what an ordinary user's sandboxes take: no control groups are yours at "
-        f"{where}. Root can give you them: `{by}`"
+        "the engine oci cannot limit what an ordinary user's sandboxes take: no control groups are yours "
+        f"({parent} in each of /sys/fs/cgroup). Root can give you them: `{by}`"
     )
 
 
@@ -248,15 +248,14 @@ def _user_manager(uid: int) -> Place:
     if not (runtime / "bus").exists() or not os.access(point + service, os.W_OK):
         raise EngineUnavailable(
             "the engine oci cannot limit what an ordinary user's sandboxes take: no systemd of yours runs. "
-            f"`sudo loginctl enable-linger {uid}` starts one (it needs the package dbus-user-session); or give "
+            f"`sudo belljar setup-user {uid}` starts one (it needs the package dbus-user-session); or give "
             f"{VARIABLE} a control group that is yours"
         )
     has = set(Path(point + service, "cgroup.controllers").read_text().split())
     if lacking := sorted({"cpu", "memory", "pids"} - has):
         raise EngineUnavailable(
             f"the engine oci cannot limit what an ordinary user's sandboxes take: systemd does not give you "
-            f"{', '.join(lacking)}: `sudo systemctl edit user@.service` with [Service] Delegate=cpu cpuset io memory "
-            "pids, then log in again"
+            f"{', '.join(lacking)}: `sudo belljar setup-user {uid}`, then log in again"
         )
     return Place(f"{service}/user.slice", systemd=True)
 
