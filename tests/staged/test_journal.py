@@ -14,6 +14,7 @@ import pytest
 from tests.staged.conftest import Stage, change_much, tree
 
 from belljar.errors import BelljarError
+from belljar.staged import journal
 from belljar.staged.apply import apply, undo
 from belljar.staged.copying import copy_file
 from belljar.staged.journal import FEW
@@ -229,3 +230,14 @@ def test_an_apply_that_was_cut_off_is_told_by_the_next_one(
     assert sorted(apply(stage.area, again).paths) == sorted(
         ["a.txt", "dir/c.txt", *rest]
     )
+
+
+def test_what_is_beside_its_place_at_a_time_is_bounded_in_number_and_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal, "BATCH", 3)
+    monkeypatch.setattr(journal, "BATCH_BYTES", 10)
+    sizes = [1, 1, 1, 1, 9, 20, 1]
+    steps = [(number, {"size": size}) for number, size in enumerate(sizes)]
+    batches = [[one["size"] for _, one in batch] for batch in journal._batches(steps)]
+    assert batches == [[1, 1, 1], [1, 9], [20], [1]]

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 
 from belljar.patterns import lazy_pattern
 from belljar.runs_later import git, git_settings, values
@@ -25,6 +26,7 @@ from belljar.runs_later.values import Reader
 from belljar.runs_later.view import LISTED, Entry, View
 from belljar.workspace.beneath import parents
 
+_NAME = attrgetter("name")
 MOST_DIRECTORIES = 8192  # that are looked into
 MOST_CANDIDATES = 4096
 MOST_PLACES = 4096
@@ -206,10 +208,7 @@ class Ground:
             self._looked[directory] = len(self.directories)
             self.directories.append(directory)
         entries = self._entries(directory)
-        if (
-            any(entry.name == "HEAD" for entry in entries)
-            and posixpath.basename(directory) != ".git"
-        ):
+        if "HEAD" in map(_NAME, entries) and posixpath.basename(directory) != ".git":
             self._is_git(directory)
         above = self._git_above(posixpath.join(directory, "x"))
         hot = (
@@ -217,11 +216,11 @@ class Ground:
             or self._is_place(directory)
             or any(map(table().matters, directory.split("/")))
         )
-        inner = []
+        matters, inner = table().matters, []
         for entry in entries:
             if entry.kind == "directory":
                 inner.append(entry.name)
-            elif hot or entry.name in (".git", "HEAD") or table().matters(entry.name):
+            elif hot or entry.name in (".git", "HEAD") or matters(entry.name):
                 self.see(posixpath.join(directory, entry.name), entry.kind)
         return [name for name in inner if self.is_worth(directory, name)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +47,9 @@ class Table:
                 self._globs.append(entry)
             else:
                 self._by_first.setdefault(first, []).append(entry)
+        self._any_glob = re.compile(
+            "|".join(translate(line.pattern) for line in self._globs) or r"(?!)"
+        )
         self._starts = tuple(
             start for line in self._globs if (start := line.pattern.partition("*")[0])
         )
@@ -70,13 +73,17 @@ class Table:
         if not PACKAGES.isdisjoint(parts):
             return None
         for start, part in enumerate(parts):
+            if (lines := self._by_first.get(part)) is None:
+                continue
             rest = "/".join(parts[start:])
-            for line in self._by_first.get(part, ()):
+            for line in lines:
                 if _fits(line.pattern, rest, at_top=start == 0):
                     harmless = line.reader is None or (
                         line.said == "hooks" and is_no_hook(parts[-1])
                     )
                     return None if harmless else line
+        if not self._any_glob.match(parts[-1]):
+            return None
         for line in self._globs:
             if fnmatchcase(parts[-1], line.pattern):
                 return line

@@ -73,8 +73,8 @@ def kind_of(mode: int) -> str:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    if entry.is_symlink():
-        return "link"
+    if entry.is_file(follow_symlinks=False):  # most are
+        return "file"
     if entry.is_dir(follow_symlinks=False):
         return "directory"
-    return "file" if entry.is_file(follow_symlinks=False) else ""
+    return "link" if entry.is_symlink() else ""

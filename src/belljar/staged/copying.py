@@ -24,7 +24,13 @@ _NO_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPE
 
 
 def copy_data(source: int, target: int) -> None:
-    size = os.fstat(source).st_size
+    """`target` is empty."""
+    status = os.fstat(source)
+    size = status.st_size
+    if size <= BLOCK and size <= status.st_blocks * 512:  # small, and no holes
+        data = os.pread(source, size, 0)
+        if os.pwrite(target, data, 0) == len(data):
+            return
     os.ftruncate(target, size)
     for start, end in extents(size, source):
         _copy_range(source, target, start, end)
@@ -71,19 +77,21 @@ def copy_file(
     wait: bool = True,
 ) -> os.stat_result:
     """`name` must not exist. Data and user attributes; no set-id bit. What was copied, as it was before."""
-    with source.file(path) as file:
-        status = os.fstat(file.fileno())
+    file, status = source.regular(path)
+    try:
         created = target.create(name)
         try:
             if owner is not None:
                 os.fchown(created, *owner)
-            copy_data(file.fileno(), created)
-            _copy_attributes(file.fileno(), created)
+            copy_data(file, created)
+            _copy_attributes(file, created)
             os.fchmod(created, mode & 0o777)
             if wait:
                 os.fsync(created)
         finally:
             os.close(created)
+    finally:
+        os.close(file)
     return status
 
 
@@ -132,9 +140,15 @@ def replacing(folder: Folder, path: str, temporary: str) -> Iterator[str]:
 
 def _copy_attributes(source: int, target: int) -> None:
     with suppress(OSError):
-        for name in os.listxattr(source):
-            if is_users(name):
-                os.setxattr(target, name, os.getxattr(source, name))
+        for name, value in attributes_of(source).items():
+            os.setxattr(target, name, value)
+
+
+def attributes_of(file: int) -> dict[str, bytes]:
+    """The user attributes of an open file."""
+    return {
+        name: os.getxattr(file, name) for name in os.listxattr(file) if is_users(name)
+    }
 
 
 def copy_attributes(source: Folder, path: str, target: Folder, name: str) -> None:
@@ -175,8 +189,13 @@ def digest(folder: Folder, path: str) -> str:
 def fingerprint(folder: Folder, path: str, content: bytes) -> str:
     """A digest of what an apply copies: the contents, which were read already, and the user attributes."""
     with suppress(OSError):
-        if attributes := user_attributes(folder, path):
-            content += repr(sorted(attributes.items())).encode()
+        return fingerprint_of(content, user_attributes(folder, path))
+    return fingerprint_of(content, {})
+
+
+def fingerprint_of(content: bytes, attributes: dict[str, bytes]) -> str:
+    if attributes:
+        content += repr(sorted(attributes.items())).encode()
     return hashlib.sha256(content).hexdigest()
 
 

@@ -13,9 +13,9 @@ import json
 import os
 import posixpath
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby, islice
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -33,7 +33,6 @@ from belljar.staged.copying import (
 )
 from belljar.staged.layers import Layers
 from belljar.staged.merge import (
-    forget_bases,
     is_as_it_was,
     keep_applied,
     take_next_bases,
@@ -51,7 +50,8 @@ from belljar.staged.settled import DELETED, LARGEST, large, settled
 from belljar.workspace.beneath import Folder, Owner
 
 NAME = "journal.json"
-BATCH = 1000  # files that are beside their places at a time
+BATCH = 20_000  # files that are beside their places at a time
+BATCH_BYTES = 1 << 30  # and what they hold, unless a single one has more
 FEW = 8  # files that are waited for one by one, whatever else the file system has to write
 Step = Callable[[str], None]
 """Called before each step; tests kill the process there."""
@@ -163,6 +163,7 @@ def steps_for(
             "do": after.kind,
             "path": path,
             "mode": after.mode,
+            "size": after.size,
             "target": after.target,
         }
         if path in contents:
@@ -173,6 +174,24 @@ def steps_for(
             file["seal"] = seals[path].rpartition("/")[2]
         files.append(file)
     return [*reversed(removals), *directories, *files, *reversed(modes)]
+
+
+def _batches(
+    steps: Iterable[tuple[int, dict[str, Any]]],
+) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    """As many as may be beside their places at a time. Few batches: ext4 makes files slowly where it has just removed
+    many, and each rename removes the old file."""
+    batch: list[tuple[int, dict[str, Any]]] = []
+    room = BATCH_BYTES
+    for numbered in steps:
+        size = numbered[1].get("size", 0)
+        if batch and (len(batch) == BATCH or size > room):
+            yield batch
+            batch, room = [], BATCH_BYTES
+        batch.append(numbered)
+        room -= size
+    if batch:
+        yield batch
 
 
 class Journal:
@@ -199,7 +218,7 @@ class Journal:
             enumerate(self._steps),
             lambda numbered: numbered[1]["do"] in ("file", "link"),
         ):
-            while some := [*islice(group, BATCH)]:
+            for some in _batches(group):
                 if is_put:
                     self._replace(dict(some), step)
                 else:
@@ -246,10 +265,12 @@ class Journal:
     def _note_applied(self, times: dict[str, int], whole: list[str]) -> None:
         merged = self._facts["merged"]
         times = {path: when for path, when in times.items() if path not in merged}
-        forget_bases(self._own, times)
         take_next_bases(self._own, merged)
         keep_applied(
-            self._own, self._lower, [path for path in whole if path not in merged]
+            self._own,
+            self._lower,
+            times,
+            [path for path in whole if path not in merged],
         )
         self._area.note_applied(times, {**self._settled(), **merged})
 
@@ -294,8 +315,11 @@ class Journal:
         try:
             for number, one in steps.items():
                 step(f"{one['do']} {one['path']}")
-                remove_tree(lower, beside[number])
-                self._put(one, beside[number], wait=wait)
+                try:
+                    self._put(one, beside[number], wait=wait)
+                except FileExistsError:  # we were killed when it was there
+                    remove_tree(lower, beside[number])
+                    self._put(one, beside[number], wait=wait)
             if not wait:
                 flush(lower)
             for number, one in steps.items():
@@ -319,7 +343,7 @@ class Journal:
 
     def _put(self, one: dict[str, Any], beside: str, *, wait: bool) -> None:
         lower, path, mode = self._lower, one["path"], one["mode"] & 0o777
-        owner = self._owner_of(path if lower.exists(path) else path.rpartition("/")[0])
+        owner = self._owner_of(path, path.rpartition("/")[0])
         holder = self._layers.holder(path)
         if one["do"] == "link":
             lower.symlink(one["target"], beside, owner)
@@ -351,11 +375,15 @@ class Journal:
                     errno.ESTALE, "changed in the sandbox since it was shown", path
                 )
 
-    def _owner_of(self, model: str) -> Owner | None:
+    def _owner_of(self, *models: str) -> Owner | None:
         """A replaced file keeps its owner; a new one gets that of its directory. None: we are not root."""
         if os.geteuid() != 0:
             return None
-        status = self._lower.stat(model)
+        for model in models[:-1]:
+            with suppress(OSError):
+                status = self._lower.stat(model)
+                return status.st_uid, status.st_gid
+        status = self._lower.stat(models[-1])
         return status.st_uid, status.st_gid
 
 

@@ -391,8 +391,7 @@ def _looks_binary(folder: Folder, path: str, entry: Entry | None) -> bool:
     if entry is None or entry.kind != "file":
         return False
     try:
-        with folder.file(path) as file:
-            return b"\0" in file.read(_LOOK_FOR_NUL)
+        return b"\0" in folder.head(path, _LOOK_FOR_NUL)
     except OSError:
         return True
 

@@ -118,9 +118,8 @@ def _keep(
 
 def _put(own: Folder, name: str, content: bytes) -> None:
     """Without fsync: the digest shows whether a crash has cut it off."""
-    with suppress(FileNotFoundError):
-        own.unlink(f"{FOLDER}/{name}")
-    with os.fdopen(own.create(f"{FOLDER}/{name}"), "wb") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with os.fdopen(own.open(f"{FOLDER}/{name}", flags, 0o600), "wb") as file:
         file.write(hashlib.sha256(content).digest() + content)
 
 
@@ -184,19 +183,27 @@ def forget_bases(
                 own.unlink(f"{FOLDER}/{name}")
 
 
-def keep_applied(own: Folder, lower: Folder, paths: Iterable[str]) -> None:
-    """Save files that were just applied whole as the next bases, unless there are very many."""
+def keep_applied(
+    own: Folder, lower: Folder, applied: Iterable[str], whole: Iterable[str]
+) -> None:
+    """Forget the bases of what was just applied, and save the files that were applied whole as the next ones, unless
+    there are very many. The old files are written again: ext4 makes files slowly where many were just removed."""
     with suppress(FileExistsError):
         own.mkdir(FOLDER, 0o700)
-    for path in islice(paths, MOST_FILES):
-        with suppress(OSError):
+    kept = dict.fromkeys(islice(whole, MOST_FILES))
+    forget_bases(own, [path for path in applied if path not in kept])
+    known = {*own.names(FOLDER)}
+    for path in kept:
+        name, after = _name(path), f"{_name(path)}.merged"
+        if name in known:
+            own.rename(f"{FOLDER}/{name}", f"{FOLDER}/{after}")
+        try:
             content = lower.read(path, LARGEST)
-            kept = (
-                git_index.meaning(content) or b""
-                if git_index.is_index(path)
-                else content
-            )
-            _put(own, f"{_name(path)}.merged", kept)
+            is_index = git_index.is_index(path)
+            _put(own, after, git_index.meaning(content) or b"" if is_index else content)
+        except OSError:
+            with suppress(OSError):
+                own.unlink(f"{FOLDER}/{after}")
 
 
 def _name(path: str) -> str:

@@ -128,24 +128,37 @@ class Folder:
 
     def file(self, path: str) -> BinaryIO:
         """Open a regular file for reading; anything else is an error, and a FIFO does not block."""
+        return os.fdopen(self.regular(path)[0], "rb")
+
+    def regular(self, path: str) -> tuple[int, os.stat_result]:
+        """The same as a descriptor, and its status."""
         descriptor = self.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             raise OSError(errno.EINVAL, "not a regular file", path)
-        return os.fdopen(descriptor, "rb")
+        return descriptor, status
 
     def read(self, path: str, most: int) -> bytes:
         """The contents of a regular file; OSError (EFBIG) if it has more than `most` bytes."""
-        with self.file(path) as file:
-            size = min(most, os.fstat(file.fileno()).st_size)
-            data = file.read(
-                size + 1
-            )  # Python allocates as much memory as it is asked to read
-            if len(data) > size:  # the file grew
-                data += file.read(most - size)
+        descriptor, status = self.regular(path)
+        try:
+            data = read_up_to(descriptor, min(most, status.st_size) + 1)
+            if len(data) > status.st_size:  # the file grew
+                data += read_up_to(descriptor, most + 1 - len(data))
+        finally:
+            os.close(descriptor)
         if len(data) > most:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return data
+
+    def head(self, path: str, most: int) -> bytes:
+        """The first bytes of a regular file."""
+        descriptor, _ = self.regular(path)
+        try:
+            return read_up_to(descriptor, most)
+        finally:
+            os.close(descriptor)
 
     # Looking.
 
@@ -326,8 +339,7 @@ class Folder:
         finally:
             os.close(descriptor)
 
-    @contextmanager
-    def _parent(self, path: str) -> Iterator[tuple[int, str]]:
+    def _parent(self, path: str) -> _Parent:
         """A descriptor of the parent directory, and the last component."""
         above, _, name = path.rpartition("/")
         if name in ("", ".", ".."):
@@ -335,13 +347,32 @@ class Folder:
                 errno.EINVAL, "not the name of a file below a directory", path
             )
         if self._kept is not None:
-            yield self._directory(above, self._kept), name
-            return
-        descriptor = self.open(above, os.O_PATH | os.O_DIRECTORY)
-        try:
-            yield descriptor, name
-        finally:
-            os.close(descriptor)
+            return _Parent(self._directory(above, self._kept), name, kept=True)
+        return _Parent(self.open(above, os.O_PATH | os.O_DIRECTORY), name, kept=False)
+
+
+class _Parent:
+    """`with` gives the descriptor and the name, and closes the descriptor unless it is kept. A class and no generator,
+    which would take as long as the calls to the kernel."""
+
+    __slots__ = ("_descriptor", "_kept", "_name")
+
+    def __init__(self, descriptor: int, name: str, *, kept: bool) -> None:
+        self._descriptor, self._name, self._kept = descriptor, name, kept
+
+    def __enter__(self) -> tuple[int, str]:
+        return self._descriptor, self._name
+
+    def __exit__(self, *_: object) -> None:
+        if not self._kept:
+            os.close(self._descriptor)
+
+
+def read_up_to(descriptor: int, most: int) -> bytes:
+    data = os.read(descriptor, most)
+    while data and len(data) < most and (more := os.read(descriptor, most - len(data))):
+        data += more
+    return data
 
 
 def parents(path: str) -> list[str]:
