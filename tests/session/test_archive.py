@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from belljar.errors import FileFailed
-from belljar.session.archive import HEAD, Unpacker
+from belljar.session.archive import CHUNK, HEAD, Unpacker, packed, whole
 from belljar.workspace.beneath import Folder
 
 
@@ -49,3 +49,27 @@ def test_data_after_the_end_of_an_archive_is_refused(tmp_path: Path) -> None:
         unpacker.feed(HEAD.pack(b"e", 0, 0, 0))
         with pytest.raises(FileFailed, match="after its end"):
             unpacker.feed(bytes(1 << 20))
+
+
+def test_many_small_files_go_in_few_pieces_and_arrive_whole(tmp_path: Path) -> None:
+    """Each piece costs a turn of the event loop and of a thread."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "empty" / "deep").mkdir(parents=True)
+    target.mkdir()
+    contents = {f"f{number}": b"%d" % number * 50 for number in range(500)}
+    contents |= {"big": b"b" * (CHUNK + 1), "exact": b"e" * CHUNK, "nothing": b""}
+    for name, content in contents.items():
+        (source / name).write_bytes(content)
+    with Folder.at(source) as folder, Folder.at(target) as into:
+        pieces = list(packed(whole(folder)))
+        unpacker = Unpacker(into)
+        for piece in pieces:
+            unpacker.feed(piece)
+    assert unpacker.done
+    assert len(pieces) < 10
+    assert max(map(len, pieces)) <= CHUNK
+    arrived = {
+        path.name: path.read_bytes() for path in target.iterdir() if path.is_file()
+    }
+    assert arrived == contents
+    assert (target / "empty" / "deep").is_dir()

@@ -28,11 +28,32 @@ Entries = Iterable[Entry]
 
 
 def whole(folder: Folder) -> Entries:
-    return ((folder, path, status) for path, status in folder.walk())
+    with folder.keeping():
+        for path, status in folder.walk():
+            yield folder, path, status
 
 
 def packed(entries: Entries) -> Iterator[bytes]:
     """An archive of the files, directories and links; FIFOs, sockets and devices are left out."""
+    return _joined(_pieces(entries))
+
+
+def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Large pieces: each is handed from a thread to the event loop, which takes longer than to read a small file."""
+    waiting = bytearray()
+    for piece in pieces:
+        if len(waiting) + len(piece) > CHUNK and waiting:
+            yield bytes(waiting)
+            waiting.clear()
+        if len(piece) >= CHUNK:
+            yield piece
+        else:
+            waiting += piece
+    if waiting:
+        yield bytes(waiting)
+
+
+def _pieces(entries: Entries) -> Iterator[bytes]:
     locked: list[
         bytes
     ] = []  # directories without write permission get their mode after their contents
@@ -67,18 +88,19 @@ def opened(entries: Entries) -> Iterator[bytes]:
 
 def _file(folder: Folder, path: str, name: bytes, mode: int) -> Iterator[bytes]:
     try:
-        file = folder.file(path)
+        file, status = folder.regular(path)
     except FileNotFoundError:
         return
-    with file:
-        left = os.fstat(file.fileno()).st_size
+    try:
+        left = status.st_size
         yield HEAD.pack(b"f", mode, left, len(name)) + name
         while left:
-            part = file.read(min(CHUNK, left)) or bytes(
-                min(CHUNK, left)
-            )  # zeros, if the file became shorter
+            most = min(CHUNK, left)
+            part = os.read(file, most) or bytes(most)  # zeros, if it became shorter
             left -= len(part)
             yield part
+    finally:
+        os.close(file)
 
 
 class Head(NamedTuple):
