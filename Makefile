@@ -21,7 +21,7 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'
   { echo 'belljar: Python 3.11 or newer is needed (PYTHON=…)' >&2; exit 1; }
 SETUP = @$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup --venv "$(VENV)"
 
-.PHONY: help setup engine images sandbox test browser-test lint format lock fresh vm-test kubernetes-test adapters-test projects bench soak fuzz mutants deb deb-test sbom clean
+.PHONY: help setup engine images sandbox test browser-test lint format lock fresh vm-test kubernetes-test adapters-test projects bench bench-scale soak fuzz mutants deb deb-test sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -87,6 +87,10 @@ projects: ## the suites of three real projects (Python, C, Node), inside and out
 bench: ## the table of timings, next to native subprocess and docker exec
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m tests.bench
+
+bench-scale: ## a thousand idle sandboxes on the engine oci: start, memory, speed beside them, end (BELLJAR_BENCH_SCALE=N)
+	$(SETUP) test engine images </dev/null >&2
+	@"$(BIN)/python" -m tests.bench.scale
 
 soak: ## an hour of mixed work, and an hour of a service: leaks, orphans, drift
 	$(SETUP) test engine images </dev/null >&2

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,24 @@ def test_new_state_directories_work_with_every_umask(
     finally:
         os.umask(before)
     assert not [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o022]
+
+
+def test_the_limit_on_open_files_is_raised_before_it_is_reached_and_never_past_what_may_be() -> (
+    None
+):
+    """A host with many sessions needs more descriptors than a shell gives by default."""
+    script = """
+import os, resource
+from belljar import resources
+limits = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 200))
+resources.make_room_for(31)
+print(*limits())
+for _ in range(190):
+    resources.make_room_for(os.open("/", os.O_PATH))
+print(*limits())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["64 200", "200 200"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import stat
 import sys
 from collections.abc import Iterator
@@ -134,6 +135,18 @@ def check_ancestry(path: Path, setting: str) -> None:
             f"{path} cannot be used: other users own {directory} or may write to it, so they could replace it; "
             f"set {setting} to a directory elsewhere"
         )
+
+
+def make_room_for(descriptor: int) -> None:
+    """Raise this process's soft limit on open files if half of it is used: a descriptor that was just opened tells,
+    since the kernel gives the lowest that is free. A session keeps four. What this process starts inherits the limit,
+    but for sandboxes, which have their own (`Limits.nofile`)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or descriptor < soft // 2:
+        return
+    more = 4 * soft if hard == resource.RLIM_INFINITY else min(4 * soft, hard)
+    if more > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
 
 
 @contextmanager

@@ -134,3 +134,21 @@ def test_lent_ids_are_read_from_both_files_and_from_one_alone(
     assert uids._lent_ranges() == [(100000, 100009)]
     (tmp_path / "subuid").write_text("a:200000:1\n")
     assert uids._lent_ranges() == [(200000, 200000), (100000, 100009)]
+
+
+def test_other_reservations_are_read_only_where_the_drawn_id_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start must not take longer the more sandboxes there are."""
+    read = []
+    living = uids._living
+    monkeypatch.setattr(uids, "_living", lambda at: read.append(at) or living(at))
+    monkeypatch.setenv(uids.SETTING, "80000-80001")
+    first = uids.reserve(run_dir(tmp_path, "a"))
+    assert not read
+    monkeypatch.setenv(uids.SETTING, f"{first}-{first}")
+    with pytest.raises(ProtectionMissing):
+        uids.reserve(run_dir(tmp_path, "b"))
+    assert len(read) == 1
+    (tmp_path / "run" / "a").rmdir()
+    assert uids.reserve(tmp_path / "run" / "b") == first

@@ -6,6 +6,7 @@ a sandbox that is launched, verified against the kernel and removed.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 
@@ -13,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from belljar import host as hosts
-from belljar.doctor import engine_items, image_items, machine_items
+from belljar.doctor import engine_items, image_items, machine_items, room
 from belljar.doctor.check import Check
 from belljar.engines.base import Engine
 from belljar.errors import BelljarError
@@ -60,6 +61,9 @@ def examine(
     ]
     checks.append(machine_items.disk(host.run_root, about.data_root))
     checks.append(machine_items.scratch_volume(engine.capabilities.binds))
+    if engine.capabilities.sees_processes:  # else they are on another machine
+        own_ids = os.geteuid() == 0
+        checks.append(room.check(about, own_ids=own_ids))
     if all(check.ok for check in checks if check.name in NEEDED_FOR_A_SANDBOX):
         checks.append(_probe(host))
     return checks

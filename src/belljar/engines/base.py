@@ -72,6 +72,10 @@ class Description:
     storage: str = ""
     data_root: str = ""
     findings: tuple[Finding, ...] = ()
+    idle_bytes: int = 5 << 20
+    """Memory of this machine that an idle sandbox takes, the engine's own included."""
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    """What else bounds the number of sandboxes here, in words → how many more there may be."""
 
 
 class Engine(Protocol):

@@ -113,6 +113,7 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
         allow_home=options.allow_home,
         surveys=host.surveys,
     )
+    resources.make_room_for(workspace.descriptor)
     with _undone_on_failure(root) as undo:
         undo.append(workspace.close)
         run_dir = RunDir.create(id, root)

@@ -5,7 +5,8 @@ sandboxes get unused ids from the range in BELLJAR_UIDS. Each is checked against
 too) and /etc/subuid; uid and gid are the same number.
 
 The reservations are links in one directory for the whole machine, named by the id and leading to the sandbox's run
-directory. An id is free again when that directory is gone.
+directory. An id is free again when that directory is gone. All of them are read only when the id that was drawn has one:
+a machine with a thousand sandboxes would pay for it at each start.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ def reserve(run_dir: Path) -> int:
     lent = _lent_ranges()
     registry = _registry(run_dir)
     with resources.locked(registry / "lock"):
-        taken = _living(registry)
+        taken: set[int] | None = None
         for n in range(count):
             uid = first + (start + n) % count
-            if (
-                uid not in taken
-                and not any(low <= uid <= high for low, high in lent)
-                and not has_account(uid)
+            if os.path.lexists(registry / str(uid)):
+                taken = _living(registry) if taken is None else taken
+                if uid in taken:
+                    continue
+            if not any(low <= uid <= high for low, high in lent) and not has_account(
+                uid
             ):
                 os.symlink(os.path.abspath(run_dir), registry / str(uid))
                 return uid

@@ -47,3 +47,14 @@ def test_files_keep_the_owners_that_the_image_names(own: int) -> None:
         user_namespace.id_inside(unprivileged[id], own, FIRST) == id
         for id in (1, 33, 999, LAST)
     )
+
+
+def test_no_two_sandboxes_of_root_share_an_id_inside_or_a_quota() -> None:
+    """The kernel counts keys for each id: 200 sandboxes whose root is the same id outside would be all there can be."""
+    root = callers.Superuser()
+    ids = [
+        set(outside(root.user(uid, uid, root=inside).uid_map).values())
+        for uid, inside in ((70_000, False), (70_001, False), (70_002, True))
+    ]
+    assert len(set.union(*ids)) == sum(map(len, ids))
+    assert all(max(each) < 1 << 31 for each in ids)

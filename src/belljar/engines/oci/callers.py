@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ SPARE_IDS = 0x70000000
 """The first id of this machine that ids inside are mapped to. Nobody has such ids: accounts, subordinate ids and
 systemd's containers (up to 0x6fffffff) are below."""
 SPARE_RANGES = 4096
+"""Each sandbox has a range of its own, as long as there are so many: the kernel keeps quotas for each id (of root
+inside: 200 keys, one of which the runtime makes for each sandbox)."""
 Maps = tuple[tuple[IdMap, ...], tuple[IdMap, ...]]
 
 
@@ -38,17 +41,19 @@ class Superuser:
         self.groups = cgroups.Place()
 
     def user(self, uid: int, gid: int, *, root: bool) -> User:
-        """That user (with `root`: root) is `uid` outside; all others are ids that nobody has."""
+        """That user (with `root`: root) is `uid` outside; all others are ids that nobody has, nor another sandbox."""
         own = (0, 0) if root else (uid, gid)
-        spare = SPARE_IDS + (1 + uid % (SPARE_RANGES - 1) if root else 0) * (
-            LAST_ID + 1
-        )
+        spare = SPARE_IDS + uid % SPARE_RANGES * (LAST_ID + 1)
         return User(
             *own,
             _spared(own[0], uid, spare),
             _spared(own[1], gid, spare),
             root_inside=root,
         )
+
+    def bounds(self) -> dict[str, int]:
+        """What else bounds the number of his sandboxes: `Description.bounds`."""
+        return {}
 
     def maps(self, user: User) -> Maps:
         """The user's maps, in ids as the runtime sees them."""
@@ -125,6 +130,13 @@ class OrdinaryUser:
         if reasons:  # name all of them, so that they can be fixed at once
             raise EngineUnavailable("; ".join(reasons))
         self._ids = user_namespace.subordinate_ids()
+
+    def bounds(self) -> dict[str, int]:
+        """In all his sandboxes root is the same id outside, for which the runtime makes a key each time."""
+        with suppress(OSError, ValueError):
+            most = int(Path("/proc/sys/kernel/keys/maxkeys").read_text())
+            return {"keys of your user (kernel.keys.maxkeys)": most}
+        return {}
 
     def user(self, uid: int, gid: int, *, root: bool) -> User:
         """That user (with `root`: root) is the caller outside; all others are his subordinate ids."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from belljar.link.transport import Transport
 
 END_SECONDS = 5.0
+IDLE_BYTES = 2 << 20
 SIZE_OF_UPPER = 2
 """A writable root in memory may take this fraction of the memory limit: one in …"""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -335,6 +336,8 @@ class OciEngine:
             does_without=self._caller.missing,
             storage="overlay",
             data_root=str(self._state),
+            idle_bytes=IDLE_BYTES,
+            bounds=self._caller.bounds(),
         )
 
 
