@@ -1,6 +1,8 @@
 """`belljar setup-user NAME`: what only root can give an ordinary user whose sandboxes shall need no daemon.
 
-Subordinate ids, and a control group (or systemd's delegation) for limits. All of it is commands and small files, shown
+Subordinate ids, and a control group (or systemd's delegation) for limits. If the operator gives the user a quota, its
+memory and cpus become limits of that group, which only root can change: they hold for whatever he starts there, with
+Belljar or without. All of it is commands and small files, shown
 before anything is done; how to undo them is noted in /var/lib/belljar, for `--remove`.
 """
 
@@ -17,8 +19,9 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from belljar import user_namespace
+from belljar import enforcement, user_namespace
 from belljar.engines.oci import cgroups
+from belljar.engines.oci.config import CPU_PERIOD
 from belljar.errors import BelljarError, UsageError
 from belljar.records import record
 from belljar.surfaces.cli import console
@@ -104,13 +107,14 @@ def _by_systemd(user: pwd.struct_passwd) -> Iterator[Step]:
         )
     file = Path(f"/etc/systemd/system/user@{user.pw_uid}.service.d/belljar.conf")
     reload = ["systemctl", "daemon-reload"]
-    if not file.exists():
+    text = DELEGATE + _systemd_limits(user.pw_uid)
+    if not file.exists() or file.read_text() != text:
         yield Step(
             "control groups from systemd",
             [reload],
             [["rm", "-f", str(file)], reload],
             str(file),
-            DELEGATE,
+            text,
         )
     if not Path("/var/lib/systemd/linger", user.pw_name).exists():
         enable, disable = (
@@ -135,10 +139,25 @@ def _by_groups(user: pwd.struct_passwd) -> Iterator[Step]:
             [["mkdir", "-p", *made], ["chown", "-R", owner, *made]],
             [["rmdir", *made]],
         )
+    limits = _group_limits(user.pw_uid)
+    for limit, amount in limits.items():
+        if not _has_limit(limit, amount):
+            yield Step(
+                f"the quota: {Path(limit).name} {amount}",
+                [
+                    ["chown", "root:root", limit],
+                    ["sh", "-c", f"echo {amount} > {shlex.quote(limit)}"],
+                ],
+                [],
+            )
     file = Path("/etc/tmpfiles.d", f"belljar-{user.pw_name}.conf")
-    if SYSTEMD.is_dir() and not file.exists():
-        names = f"{user.pw_uid} {user.pw_gid}"
-        text = "".join(f"d {path} 0755 {names}\nZ {path} - {names}\n" for path in made)
+    names = f"{user.pw_uid} {user.pw_gid}"
+    text = "".join(f"d {path} 0755 {names}\nZ {path} - {names}\n" for path in made)
+    text += "".join(
+        f"z {limit} 0644 root root\nw {limit} - - - - {amount}\n"
+        for limit, amount in limits.items()
+    )
+    if SYSTEMD.is_dir() and (not file.exists() or file.read_text() != text):
         yield Step(
             "control groups after a restart",
             [],
@@ -146,6 +165,50 @@ def _by_groups(user: pwd.struct_passwd) -> Iterator[Step]:
             str(file),
             text,
         )
+
+
+def _systemd_limits(uid: int) -> str:
+    """Of all that his systemd runs."""
+    quota = enforcement.quota(uid)
+    lines = {"memory": "MemoryMax={:.0f}", "cpus": "CPUQuota={:.0%}"}
+    return "".join(
+        f"{line.format(quota[name])}\n" for name, line in lines.items() if name in quota
+    )
+
+
+def _group_limits(uid: int) -> dict[str, int]:
+    """File of the kernel's → what it is to say. Without a quota that root once set: no limit."""
+    quota = enforcement.quota(uid)
+    wanted = {
+        "memory.limit_in_bytes": int(quota.get("memory", -1)),
+        "cpu.cfs_quota_us": int(quota.get("cpus", -1) * CPU_PERIOD)
+        if "cpus" in quota
+        else -1,
+    }
+    found = {
+        f"{group}/{name}": amount
+        for group in cgroups.places_for(uid)
+        for name, amount in wanted.items()
+        if Path(group).parent.name.split(",")[0] == name.partition(".")[0]
+    }
+    return {
+        path: amount
+        for path, amount in found.items()
+        if amount >= 0 or (os.path.exists(path) and not _has_limit(path, -1))
+    }
+
+
+def _has_limit(path: str, amount: int) -> bool:
+    """Whether it says so, and only root can change it. The kernel counts memory in pages."""
+    try:
+        now, owner = int(Path(path).read_text()), os.stat(path).st_uid
+    except OSError:
+        return False
+    page = os.sysconf("SC_PAGE_SIZE")
+    if amount < 0:
+        return now < 0 or now > 1 << 60
+    is_memory = path.endswith("bytes")
+    return owner == 0 and now == (amount // page * page if is_memory else amount)
 
 
 def _user(name: str) -> pwd.struct_passwd:
@@ -190,7 +253,8 @@ def _carry_out(step: Step) -> None:
         )
         if ran.returncode != 0:
             raise BelljarError(
-                f"{shlex.join(argv)}: {ran.stderr.strip() or ran.returncode}; --remove undoes the rest"
+                f"{shlex.join(argv)}: {ran.stderr.strip() or ran.returncode}; "
+                "are there sandboxes of his that have more (`belljar ps --all`)? --remove undoes the rest"
             )
 
 
