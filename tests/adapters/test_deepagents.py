@@ -188,3 +188,14 @@ def test_a_lost_sandbox_is_an_error() -> None:
             made._loop.call(lost_while, made.box, running)
         with pytest.raises(belljar.SandboxLost):
             made.execute("true")
+
+
+def test_an_image_without_its_programs_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(UsageError, match="no python3, GNU find, GNU grep: Deep Agents"):
+        BelljarSandbox(env={"PATH": "/none"})
+    assert list(tmp_path.glob("belljar-workspace-*")) == []
+    with BelljarSandbox(policy="strict") as strict:
+        assert strict.execute("echo on").output == "on\n"

@@ -166,6 +166,16 @@ async def test_execute_is_like_subprocess_run(runtime: BelljarRuntime) -> None:
         )
 
 
+async def test_a_command_that_prints_without_end_is_killed_and_says_so(
+    runtime: BelljarRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("belljar.adapters.boxes.MOST_OUTPUT", 10_000)
+    seen = await runtime.execute(Command(command="yes"))
+    assert len(seen.stdout) == 10_000
+    assert seen.exit_code != 0
+    assert seen.stderr == "belljar: killed at 10000 bytes of output\n"
+
+
 async def test_files_are_decoded_as_asked_and_put_into_directories(
     runtime: BelljarRuntime, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ Deep Agents' file tools need python3, GNU find and grep in the image; ours have 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import posixpath
 from typing import Any, Self
 
@@ -50,6 +51,12 @@ except ImportError:
 
 TIMEOUT = 1800
 LEASE = 3600.0
+MISSING = """
+command -v python3 >/dev/null || echo python3
+find / -maxdepth 0 -printf '' 2>/dev/null || echo 'GNU find'
+grep --include=x -qs x /dev/null; [ $? -le 1 ] || echo 'GNU grep'
+"""
+"""Prints what Deep Agents needs in an image, and is not there."""
 
 
 class BelljarSandbox(BaseSandbox):
@@ -63,6 +70,20 @@ class BelljarSandbox(BaseSandbox):
     ) -> None:
         """Starts the sandbox. `timeout`: seconds for a command that names none."""
         self._enter(timeout, boxes.opened, workspace, host=host, **options)
+        try:
+            self._check_programs()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_programs(self) -> None:
+        """Without them a listing would be empty, not an error."""
+        with contextlib.suppress(belljar.PolicyDenied):
+            missing = self._loop.call(self.box.run, MISSING).stdout.splitlines()
+            if missing:
+                raise UsageError(
+                    f"the image has no {', '.join(missing)}: Deep Agents makes its file tools with them"
+                )
 
     @classmethod
     def attach(

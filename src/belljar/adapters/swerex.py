@@ -238,6 +238,8 @@ class BelljarRuntime(swe.AbstractRuntime):
             texts = [
                 stream.decode(errors="backslashreplace") for stream in (stdout, stderr)
             ]
+            if result.cause == "output_limit":
+                texts[1] += f"belljar: killed at {boxes.MOST_OUTPUT} bytes of output\n"
             seen = swe.CommandResponse(
                 stdout=texts[0], stderr=texts[1], exit_code=result.exit_code
             )
