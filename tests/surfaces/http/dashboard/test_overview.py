@@ -435,6 +435,19 @@ def test_a_server_that_goes_is_told_and_comes_back(
     again.stop()
 
 
+def test_enter_leads_from_the_filter_to_what_it_found(
+    open_page: Callable[..., Any], made_up: Any
+) -> None:
+    _, site = made_up(5, 0)
+    page = live(open_page(site.url))
+    page.keyboard.press("/")
+    page.keyboard.type("agent-03")
+    page.keyboard.press("Enter")
+    assert focused(page) == "session-s003"
+    page.keyboard.press("x")
+    page.get_by_role("dialog", name="Stop agent-03?").wait_for()
+
+
 def test_many_tabs_share_one_stream(
     open_page: Callable[..., Any], made_up: Any
 ) -> None:

@@ -46,6 +46,26 @@ def picture(page: Any, name: str) -> None:
         page.screenshot(path=Path(directory, f"{name}.png"))
 
 
+BROKEN = """() => {
+  const found = [];
+  for (const each of document.querySelectorAll('h1, .top a, .tabs a, td:not(.mono), th:not(.mono, .command)')) {
+    const texts = document.createTreeWalker(each, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) for (const word of texts.currentNode.data.matchAll(/[A-Za-z_]+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(box => box.top)).size > 1) found.push(word[0]);
+    }
+  }
+  return found;
+}"""
+"""Words that are cut in the middle, where nothing is a path or a command."""
+SCROLLING_UP = """() => [...document.querySelectorAll('nav')]
+  .filter(each => each.scrollHeight > each.clientHeight && getComputedStyle(each).overflowY !== 'hidden')
+  .map(each => each.ariaLabel)"""
+"""Rows of links that have a scroll bar at their side."""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", SIZES)
 @pytest.mark.parametrize(
@@ -108,6 +128,8 @@ def test_the_other_pages_are_readable(
         page.set_viewport_size({"width": 360, "height": 780})
         picture(page, f"{name}-{scheme}-360")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        assert page.evaluate(BROKEN) == [], path
+        assert page.evaluate(SCROLLING_UP) == [], path
         page.set_viewport_size({"width": 1280, "height": 900})
 
 

@@ -228,12 +228,12 @@ def test_limits_are_shown_as_verified_and_a_key_is_shown_once(
 ) -> None:
     session = server.session(name="agent-limits")
     page = live(open_page(server.url, f"/sessions/{session}/limits", key=KEY))
-    memory = page.get_by_role("table", name="Limits as verified").get_by_role(
-        "row", name=re.compile("^memory")
-    )
-    asked, in_force, by = memory.get_by_role("cell").all_inner_texts()[1:]
-    assert asked == in_force
-    assert by in ("kernel", "init", "engine")
+    table = page.get_by_role("table", name="Limits as verified")
+    for name in ("memory", "nofile"):
+        row = table.get_by_role("row", name=re.compile(f"^{name}"))
+        asked, in_force, by = row.get_by_role("cell").all_inner_texts()[1:]
+        assert asked == in_force
+        assert by in ("kernel", "init", "engine")
     page.goto(f"{server.url}/keys")
     live(page)
     page.get_by_role("button", name="New key").click()

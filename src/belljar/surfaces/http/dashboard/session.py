@@ -394,7 +394,7 @@ async def _limits(visit: Visit, session: Facts) -> tuple[str, Facts]:
         in_force, by = (
             (_limit(name, proof["in_force"]), proof["by"])
             if proof
-            else ("not reported", "–")
+            else ("as asked, not read back", "–")
         )
         rows.append([name.replace("_", " "), wanted, in_force, by])
     note = (

@@ -7,7 +7,7 @@ const WRITES = new Set(["a", "s", "d", "y", "x", "p", "A", "u"]);
 const HELP = [
   ["j k", "next, previous: cards first, then rows"], ["w", "first card"], ["t", "first row"], ["a", "allow once"],
   ["s", "allow for this session"], ["d", "deny"], ["e", "explain"], ["y", "yes, in a confirmation"], ["p", "pause or resume"],
-  ["x", "stop"], ["l", "show the output"], ["Enter", "open its page"], ["/", "filter or search"],
+  ["x", "stop"], ["l", "show the output"], ["Enter", "open its page"], ["/", "filter or search, then Enter"],
   ["space A u v", "changes: select, apply, undo, side by side"], ["?", "this help"], ["Esc", "one step back"],
 ];
 const SETTING = "single-keys";

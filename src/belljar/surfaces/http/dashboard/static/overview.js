@@ -101,5 +101,6 @@ startKeys({
   "/": () => $("#filter").focus(),
   Escape: leave,
 });
+$("#filter").addEventListener("keydown", (event) => event.key === "Enter" && allRows()[0]?.focus());
 $("#stop-shown").addEventListener("click", () => stopAll(shownSessions()));
 startPage(["audit"]);
