@@ -18,6 +18,7 @@ from typing import IO
 
 from belljar import resources
 from belljar.errors import ImageMissing, UsageError
+from belljar.images import build_times
 from belljar.images.image_store import (
     ImageStore,
     Others,
@@ -124,7 +125,11 @@ def build(
                 if copy is not None:
                     store.image_tag(copy, wanted)
                 else:
+                    began = time.monotonic()
                     _make(store, name, wanted, report)
+                    build_times.note(
+                        name, time.monotonic() - began, store.image_size(wanted)
+                    )
     store.image_tag(wanted, f"belljar/{name}:latest")
     progress(1.0, f"{wanted} is ready")
     return wanted
@@ -167,7 +172,7 @@ def _build_on_parent(
     recipe = Recipe(
         wanted, _context(name), f"{name}/Dockerfile", {"FROM": start}, labels(name)
     )
-    store.image_build(recipe, lambda line: _report_step(line, progress))
+    store.image_build(recipe, lambda line: report_step(line, progress))
 
 
 def stop_building() -> None:
@@ -184,7 +189,7 @@ def _import_bootstrapped(
 
     from belljar.images.bootstrap import bootstrap, fetch
 
-    progress(0.0, f"building {wanted} from Debian packages")
+    progress(0.0, f"building {wanted} from Debian packages{build_times.last(name)}")
     with tempfile.TemporaryDirectory(prefix="belljar-image-") as directory:
         # For an ordinary user mmdebstrap runs under ids that could otherwise enter neither this directory nor his home.
         Path(directory).chmod(0o755)
@@ -209,11 +214,11 @@ def _readable(script: Path, directory: Path) -> Path:
     return copy
 
 
-def _report_step(line: str, progress: Progress) -> None:
-    """Docker's `Step 2/5 : RUN …` gives the fraction; any other line has none."""
+def report_step(line: str, progress: Progress) -> None:
+    """Docker's `Step 2/5 : RUN …` and buildah's `STEP 2/5: RUN …` give the fraction; any other line has none."""
     words = line.split()
-    if len(words) > 1 and words[0] == "Step" and "/" in words[1]:
-        step, _, steps = words[1].partition("/")
+    if len(words) > 1 and words[0].lower() == "step" and "/" in words[1]:
+        step, _, steps = words[1].rstrip(":").partition("/")
         progress((int(step) - 1) / int(steps), line.strip())
     elif line.strip():
         progress(None, line.strip())

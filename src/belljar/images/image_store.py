@@ -35,6 +35,8 @@ class Recipe:
     dockerfile: str
     arguments: dict[str, str]
     labels: dict[str, str]
+    parents: tuple[str, ...] = ()
+    """Images that it begins with."""
 
 
 class FoundImage(Protocol):
@@ -56,6 +58,9 @@ class ImageStore(Protocol):
     def image(self, reference: str) -> FoundImage | None:
         """None: there is no such image."""
 
+    def image_size(self, reference: str) -> int | None:
+        """In bytes; None: there is no such image."""
+
     def image_save(self, reference: str, archive: Path) -> None:
         """Write it as `docker save` does."""
 
@@ -68,7 +73,7 @@ class ImageStore(Protocol):
         """Make an image from the tar of a root file system."""
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
-        """Called only if `registry_has` returned True."""
+        """`report` gets what the build prints."""
 
     def image_tag(self, reference: str, alias: str) -> None: ...
     def image_list(self, label: str) -> list[StoredImage]: ...

@@ -58,22 +58,33 @@ class DockerImages:
             raise EngineError(f"{doing}: {reason}") from error
 
     def image(self, reference: str) -> Image | None:
+        found = self._inspected(reference)
+        if found is None:
+            return None
+        with expected_shape(f"looking at image {reference}"):
+            config = found.get("Config") or {}
+            return Image(
+                str(found["Id"]),
+                tuple(config.get("Env") or ()),
+                tuple(sorted(config.get("Volumes") or ())),
+            )
+
+    def image_size(self, reference: str) -> int | None:
+        found = self._inspected(reference)
+        return int(found.get("Size") or 0) if found is not None else None
+
+    def _inspected(self, reference: str) -> dict[str, Any] | None:
         doing = f"looking at image {reference}"
         with expected_shape(doing):
             try:
-                image = self.client.ask(
+                found = self.client.ask(
                     doing, "GET", f"/images/{quote(reference)}/json"
                 )
             except Answered as error:
                 if error.status == 404:
                     return None
                 raise
-            config = image.get("Config") or {}
-            return Image(
-                str(image["Id"]),
-                tuple(config.get("Env") or ()),
-                tuple(sorted(config.get("Volumes") or ())),
-            )
+            return dict(found)
 
     def image_import(
         self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]

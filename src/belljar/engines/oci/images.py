@@ -31,6 +31,10 @@ class OciImages:
 
         import_root(self._store, tar, [reference], labels)
 
+    def image_size(self, reference: str) -> int | None:
+        found = self._store.find(reference, with_names=False)
+        return found.size if found else None
+
     def image_save(self, reference: str, archive: Path) -> None:
         from belljar.images.exporting import export_image
 
@@ -45,9 +49,9 @@ class OciImages:
         import_images(self._store, str(archive))
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
-        raise EngineError(
-            "the engine oci builds images from Debian packages, not from Dockerfiles"
-        )
+        from belljar.images import buildah
+
+        buildah.build(self._store, recipe, report)
 
     def image_tag(self, reference: str, alias: str) -> None:
         self._store.tag(reference, alias)

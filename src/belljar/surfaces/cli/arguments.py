@@ -188,6 +188,8 @@ def options_of(args: Namespace, **more: Any) -> SandboxOptions:
             )
     elif given["snapshot"] is not None:
         given = _beginning_with_a_snapshot(args, given)
+    if variables := getattr(args, "session_env", None):  # of a devcontainer.json
+        given["env"] = variables
     given |= {"author": given.get("author") or git_author.mine(), "on_close": "keep"}
     return enforcement.bound(SandboxOptions(**{**given, **more}))
 

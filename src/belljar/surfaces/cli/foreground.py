@@ -92,6 +92,10 @@ async def _run(
         async with opened(args, early, approve=streams.approver(args)) as box:
             staged = box.id if box.is_staged and not args.session else None
             await artifacts.prepare(box, args)
+            if args.devcontainer:
+                from belljar.surfaces.cli import devcontainer
+
+                await devcontainer.create(box, args)
             ended = await _watch(box, args, signals, streams)
             if not isinstance(ended, Result):
                 box.stay(DETACHED_LEASE, detached="run")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from belljar import engines
 from belljar.engines.base import image_store
-from belljar.errors import ImageMissing
+from belljar.errors import ImageMissing, UsageError
 from belljar.host import default
-from belljar.images import catalog, exporting, sharing
+from belljar.images import building, catalog, exporting, sharing
 from belljar.images.image_store import ImageStore, Others
 from belljar.images.importing import import_images
 from belljar.images.store import SHORT_ID, LayeredImage, Store, normal_name
@@ -62,12 +62,33 @@ def _imported() -> list[catalog.Image]:
 
 
 def build_image(args: Namespace) -> int:
+    if args.file is not None:
+        return _build_from_dockerfile(args)
+    if args.context is not None or args.build_arg:
+        raise UsageError("--context and --build-arg go with --file")
     store, others = _stores()
     with closing(console.Bar()) as bar:
-        reference = catalog.build(
-            store, args.name, bar, force=args.force, others=others
+        name = args.name or "base"
+        reference = catalog.build(store, name, bar, force=args.force, others=others)
+    return console.answer(args, {"name": name, "reference": reference}, reference)
+
+
+def _build_from_dockerfile(args: Namespace) -> int:
+    store, others = _stores()
+    with building.planned(_order(args)) as plan, closing(console.Bar()) as bar:
+        if args.force or not building.is_built(store, plan):
+            building.build(store, plan, bar, others)
+    return console.answer(args, {"name": args.name, "reference": plan.name}, plan.name)
+
+
+def _order(args: Namespace) -> building.Order:
+    if args.name is None:
+        raise UsageError(
+            "name the image: `belljar images build NAME --file Dockerfile`"
         )
-    return console.answer(args, {"name": args.name, "reference": reference}, reference)
+    dockerfile = Path(args.file)
+    context = Path(args.context) if args.context else dockerfile.parent
+    return building.Order(args.name, dockerfile, context, dict(args.build_arg))
 
 
 def import_image(args: Namespace) -> int:
@@ -106,7 +127,7 @@ def key(args: Namespace) -> int:
     text = (
         f"belljar-{catalog.key(args.name, lambda: _stores()[0])}-{platform.machine()}"
     )
-    return console.answer(args, {"name": args.name, "key": text}, text)
+    return console.answer(args, {"name": args.name or "base", "key": text}, text)
 
 
 def remove_images(args: Namespace) -> int:

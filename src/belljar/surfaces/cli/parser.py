@@ -50,6 +50,10 @@ SHELL = "a background shell; `belljar shells` lists them"
 IN_SESSION = ("--session", "ID", "run in this session (see `belljar session start`)")
 POLICY = ("--policy", "P", "default, strict, ci, permissive, literal, none or a file")
 NEW = ("--new", "with --staged: start apart from this directory's pending changes")
+DEVCONTAINER = (
+    "--devcontainer",
+    "take image, variables and postCreateCommand from the workspace's devcontainer.json",
+)
 YES = ("--yes", "answer yes where the policy would ask")
 OF_ALL = ("-a --all", "root only: of all users, as the kernel shows them")
 CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
@@ -223,6 +227,7 @@ def _work(commands: Commands) -> None:
         "in this shell of the session: its directory, variables and functions hold from run to run",
     )
     run.flag(*NEW)
+    run.flag(*DEVCONTAINER)
     run.flag("-i --interactive", "pass stdin to the command (the default)")
     tty = run.add_mutually_exclusive_group()
     tty.add_argument(
@@ -257,6 +262,8 @@ def _work(commands: Commands) -> None:
     add_sandbox_options(shell)
     shell.takes(*IN_SESSION, type=named)
     shell.flag(*NEW)
+    shell.flag(*DEVCONTAINER)
+    shell.flag(*YES)
     shell.takes("--timeout", "SECONDS", "kill a command after this long", type=seconds)
     check = commands.add(
         "check",
@@ -284,6 +291,8 @@ def _sessions(commands: Commands) -> None:
         type=seconds,
         default=3600.0,
     )
+    start.flag(*DEVCONTAINER)
+    start.flag(*YES)
     listed = session.add("list", "cli.session_commands:listing", "list sessions")
     listed.flag(*OF_ALL)
     stop = session.add(
@@ -518,6 +527,23 @@ def _tools(commands: Commands) -> None:
     )
 
 
+def _dockerfile_options(parser: Parser) -> None:
+    parser.takes("--file", "DOCKERFILE", "build from this (`oci`: with buildah)")
+    parser.takes(
+        "--context",
+        "DIR",
+        "what the build may see (default: the Dockerfile's directory)",
+    )
+    parser.takes(
+        "--build-arg",
+        "K=V",
+        "the value of an ARG; may be repeated",
+        type=variable,
+        action="append",
+        default=[],
+    )
+
+
 def _upkeep(commands: Commands) -> None:
     images = commands.family("images", "build and list sandbox images", required=False)
     images.parser.set_defaults(
@@ -529,9 +555,15 @@ def _upkeep(commands: Commands) -> None:
     build = images.add(
         "build",
         "cli.image_commands:build_image",
-        "build an image of Belljar's if missing",
+        "build an image of Belljar's, or one from a Dockerfile, if it is missing",
     )
-    build.takes("name", "NAME", "base, python, node or dev", nargs="?", default="base")
+    build.takes(
+        "name",
+        "NAME",
+        "base (if none is given), python, node or dev; with --file any other",
+        nargs="?",
+    )
+    _dockerfile_options(build)
     build.flag("--force", "build it even if it exists")
     add_engine_option(build)
     add = images.add(
@@ -559,7 +591,10 @@ def _upkeep(commands: Commands) -> None:
         "cli.image_commands:key",
         "print what a CI system can call its cache of an image by",
     )
-    key.takes("name", "NAME", "base, python … or any other", nargs="?", default="base")
+    key.takes(
+        "name", "NAME", "base (if none is given), python … or any other", nargs="?"
+    )
+    _dockerfile_options(key)
     add_engine_option(key)
     remove = images.add(
         "remove",
@@ -1015,9 +1050,10 @@ def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
         args.policy_is_explicit = "policy" in explicit or (
             "policy" in values and values["policy"].enforced
         )
-    if getattr(args, "snapshot", None):
+    if getattr(args, "snapshot", None) or getattr(args, "devcontainer", False):
         settings.remove_defaults(parser)
         args.explicit = set(vars(parser.parse_args(argv)))
+    if getattr(args, "snapshot", None):
         from belljar.surfaces.cli import far
 
         if far.configured() is None:  # else the service has the snapshot, and knows

@@ -23,6 +23,7 @@ def run(args: Namespace) -> int:
     report = ci_report.Report(
         args
     )  # fails before anything is started if the file cannot be written
+    _take_devcontainer(args)
     gate = SignalGate()
     if args.resident and not early_launch.is_served():
         afterwards.later(_start_server)
@@ -43,6 +44,13 @@ def run(args: Namespace) -> int:
     finally:
         if early is not None:
             early.discard()
+
+
+def _take_devcontainer(args: Namespace) -> None:
+    if args.devcontainer:
+        from belljar.surfaces.cli import devcontainer
+
+        devcontainer.prepare(args)
 
 
 def _start_server() -> None:

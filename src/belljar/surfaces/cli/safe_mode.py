@@ -31,7 +31,14 @@ from belljar.session.bash_channel import FIRST_SAMPLE
 from belljar.session.persistent_shell import ShellResult
 from belljar.session.result import Output
 from belljar.session.session import Session
-from belljar.surfaces.cli import asking, console, own_commands, prompt, staged_offer
+from belljar.surfaces.cli import (
+    asking,
+    console,
+    devcontainer,
+    own_commands,
+    prompt,
+    staged_offer,
+)
 from belljar.surfaces.cli.completer import Completions
 from belljar.surfaces.cli.main import denial
 from belljar.surfaces.cli.open_session import opened
@@ -64,6 +71,8 @@ class Phase(Enum):
 
 
 def shell(args: Namespace) -> int:
+    if args.devcontainer:
+        devcontainer.prepare(args)
     terminal = (
         HostTerminal.here() if sys.stdout is not None and sys.stdout.isatty() else None
     )
@@ -139,6 +148,8 @@ class SafeMode:
                 f"{box.id} on {box.workspace.path}, policy {box.policy.name}, network {_network(box)}; :help"
             )
         try:
+            for text in self._args.after_create if self._args.devcontainer else ():
+                self.carry_out(text)
             while not self._over:
                 self._run_next_command()
         except EOFError:

@@ -22,16 +22,21 @@ from belljar.session import kept
 from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import TIMEOUT_STATUS, Output, decode
 from belljar.session.session import Session
-from belljar.surfaces.cli import asking, console, names, staged_remains
+from belljar.surfaces.cli import asking, console, devcontainer, names, staged_remains
 from belljar.surfaces.cli.foreground import Sink
-from belljar.surfaces.cli.open_session import opened, planned
+from belljar.surfaces.cli.open_session import approve_all, opened, planned
 from belljar.surfaces.terminal.host import environment
 
 _FOLLOW_SECONDS = 30.0
 
 
 async def start(args: Namespace) -> int:
-    async with planned(args, keep=True, lease=args.lease) as box:
+    approve = approve_all if args.yes else None
+    if args.devcontainer:
+        await to_thread.run_sync(devcontainer.prepare, args)
+    async with planned(args, approve=approve, keep=True, lease=args.lease) as box:
+        if args.devcontainer:
+            await devcontainer.create(box, args)
         facts = {
             "session": box.id,
             "workspace": box.workspace.path,
