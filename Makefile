@@ -21,10 +21,10 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'
   { echo 'belljar: Python 3.11 or newer is needed (PYTHON=…)' >&2; exit 1; }
 SETUP = @$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup --venv "$(VENV)"
 
-.PHONY: help setup engine images sandbox test browser-test lint format lock fresh vm-test kubernetes-test adapters-test projects bench bench-scale soak fuzz mutants deb deb-test sbom clean
+.PHONY: help setup engine images sandbox test browser-test lint format lock fresh vm-test kubernetes-test adapters-test aarch64-test projects bench bench-scale soak fuzz mutants deb deb-test cast sbom clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 setup: ## a virtual environment with the tools for tests, and the init compiled
 	$(SETUP) test </dev/null >&2
@@ -80,6 +80,9 @@ adapters-test: ## agent frameworks on Belljar, each judged by its own suite; NAM
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m tests.adapters $(NAMES)
 
+aarch64-test: setup ## the init's own tests on aarch64, emulated by qemu (needs root and Linux 6.7; minutes)
+	@"$(BIN)/python" -m tests.aarch64
+
 projects: ## the suites of three real projects (Python, C, Node), inside and outside (needs the image dev)
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m pytest -n 0 tests/projects.py </dev/null
@@ -110,6 +113,9 @@ deb: setup ## a Debian package of this checkout, in dist/
 
 deb-test: setup ## builds it twice, installs, uses and removes it in a bare Debian (needs root and mmdebstrap)
 	@"$(BIN)/python" -m tests.deb
+
+cast: setup images ## the README's picture, from a terminal in which its commands are run
+	@"$(BIN)/python" -m tests.cast
 
 sbom: setup ## what the package consists of, as CycloneDX JSON
 	@"$(BIN)/python" sandbox-images/package/sbom.py

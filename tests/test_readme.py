@@ -1,4 +1,4 @@
-"""The README's console blocks are run and their output compared. Its Python is run too."""
+"""The READMEs' console blocks are run and their output compared. Their Python is run too."""
 
 import os
 import re
@@ -12,7 +12,10 @@ from tests.owners import give
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 MARK = "@end of a command@"
-SHOWN = README + (ROOT / "src/belljar/staged/README.md").read_text()
+SHOWN = README + "".join(
+    (ROOT / "src/belljar" / each / "README.md").read_text()
+    for each in ("staged", "surfaces/cli", "session")
+)
 BLOCKS = re.findall(r"^```console\n(.*?)^```", SHOWN, re.DOTALL | re.MULTILINE)
 
 
@@ -82,10 +85,13 @@ def test_the_readmes_commands_print_what_it_shows(number: int, project: Path) ->
         )
 
 
-def test_the_readmes_python_runs(project: Path) -> None:
-    (program,) = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", SHOWN, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_the_readmes_python_runs(number: int, project: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", PROGRAMS[number]],
         capture_output=True,
         text=True,
         cwd=project,
@@ -93,7 +99,7 @@ def test_the_readmes_python_runs(project: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[0] == "hi"
-    assert ran.stdout.splitlines()[-2:] == ["", "deny"]
+    assert ran.stdout.splitlines()[-1] == ("['notes.txt']", "deny")[number]
 
 
 def test_the_readme_shows_every_command_there_is() -> None:
