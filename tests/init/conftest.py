@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from tests.init.client import Box, Connection, docker
+from tests.init.emulated import TREE, EmulatedBox
 
 ROOT = Path(__file__).resolve().parents[2]
+KIND = EmulatedBox if TREE in os.environ else Box
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +36,8 @@ def init() -> Path:
 
 @pytest.fixture(scope="session")
 def image() -> str:
+    if TREE in os.environ:  # `make aarch64-test`
+        return ""
     if not docker("images", "-q", "belljar/base"):
         pytest.fail("the image belljar/base is missing: run `make images`")
     return "belljar/base"
@@ -50,7 +54,7 @@ def make_box(image: str, init: Path) -> Iterator[Callable[..., Box]]:
         )  # a socket's path must be short
         directory.chmod(0o755)
         directories.append(directory)
-        boxes.append(Box(image, options.pop("init", init), directory, **options))  # type: ignore[arg-type]
+        boxes.append(KIND(image, options.pop("init", init), directory, **options))  # type: ignore[arg-type]
         return boxes[-1]
 
     yield make
@@ -65,7 +69,7 @@ def shared_box(image: str, init: Path) -> Iterator[Box]:
     """One box for all tests of a module that do not change it."""
     directory = Path(tempfile.mkdtemp(prefix="bj-init-", dir="/tmp"))
     directory.chmod(0o755)
-    box = Box(image, init, directory, lease=60_000)
+    box = KIND(image, init, directory, lease=60_000)
     yield box
     box.close()
     shutil.rmtree(directory)
