@@ -14,7 +14,7 @@ import belljar
 from belljar import Host, Limits, Pool, Session, enforcement
 from belljar.errors import QuotaExceeded, UsageError
 from belljar.options import SandboxOptions
-from belljar.sandbox import quota
+from belljar.sandbox import quota, rundir
 
 SetQuota = Callable[[str], None]
 
@@ -166,3 +166,16 @@ def test_without_a_quota_nothing_is_counted(
     monkeypatch.setattr(quota, "place", lambda uid: tmp_path / "claims")
     quota.claim("bj-1", tmp_path, SandboxOptions(), lambda: None)
     assert not (tmp_path / "claims").exists()
+
+
+def test_one_that_waits_for_the_local_server_is_named_with_its_own_end(
+    set_quota: SetQuota, tmp_path: Path
+) -> None:
+    set_quota("sessions = 1")
+    first, second = (tmp_path / f"bj-00000000000{n}" for n in (1, 2))
+    for run_dir in (first, second):
+        run_dir.mkdir()
+    quota.claim(first.name, first, SandboxOptions(), lambda: None)
+    rundir.write_session(first, {"waits": True})
+    with pytest.raises(QuotaExceeded, match=r"waits for .*`belljar serve --stop`"):
+        quota.claim(second.name, second, SandboxOptions(), lambda: None)

@@ -23,6 +23,7 @@ from belljar.errors import BelljarError, QuotaExceeded
 from belljar.limits import amount_text
 from belljar.options import SandboxOptions
 from belljar.records import record
+from belljar.sandbox import rundir
 from belljar.sandbox.scratch import DEFAULT_BYTES
 
 _SHOWN = 5
@@ -133,12 +134,26 @@ def _words(mine: Claim, others: list[Claim], most: Amounts) -> str:
 
 
 def _remedy(others: list[Claim], over: Amounts) -> str:
-    by = [f"{one.id} ({_taken(one, over)}{one.what})" for one in others[:_SHOWN]]
+    by = [
+        f"{one.id} ({_taken(one, over)}{_waits(one)}{one.what})"
+        for one in others[:_SHOWN]
+    ]
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-    end = f"Taken by {', '.join(by)}{more}: `belljar session stop ID` ends one, `belljar prune` removes dead ones"
+    waiting = (
+        "`belljar serve --stop` those that wait, " if any(map(_waits, others)) else ""
+    )
+    end = (
+        f"Taken by {', '.join(by)}{more}: `belljar session stop ID` ends one, {waiting}"
+        "`belljar prune` removes dead ones"
+    )
     less = " ".join(_ASK_LESS[name] for name in over if name in _ASK_LESS)
     ask = f"ask for less with {less}" if less else ""
     return ", or ".join(filter(None, [end if by else "", ask])) or "None is allowed"
+
+
+def _waits(one: Claim) -> str:
+    facts = rundir.read_session(Path(one.run_dir)) or {}
+    return "waits for the local server, " if facts.get("waits") else ""
 
 
 def _taken(one: Claim, over: Amounts) -> str:
