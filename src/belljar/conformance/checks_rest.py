@@ -235,11 +235,9 @@ def _waiting(probe: Probe, session: str) -> tuple[str, dict[str, Any]]:
     begun = ok(probe.command(ASKED, wait=0, session=session), 202)
 
     def find() -> Any:
-        listed = ok(
-            probe.http.get(
-                "/v1/approvals", params={"state": "waiting", "session": session}
-            )
-        )["items"]
+        listed = ok(probe.http.get("/v1/approvals", params={"session": session}))[
+            "items"
+        ]
         return next((each for each in listed if each["command"] == begun["id"]), None)
 
     return begun["id"], eventually(find, "no approval waits")

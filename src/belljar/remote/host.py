@@ -194,7 +194,7 @@ class RemoteHost:
         self, *, state: str = "waiting", session: str | None = None
     ) -> builtins.list[dict[str, Any]]:
         """What waits there for a person's answer: `for approval in await far.approvals(): ...`"""
-        return await self.items("approvals", state=state or None, session=session)
+        return await self.items("approvals", state=state or "", session=session)
 
     async def approval(self, id: str) -> dict[str, Any]:
         """One of them: what is asked, why, and until when."""

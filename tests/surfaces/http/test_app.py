@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from tests.surfaces.http.serving import Serving
 
 from belljar.surfaces.http import app, calls, models, openapi, pages, problems, routes
@@ -295,6 +295,25 @@ def test_every_list_comes_in_pages(server: Serving, path: str) -> None:
         cursor = page["next"]
     assert (found, cursor) == (whole["items"], None)
     assert server.client.get(f"/v1/{path}?limit=0").json()["field"] == "limit"
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("wait=5", 5),
+        ("respond-async, wait=9.5", 9.5),
+        ("wait=301", 300),
+        ("wait=99999999999999999999", 300),
+        ("wait=x", 7),
+        ("", 7),
+    ],
+)
+def test_a_wait_is_as_long_as_asked_and_five_minutes_at_most(
+    given: str, seconds: float
+) -> None:
+    request = Request({"type": "http", "headers": [(b"prefer", given.encode())]})
+    call = calls.Call(request, None, None, None)  # type: ignore[arg-type]
+    assert call.wait(7) == seconds
 
 
 async def test_a_place_is_given_back_if_the_client_goes_before_the_answer() -> None:

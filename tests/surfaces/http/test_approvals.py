@@ -86,6 +86,23 @@ def test_a_denied_command_ends_with_the_reason(server: Serving, session: str) ->
     assert answer.json()["command"]["error"]["detail"] == "not today"
 
 
+def test_those_that_wait_are_listed_unless_others_are_asked_for(
+    server: Serving, session: str
+) -> None:
+    command, approval = _waiting(server, session)
+
+    def listed(query: str) -> list[str]:
+        items = server.client.get(f"/v1/approvals?limit=200{query}").json()["items"]
+        return [item["id"] for item in items]
+
+    assert approval["id"] in listed("")
+    _decide(server, approval, "deny")
+    _ended(server, command)
+    assert approval["id"] not in listed("")
+    assert approval["id"] in listed("&state=denied")
+    assert approval["id"] in listed("&state=")
+
+
 def test_another_token_is_refused(server: Serving, session: str) -> None:
     command, approval = _waiting(server, session)
     wrong = _decide(server, {**approval, "token": "x"}, "allow")

@@ -70,6 +70,8 @@ def test_a_request_reaches_what_listens_inside(server: Serving, site: str) -> No
     assert (
         answer.headers["content-security-policy"] == "sandbox allow-scripts allow-forms"
     )
+    for name in ("x-request-id", "x-frame-options", "cache-control"):  # not ours
+        assert name not in answer.headers
     for name in ("set-cookie", "access-control-allow-origin", "clear-site-data"):
         assert name not in answer.headers
 
@@ -84,6 +86,8 @@ def test_the_cookie_never_counts_for_a_port(server: Serving, site: str) -> None:
 def test_nothing_listens(server: Serving, session: str) -> None:
     answer = server.client.get(f"/v1/sessions/{session}/ports/9/")
     assert (answer.status_code, answer.json()["code"]) == (502, "port_closed")
+    assert answer.headers["x-request-id"] == answer.json()["request_id"]
+    assert answer.headers["x-frame-options"] == "DENY"
     for port in ("0", "65536", "x"):
         assert (
             server.client.get(f"/v1/sessions/{session}/ports/{port}/").status_code

@@ -189,6 +189,7 @@ class Gate:
         state = request.state
         state.request_id = _request_id(request.headers.get("x-request-id", ""))
         state.key, state.cookie, state.route, state.is_vouched = None, None, "", False
+        state.is_proxied = False
         with tracing.request(
             request.scope.get("method", "WEBSOCKET"), request.headers
         ) as span:
@@ -296,10 +297,6 @@ def _is_port(path: str) -> bool:
     return len(parts) > 4 and parts[1:3] == ["v1", "sessions"] and parts[4] == "ports"
 
 
-def _is_proxied(path: str) -> bool:
-    return _is_port(path) or path.startswith("/p/")
-
-
 class _Asked(Request):
     """A WebSocket's request, before it is accepted."""
 
@@ -354,16 +351,7 @@ class _Marked:
             ]
             present = {name.lower() for name, _ in headers}
             path = self._request.url.path
-            more = (
-                {}
-                if _is_proxied(path) and message["status"] not in (401, 403, 404, 421)
-                else dict(HEADERS)
-            )
-            if _is_api(path) and more:
-                more["cache-control"] = "no-store"
-            if self._is_secure:
-                more["strict-transport-security"] = "max-age=31536000"
-            more["x-request-id"] = self._request.state.request_id
+            more = {} if self._request.state.is_proxied else self._own(path)
             headers += [
                 (n.encode(), v.encode())
                 for n, v in more.items()
@@ -372,6 +360,15 @@ class _Marked:
             message = {**message, "headers": headers}
             self._count(message["status"])
         await self._send(message)
+
+    def _own(self, path: str) -> dict[str, str]:
+        """The headers of every answer but those that come out of a sandbox."""
+        own = {**HEADERS, "x-request-id": self._request.state.request_id}
+        if _is_api(path):
+            own["cache-control"] = "no-store"
+        if self._is_secure:
+            own["strict-transport-security"] = "max-age=31536000"
+        return own
 
     def _count(self, status: int) -> None:
         state, method, took = (

@@ -37,7 +37,9 @@ LARGEST_BODY = 1 << 20
 LARGEST_INPUT = 16 << 20  # of a POST whose body is not JSON
 LONGEST_WAIT = 300.0
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-_PREFER = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9}(?:\.\d+)?)\"?\s*(?:$|[,;])")
+_PREFER = re.compile(
+    r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,300}(?:\.\d+)?)\"?\s*(?:$|[,;])"
+)
 _IDEMPOTENCY = re.compile(r"[\x21-\x7e]{1,255}\Z")
 
 Handler = Callable[["Call"], Awaitable[Any]]

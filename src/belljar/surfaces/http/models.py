@@ -332,7 +332,10 @@ class NoQuery(Query):
 
 
 class ApprovalsQuery(Page):
-    state: Literal["waiting", "allowed", "denied", "expired", "cancelled"] | None = None
+    state: Literal["waiting", "allowed", "denied", "expired", "cancelled", ""] = (
+        "waiting"
+    )
+    """Empty: all."""
     session: str | None = None
 
 

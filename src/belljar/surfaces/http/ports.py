@@ -78,6 +78,7 @@ async def by_key(request: Request) -> Response:
         session = await service.live_for(key, request.path_params["sid"])
     except Elsewhere as elsewhere:
         answer: Response = await service.replicas.passed(request, elsewhere.owner)
+        request.state.is_proxied = True  # by the other server, which has marked it
         return answer
     return await _passed(request, session, _port(request.path_params["port"]))
 
@@ -90,6 +91,7 @@ async def by_link(request: Request) -> Response:
         answer: Response = await request.app.state.service.replicas.passed(
             request, elsewhere.owner
         )
+        request.state.is_proxied = True
         return answer
     return await _passed(
         request, session, port, is_own=request.app.state.previews.is_own
@@ -211,6 +213,7 @@ async def _passed(
     except (httpx.TransportError, httpx.InvalidURL):
         await client.aclose()
         raise Problem("port_closed", f"nothing answers on port {port}") from None
+    request.state.is_proxied = True
     return _Proxied(
         answer,
         client,

@@ -659,7 +659,7 @@ async def kill_command(call: Call) -> Any:
 async def list_approvals(call: Call) -> Any:
     """List approvals."""
     found = await call.service.approvals_for(
-        call.key, call.query.state or "", call.query.session or ""
+        call.key, call.query.state, call.query.session or ""
     )
     return page(found, call.query)
 

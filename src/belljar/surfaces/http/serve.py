@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import gc
 import ipaddress
 import json
 import os
@@ -233,6 +234,8 @@ async def _serve(
     ]
     _stop_on_signals(service, [server for server, _ in servers])
     await _connected(url)
+    gc.collect()
+    gc.freeze()  # what lives as long as the server is not looked at again
     sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
     _notify("READY=1")
