@@ -60,7 +60,7 @@ def lines() -> Iterator[Line]:
         for command in COMMANDS:
             yield Line("command", command)
             for text in _output(command, project, Path(scratch, "state")).splitlines():
-                yield from (Line(_kind(part), part) for part in _wrapped(text))
+                yield from (Line(_kind(text), part) for part in _wrapped(text))
 
 
 def _output(command: str, project: Path, state: Path) -> str:
@@ -80,6 +80,8 @@ def _output(command: str, project: Path, state: Path) -> str:
 def _kind(text: str) -> str:
     if text.startswith("belljar: "):
         return "belljar"
+    if text.startswith(("+++", "---")):
+        return "output"
     return {"+": "added", "-": "removed"}.get(text[:1], "output")
 
 
@@ -109,7 +111,7 @@ def drawn(shown: list[Line]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-            f'viewBox="0 0 {WIDTH} {height}" role="img">',
+            f'viewBox="0 0 {WIDTH} {height}" role="img" xml:space="preserve">',
             "<title>A terminal: commands run in Belljar's sandboxes</title>",
             "<style>text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre;"
             "opacity:0;animation:show .01s forwards}@keyframes show{to{opacity:1}}"
