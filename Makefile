@@ -55,12 +55,12 @@ lint: setup ## ruff, mypy, shellcheck and clang-format
 	@"$(BIN)/ruff" format --check
 	@"$(BIN)/mypy"
 	@if [ -x "$(BIN)/shellcheck" ]; then "$(BIN)/shellcheck" sandbox-images/*.sh .ci/run src/belljar/session/*.bash src/belljar/surfaces/cli/*.bash; fi
-	@"$(BIN)/clang-format" --dry-run --Werror sandbox-images/init/*.[ch]
+	@"$(BIN)/clang-format" --dry-run --Werror sandbox-images/init/*.[ch] src/belljar/surfaces/local/client.c
 
 format: setup ## let ruff and clang-format write the code as it should be
 	@"$(BIN)/ruff" check --fix
 	@"$(BIN)/ruff" format
-	@"$(BIN)/clang-format" -i sandbox-images/init/*.[ch]
+	@"$(BIN)/clang-format" -i sandbox-images/init/*.[ch] src/belljar/surfaces/local/client.c
 
 lock: ## renew sandbox-images/setup/lock/*.txt: the versions and hashes that set-up installs
 	@$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup/lock.py

@@ -9,8 +9,11 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -93,3 +96,29 @@ def test_the_init_built_in_two_places_without_caches_has_the_same_bytes(
         )
         digests.add(hashlib.sha256(target.read_bytes()).hexdigest())
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("machine", "tag", "beginning"),
+    [
+        ("x86_64", "py3-none-manylinux_2_17_x86_64.musllinux_1_1_x86_64", b"\x7fELF"),
+        ("any", "py3-none-any", b"#!python\n"),
+    ],
+)
+def test_a_wheel_has_the_client_of_its_machine_or_a_script(
+    tmp_path: Path, machine: str, tag: str, beginning: bytes
+) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "BELLJAR_WHEEL": machine},
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith(f"-{tag}.whl")
+    with zipfile.ZipFile(wheel) as content:
+        (script,) = (n for n in content.namelist() if n.endswith("scripts/belljar"))
+        assert content.read(script).startswith(beginning)
+        (entries,) = (n for n in content.namelist() if n.endswith("entry_points.txt"))
+        assert b"belljar-python = " in content.read(entries)

@@ -514,7 +514,7 @@ def test_an_init_in_a_cache_that_others_can_write_is_not_used(
     monkeypatch.setattr(
         build,
         "_compile",
-        lambda flags, target, environment=None: _made(target, b"compiled"),
+        lambda flags, target, environment=None, program="": _made(target, b"compiled"),
     )
     cached = (
         cache
@@ -545,7 +545,9 @@ def test_another_user_s_compiler_cache_is_not_used(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     places: list[str] = []
 
-    def compile(flags: list[str], target: Path, environment: dict[str, str]) -> None:
+    def compile(
+        flags: list[str], target: Path, environment: dict[str, str], program: str
+    ) -> None:
         places.extend(
             environment[name]
             for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")

@@ -77,7 +77,7 @@ def _inits() -> list[dict[str, object]]:
     compiler = re.search(
         r"(?m)^ziglang==([^ \\]+)", (LOCKS / "compiler.txt").read_text()
     )
-    found = sorted(Path(sys.prefix, "share/belljar").glob("belljar-init-*"))
+    found = sorted(Path(sys.prefix, "share/belljar").glob("belljar-[ic]*-*"))
     return [
         {
             "type": "file", "bom-ref": path.name, "name": path.name,

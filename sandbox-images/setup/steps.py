@@ -124,11 +124,31 @@ def _pip_progress(
 def init(checkout: Checkout, report: Report) -> None:
     """Gets the static program that is PID 1 in every sandbox from the cache, or compiles it."""
     sources = sorted((checkout.root / "sandbox-images/init").glob("*.[ch]"))
-    ingredients = (*sources, checkout.root / INIT, lock_file("compiler"))
-    if checkout.done("init", *ingredients) and list(
-        (checkout.venv / "share/belljar").glob("belljar-init-*")
-    ):
-        return
+    client = checkout.root / "src/belljar/surfaces/local/client.c"
+    ingredients = (*sources, client, checkout.root / INIT, lock_file("compiler"))
+    if not (checkout.done("init", *ingredients) and _built(checkout, "init")):
+        _build_init(checkout, ingredients, report)
+    _install_client(checkout)
+
+
+def _built(checkout: Checkout, program: str) -> list[Path]:
+    return [*(checkout.venv / "share/belljar").glob(f"belljar-{program}-*")]
+
+
+def _install_client(checkout: Checkout) -> None:
+    """Instead of the script that pip has installed."""
+    (client,) = _built(checkout, "client")
+    target = checkout.venv / "bin/belljar"
+    if not target.exists() or target.read_bytes() != client.read_bytes():
+        new = target.with_name(".belljar-new")
+        shutil.copyfile(client, new)
+        new.chmod(0o755)
+        new.replace(target)
+
+
+def _build_init(
+    checkout: Checkout, ingredients: tuple[Path, ...], report: Report
+) -> None:
     checkout.begun("init")
     build = [checkout.python, checkout.root / INIT, "host"]
     status, _ = checkout.attempt([*build, "--cached"])

@@ -7,6 +7,6 @@ if not sys.flags.safe_path:
         0
     ]  # the directory we are called in, a workspace as a rule: its json.py is not for us
 
-from belljar.surfaces.local.client import main
+from belljar.surfaces.cli.main import main
 
 sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,10 +70,14 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data`: `write` may take only a part of it, for example when the disk is nearly full."""
+    """Write all of `data`: `write` may take only a part of it, for example when the disk is nearly full, or nothing if
+    somebody who shares the descriptor has made it non-blocking."""
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
 
 
 def checked(result: int, what: str | None = None) -> int:

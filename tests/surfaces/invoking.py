@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = [sys.executable, "-m", "belljar"]
+CLIENT = [str(Path(sys.executable).with_name("belljar"))]
+"""The program that looks for a local server."""
 LONGEST = 180  # seconds, enough for a busy machine
 
 
@@ -45,9 +47,10 @@ def belljar(
     stdin: bytes | None = None,
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
+    program: list[str] = PROGRAM,
 ) -> Answer:
     done = subprocess.run(
-        [*PROGRAM, *map(str, args)],
+        [*program, *map(str, args)],
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.surfaces.invoking import PROGRAM, Answer, belljar, environment
+from tests.surfaces.invoking import CLIENT, Answer, belljar, environment
 
 LONGEST = 120.0
 
@@ -40,7 +40,7 @@ class Local:
     def run(
         self, *args: str | Path, env: dict[str, str] | None = None, **more: object
     ) -> Answer:
-        return belljar(*args, env={**self.env, **(env or {})}, **more)  # type: ignore[arg-type]
+        return belljar(*args, program=CLIENT, env={**self.env, **(env or {})}, **more)  # type: ignore[arg-type]
 
     def popen(self, *args: str | Path, **options: object) -> subprocess.Popen[bytes]:
         streams = {
@@ -48,7 +48,7 @@ class Local:
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
         }
-        argv = [*PROGRAM, *map(str, args)]
+        argv = [*CLIENT, *map(str, args)]
         return subprocess.Popen(
             argv, env=environment(**self.env), **{**streams, **options}
         )  # type: ignore[call-overload, no-any-return]

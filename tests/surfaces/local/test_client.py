@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
+import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,11 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.surfaces.invoking import PROGRAM, environment
+from tests.surfaces.invoking import CLIENT, environment
 from tests.surfaces.local.conftest import LONGEST, Local
 from tests.surfaces.real_terminal import Terminal
-
-from belljar.surfaces.local import client
 
 pytestmark = pytest.mark.engine
 
@@ -111,7 +110,7 @@ def test_a_terminal_is_passed_on_with_its_size_keys_and_detaching(
     served: Local, workspace: Path
 ) -> None:
     for _ in range(2):
-        argv = (*PROGRAM, "run", 'read -r line; stty size; tty; echo "<$line>"')
+        argv = (*CLIENT, "run", 'read -r line; stty size; tty; echo "<$line>"')
         terminal = Terminal(*argv, rows=31, cols=97, cwd=workspace, **served.env)
         before = terminal.settings()
         terminal.insist("words\r", "<words>")
@@ -125,7 +124,7 @@ def test_approvals_are_asked_for_on_the_client_s_terminal(
 ) -> None:
     for answer, status in (("n", 126), ("y", 1)):
         terminal = Terminal(
-            *PROGRAM, "run", "sudo -n false || exit 1", cwd=workspace, **served.env
+            *CLIENT, "run", "sudo -n false || exit 1", cwd=workspace, **served.env
         )
         terminal.until("allow it?")
         terminal.type(f"{answer}\r")
@@ -213,13 +212,146 @@ def test_the_client_s_descriptors_stay_outside_and_blocking(
     ]
 
 
+@pytest.mark.parametrize("is_served", [False, True])
+def test_output_is_whole_also_where_a_descriptor_does_not_block(
+    local: Local, workspace: Path, is_served: bool
+) -> None:
+    if is_served:
+        local.start()
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    size = 1_000_000
+    with (
+        local.popen(
+            "run", f"head -c {size} /dev/zero", cwd=workspace, stdout=write
+        ) as process,
+        open(read, "rb") as output,
+    ):
+        os.close(write)
+        assert select.select([output], [], [], LONGEST)[0]
+        assert len(output.read()) == size
+        assert process.wait(LONGEST) == 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_client_with_a_closed_stream_runs_its_command_itself(
+    served: Local, workspace: Path, number: int
+) -> None:
+    script = f'exec "$0" check -v ls {number}<&-'
+    told = subprocess.run(
+        ["bash", "-c", script, *CLIENT],
+        cwd=workspace,
+        env=environment(**served.env),
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0
+    assert number == 1 or told.stdout == "allow (low)\n"
+    assert number == 2 or "a standard stream is closed" in told.stderr
+
+
+def test_what_a_client_writes_has_the_mode_that_its_umask_leaves(
+    local: Local, workspace: Path
+) -> None:
+    def modes() -> list[int]:
+        found = []
+        for mask in (0o077, 0o002):
+            with local.popen(
+                "run", "--report", "report.json", "true", cwd=workspace, umask=mask
+            ) as process:
+                assert process.wait(LONGEST) == 0
+            report = workspace / "report.json"
+            found.append(report.stat().st_mode & 0o777)
+            report.unlink()
+        return found
+
+    plain = modes()
+    assert plain[0] != plain[1]
+    local.start()
+    local.warm(workspace, "--report", "report.json")
+    (workspace / "report.json").unlink()
+    assert modes() == plain
+
+
+def test_many_clients_at_once_are_all_answered(served: Local, workspace: Path) -> None:
+    processes = [served.popen("check", "ls", cwd=workspace) for _ in range(120)]
+    for process in processes:
+        with process:
+            assert process.communicate(timeout=LONGEST) == (b"allow (low)\n", b"")
+            assert process.returncode == 0
+    assert "not by the local server" not in served.run("check", "-v", "ls").stderr
+
+
+HELD = """
+import anyio, os
+from belljar.session.session import Session
+close = Session.close
+async def held(self):
+    while not os.path.exists({path!r}):
+        await anyio.sleep(0.01)
+    await close(self)
+Session.close = held
+"""
+
+
+def test_a_client_need_not_wait_for_the_end_of_a_throwaway_sandbox(
+    local: Local, workspace: Path, tmp_path: Path
+) -> None:
+    over = tmp_path / "over"
+    local.start(f"exec({HELD.format(path=str(over))!r})")
+    read, write = os.pipe()
+    with local.popen("run", "echo hi; exit 3", cwd=workspace, stdout=write) as process:
+        os.close(write)
+        assert process.wait(LONGEST) == 3
+    with open(read) as output:
+        assert output.read() == "hi\n", "nobody else holds it"
+    assert local.run("ps", "--json").json != [], "it is still there"
+    with local.popen("run", "--name", "x", "echo named", cwd=workspace) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"named\n"
+        assert process.poll() is None, "the next command may want the name"
+        over.touch()
+        assert process.wait(LONGEST) == 0
+    local.until(lambda: local.run("ps", "--json").json == [])
+
+
+def test_a_worker_that_is_lost_is_told(served: Local, workspace: Path) -> None:
+    with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        os.kill(_worker_of(served), signal.SIGKILL)
+        assert process.wait(LONGEST) == 125
+        assert b"worker was lost while the command ran" in process.stderr.read()
+
+
+def test_a_client_that_is_killed_at_any_moment_leaves_nothing(
+    served: Local, workspace: Path
+) -> None:
+    served.warm(workspace)
+    for milliseconds in (0, 1, 2, 4, 8, 16, 32, 64):
+        with served.popen("run", "sleep 600", cwd=workspace) as process:
+            time.sleep(milliseconds / 1000)
+            process.kill()
+    served.until(lambda: served.run("ps", "--json").json == [])
+    assert served.run("run", "echo hi", cwd=workspace).stdout == "hi\n"
+
+
+def test_a_client_without_its_python_says_so(tmp_path: Path) -> None:
+    alone = tmp_path / "belljar"
+    shutil.copy(CLIENT[0], alone)
+    ran = subprocess.run([alone, "check", "ls"], capture_output=True, text=True)
+    assert ran.returncode == 125
+    assert ran.stderr == f"belljar: {alone}-python: No such file or directory\n"
+
+
 def test_the_directory_is_the_one_the_client_is_in_whatever_its_path_leads_to_now(
     served: Local, workspace: Path
 ) -> None:
     here, moved = workspace / "here", workspace / "moved"
     here.mkdir()
     (here / "mine").touch()
-    script = f"mv {here} {moved}; mkdir {here}; {sys.executable} -m belljar run ls"
+    script = f"mv {here} {moved}; mkdir {here}; {CLIENT[0]} run ls"
     ran = subprocess.run(
         ["bash", "-c", script],
         cwd=here,
@@ -326,26 +458,6 @@ def test_a_server_of_another_user_is_not_used(local: Local, workspace: Path) -> 
         os.waitpid(pid, 0)
         for descriptor in (place, ready, say):
             os.close(descriptor)
-
-
-def test_the_client_imports_little() -> None:
-    program = (
-        "import os, sys; before = set(sys.modules); from belljar.surfaces.local import client, meeting; "
-        "import _socket, _signal; print(*sorted(set(sys.modules) - before))"
-    )
-    argv = [
-        sys.executable,
-        "-I",
-        "-S",
-        "-c",
-        f"import sys; sys.path[:0] = {sys.path}; {program}",
-    ]
-    made = subprocess.run(
-        argv, capture_output=True, text=True, check=True
-    ).stdout.split()
-    own = [name for name in made if name.startswith("belljar")]
-    assert client.__name__ in own
-    assert set(made) - set(own) <= {"__future__", "_socket"}
 
 
 def _worker_of(local: Local) -> int:

@@ -10,14 +10,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.surfaces.invoking import PROGRAM, environment
+from tests.surfaces.invoking import CLIENT, environment
 from tests.surfaces.local.conftest import LONGEST, Local
 
 import belljar
@@ -36,10 +35,16 @@ def dialled(local: Local) -> socket.socket:
     return connection
 
 
-def request(*argv: str, code: bytes | None = None) -> bytes:
-    own = meeting.code() if code is None else code
+LAUNCHER = CLIENT[0] + "-python"
+NO_LAUNCHERS = ("", "/dev/zero", "/proc/self/mem", "/bin/sh", "/nowhere")
+
+
+def request(
+    *argv: str, protocol: bytes = meeting.PROTOCOL, launcher: str = LAUNCHER
+) -> bytes:
     variables = [name + b"=" + value for name, value in os.environb.items()]
-    return meeting.packed([own, b"000"], [word.encode() for word in argv], variables)
+    own = [protocol, b"000", os.fsencode(launcher)]
+    return meeting.packed(own, [word.encode() for word in argv], variables)
 
 
 def answer_to(local: Local, data: bytes) -> bytes:
@@ -53,7 +58,8 @@ def answer_to(local: Local, data: bytes) -> bytes:
     [
         b"x" * 100, b"00000000", b"ffffffff" + b"x" * 10, b"-0000001x", b"00000003abc", b"00000005" + b"9\0a\0\0",
         b"00000006" + b"99999\0", b"00000004" + b"-1\0\0", request(), request("serve", "--local"), request("shell"),
-        request("run", "true", code=b"another"), b"00000004stop" + b"more",
+        request("run", "true", protocol=b"another"),
+        *(request("run", "true", launcher=path) for path in NO_LAUNCHERS), b"00000004stop" + b"more",
     ],
 )  # fmt: skip
 def test_nonsense_is_refused_and_the_server_lives(served: Local, data: bytes) -> None:
@@ -119,7 +125,7 @@ def limited() -> None:
 def test_a_client_with_less_rights_than_the_server_is_refused(
     served: Local, make: Callable[[], None], which: str
 ) -> None:
-    argv = [sys.executable, "-m", "belljar", "check", "-v", "ls"]
+    argv = [*CLIENT, "check", "-v", "ls"]
     ran = subprocess.run(
         argv,
         env=environment(**served.env),
@@ -172,7 +178,7 @@ def test_nothing_of_one_client_is_left_in_the_next(
 
 def test_a_client_below_make_is_served(served: Local, workspace: Path) -> None:
     """make leaves signals of libc's own ignored, which no program can set."""
-    rule = f"all:\n\t@{' '.join(PROGRAM)} run 'echo hi'\n"
+    rule = f"all:\n\t@{' '.join(CLIENT)} run 'echo hi'\n"
     made = subprocess.run(
         ["make", "-f", "-"], input=rule.encode(), cwd=workspace, env=environment(**served.env), capture_output=True,
     )  # fmt: skip
@@ -210,6 +216,58 @@ def test_settings_are_read_for_each_command(
             local.until(local.waiting)
 
 
+def test_what_the_operator_enforces_meanwhile_holds_for_the_next_command(
+    local: Local, workspace: Path, tmp_path: Path
+) -> None:
+    operator = tmp_path / "operator.toml"
+    local.start(
+        f"from pathlib import Path; from belljar import enforcement; enforcement.OPERATOR = Path({str(operator)!r})"
+    )
+    local.warm(workspace)
+    ready = {path.parent.name for path in local.waiting()}
+    operator.write_text('[enforce]\nmemory = "64m"\n')
+    operator.chmod(0o644)
+    for _ in range(2):
+        made = local.run("run", "--json", "true", cwd=workspace).json
+        assert made["session"] not in ready
+        local.run("run", "--report", "report.json", "true", cwd=workspace)
+        report = (workspace / "report.json").read_text()
+        assert f'"memory": {64 << 20}' in report
+        local.until(local.waiting)
+    more = local.run("run", "--memory", "65m", "true", cwd=workspace)
+    assert more.status == 2
+    assert "operator.toml" in more.complaint
+    operator.write_text("[enforce]\nmemory = [\n")
+    assert local.run("run", "true", cwd=workspace).status == 2
+
+
+KEYRING = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+KEYCTL, ADD = {'x86_64': (250, 248), 'aarch64': (219, 217)}[os.uname().machine]
+def keyring(*arguments): return libc.syscall(KEYCTL, *arguments)
+def found(): return keyring(10, -3, b'user', b'belljar-test', 0)
+assert keyring(1, None) > 0
+assert libc.syscall(ADD, b'user', b'belljar-test', b'secret', 6, -3) > 0
+assert found() > 0
+status_of = worker.status_of
+def told(argv):
+    print('key', found() > 0, flush=True)
+    return status_of(argv)
+worker.status_of = told
+"""
+
+
+def test_no_key_of_who_started_the_server_is_in_a_worker(
+    local: Local, workspace: Path
+) -> None:
+    local.start(f"exec({KEYRING!r}, {{'worker': worker}})")
+    for _ in range(2):
+        ran = local.run("run", "echo hi", cwd=workspace)
+        assert ran.stdout == "key False\nhi\n"
+        local.until(local.waiting)
+
+
 def test_another_or_a_changed_belljar_is_not_served(
     local: Local, tmp_path: Path
 ) -> None:
@@ -227,7 +285,7 @@ def test_another_or_a_changed_belljar_is_not_served(
     }  # the copy is not what is tested
     same = {"PYTHONPATH": str(tmp_path), **uncounted}
     local.start(setup="pass", **same)
-    assert "another Belljar" in local.run("check", "-v", "ls").stderr
+    assert "other variables for Python" in local.run("check", "-v", "ls").stderr
     assert "not by" not in local.run("check", "-v", "ls", env=same).stderr
     (copy / "policies" / "default.toml").touch()
     answer = local.run("check", "-v", "ls", env=same)

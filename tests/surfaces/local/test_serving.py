@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.surfaces.invoking import environment
 from tests.surfaces.local.conftest import Local
 
+import belljar
 from belljar.surfaces.local import serving
 
 
@@ -65,6 +69,34 @@ def test_the_unit_starts_this_belljar(local: Local) -> None:
         printed.rstrip()
         == serving.UNIT.format(python=sys.executable, path=os.environ["PATH"]).rstrip()
     )
+
+
+def test_the_first_thing_on_a_machine_may_be_the_server(local: Local) -> None:
+    local.env["BELLJAR_RUN"] = str(local.root / "new")
+    assert local.run("serve", "--local", "--detach").status == 0
+    try:
+        assert "not by the local server" not in local.run("check", "-v", "ls").stderr
+    finally:
+        assert local.run("serve", "--stop").status == 0
+
+
+def test_a_belljar_that_is_only_in_the_directory_where_it_is_started_does_not_serve(
+    local: Local, tmp_path: Path
+) -> None:
+    shutil.copytree(
+        Path(belljar.__file__).parent,
+        tmp_path / "belljar",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "belljar", "serve", "--local", "--detach"],
+        cwd=tmp_path,
+        env=environment(**local.env),
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 2
+    assert f"{tmp_path}/belljar/__init__.py is not what" in ran.stderr
 
 
 @pytest.mark.engine

@@ -1,6 +1,6 @@
 """The local server: a user's own, which carries out command lines in processes that are ready.
 
-    client.py    the program `belljar`: hands its command line over, or runs it itself
+    client.c     the program `belljar`: hands its command line over, or becomes belljar-python
     meeting.py   where both meet, what they say, and how each makes sure who the other is
     server.py    answers, forks a worker for each command line, keeps a few with a sandbox that waits
     worker.py    one command line, as the client would have run it: its descriptors, directory, variables

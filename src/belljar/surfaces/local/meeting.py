@@ -1,28 +1,39 @@
-"""Where client and server meet, and what they say. Little is imported: the client has a few milliseconds.
+"""Where client and server meet, and what they say.
 
-    client → server    request: code, which streams are terminals, argv, variables
+    client → server    request: (protocol, which streams are terminals, belljar-python), argv, variables
     worker → client    taken PID: a worker is there; nothing has run yet
     client → worker    go, and with it stdin, stdout and stderr: a server that hangs never holds them
     worker → client    status N
-    server → client    refused REASON: the client runs the command line itself
+    server → client    refused REASON: the client runs the command line itself, by becoming belljar-python
 
 The socket is in a directory that only its user may enter, and each side asks the kernel who the other is. The server
 looks for itself how the client is confined (`standing`): a free process must not run the commands of a confined one.
+And belljar-python must be what the server is: the same Python with the same Belljar (`is_ours`).
 """
 
 from __future__ import annotations
 
-import _socket
 import os
+import re
+import socket
+import stat
 import sys
+from collections.abc import Mapping
 
-from belljar import __version__, environment
+from belljar import environment
+
+PROTOCOL = b"belljar 1"
 
 RELAYED = frozenset(("run", "check", "call", "start", "logs", "ps"))
 MOST_BYTES = (
     8 << 20
 )  # of a request; the kernel allows less than 6 MiB for arguments and variables
 CREDENTIALS = 12
+_INTERPRETER = (b"PYTHON", b"LD_", b"GLIBC_TUNABLES", b"MALLOC_")
+_HARMLESS = frozenset(
+    (b"PYTHONDONTWRITEBYTECODE", b"PYTHONHASHSEED", b"PYTHONUNBUFFERED")
+)
+_PYTHON_NAMED = re.compile(rb"\A#!(?:/bin/sh\n'''exec' )?\"?(/[^\s\"]+)")
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _STANDING = (
     "Uid",
@@ -42,11 +53,34 @@ class Unmet(Exception):
     """No server that could be trusted to carry it out; the message says why."""
 
 
-def code() -> bytes:
-    """Which Belljar this is, and which Python runs it."""
-    return os.fsencode(
-        f"{__version__} {os.path.dirname(__file__)} {sys.prefix} {sys.version}"
-    )
+def is_ours(launcher: bytes) -> bool:
+    """Whether this program would be run by the Python that runs us."""
+    try:
+        file = os.open(launcher, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return False
+    try:
+        regular = stat.S_ISREG(os.fstat(file).st_mode)
+        named = _PYTHON_NAMED.match(os.read(file, 4096)) if regular else None
+    finally:
+        os.close(file)
+    return named is not None and _same(os.fsdecode(named[1]), sys.executable)
+
+
+def _same(one: str, other: str) -> bool:
+    """`bin/python` and `bin/python3` are; that of another environment is not."""
+    return os.path.dirname(one) == os.path.dirname(other) and os.path.realpath(
+        one
+    ) == os.path.realpath(other)
+
+
+def interpreter(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The variables that choose what a Python loads, and how it works."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(_INTERPRETER) and name not in _HARMLESS
+    }
 
 
 def directory() -> str:
@@ -63,9 +97,9 @@ def enter(path: str) -> int:
     return place
 
 
-def peer(connection: _socket.socket) -> int:
+def peer(connection: socket.socket) -> int:
     """The process at the other end; Unmet unless it is of the same user."""
-    raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, CREDENTIALS)
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS)
     pid, uid = (
         int.from_bytes(raw[:4], sys.byteorder),
         int.from_bytes(raw[4:8], sys.byteorder),

@@ -141,8 +141,9 @@ class Server:
     def __init__(self, listener: socket.socket, held: Sequence[int] = ()) -> None:
         """`held`: what else is open here and not for workers."""
         self._listener, self._held = listener, held
-        self._code, self._files = meeting.code(), files()
-        self._standing, self._variables = meeting.standing(), followed(os.environb)
+        self._files, self._standing = files(), meeting.standing()
+        self._interpreter = meeting.interpreter(os.environb)
+        self._variables = followed(os.environb)
         self._events = (
             selectors.PollSelector()
         )  # it has no descriptor that a worker would inherit
@@ -277,23 +278,17 @@ class Server:
         if files() != self._files:
             self.stop()
             raise ValueError("its files have changed since it started")
-        argv, terminals, variables = worker.parsed(body, self._code)
-        if argv[0] not in meeting.RELAYED:
-            raise ValueError("not a request")
-        for name, value in meeting.standing(client).items():
-            if value != self._standing[name]:
-                raise ValueError(f"it was started with other rights ({name})")
-        if len(self._workers) >= MOST_WORKERS:
-            raise ValueError("it is busy")
+        request = worker.Request.parsed(body)
+        self._check(request, client)
         self._used = time.monotonic()
         directory = os.open(
             f"/proc/{client}/cwd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
         )
         try:
             place = os.fstat(directory)
-            same = followed(variables) == self._variables
+            same = followed(request.variables) == self._variables
             guess = (
-                Guess.of(argv, (place.st_dev, place.st_ino), terminals)
+                Guess.of(request.argv, (place.st_dev, place.st_ino), request.terminals)
                 if same
                 else None
             )
@@ -301,8 +296,8 @@ class Server:
             job = Job(
                 caller.connection,
                 directory,
-                argv,
-                variables,
+                request.argv,
+                request.variables,
                 client,
                 int(facts["Umask"], 8),
                 int(facts["SigIgn"], 16),
@@ -313,6 +308,21 @@ class Server:
             taken.guess, taken.directory = guess, os.dup(directory)
         finally:
             os.close(directory)
+
+    def _check(self, request: worker.Request, client: int) -> None:
+        if request.argv[0] not in meeting.RELAYED:
+            raise ValueError("not a request")
+        if not meeting.is_ours(request.launcher):
+            raise ValueError("it is another Belljar or Python")
+        if meeting.interpreter(request.variables) != self._interpreter:
+            raise ValueError(
+                "it was started with other variables for Python (PYTHON*, LD_*)"
+            )
+        for name, value in meeting.standing(client).items():
+            if value != self._standing[name]:
+                raise ValueError(f"it was started with other rights ({name})")
+        if len(self._workers) >= MOST_WORKERS:
+            raise ValueError("it is busy")
 
     def _claim(self, guess: Guess | None, job: Job) -> Worker | None:
         """Give the job to a worker that has a sandbox of the kind that was needed last time; None: there is none."""

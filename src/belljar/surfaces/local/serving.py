@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import sys
+import subprocess
 import threading
 from argparse import Namespace
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
-from belljar import resources
+import belljar
+from belljar import patterns, records, resources
 from belljar.errors import BelljarError, UsageError
 from belljar.patience import stretched
 from belljar.session import judging
@@ -76,6 +78,7 @@ WantedBy=default.target
 def command(args: Namespace) -> int:
     if args.detach and not _in_background():
         return 0
+    _check_installed()
     with _place() as (place, lock):
         listener = _listener(place)
         _prepare()
@@ -116,10 +119,23 @@ def stop(args: Namespace) -> int:
 
 @contextmanager
 def _place() -> Iterator[tuple[int, int]]:
+def _check_installed() -> None:
+    """That this Belljar is the one that `belljar` would run without us, and not of the directory we were started in."""
+    find = "import importlib.util as u; print(u.find_spec('belljar').origin)"
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", find], capture_output=True, text=True, cwd="/"
+    ).stdout.strip()
+    if found != belljar.__file__:
+        raise UsageError(
+            f"{belljar.__file__} is not what this Python's belljar is ({found or 'none'})"
+        )
+
+
     """The meeting place, which is ours alone while this is open, and the lock that says so."""
     root = resources.run_root()
     path = Path(meeting.directory())
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
     resources.closed_to_others(root)
     try:
         place = meeting.enter(str(path))

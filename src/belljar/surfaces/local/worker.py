@@ -39,7 +39,7 @@ from belljar.sandbox.launch import DIAL_SECONDS, Launch, launch
 from belljar.session import judging
 from belljar.surfaces.cli import afterwards, early_launch
 from belljar.surfaces.cli.main import status_of
-from belljar.surfaces.local.meeting import packed, unpacked
+from belljar.surfaces.local.meeting import PROTOCOL, packed, unpacked
 from belljar.surfaces.terminal import host as terminals
 
 GIVE_UP_SECONDS = 10.0
@@ -325,14 +325,24 @@ def prepare_process() -> None:
     signal.set_wakeup_fd(-1)
 
 
-def parsed(
-    body: bytes, code: bytes
-) -> tuple[tuple[str, ...], bytes, dict[bytes, bytes]]:
-    """Of a request: command line, terminals, variables. ValueError with the reason for a refusal."""
-    parts = unpacked(body)
-    if len(parts) != 3 or len(parts[0]) != 2 or not parts[1]:
-        raise ValueError("not a request")
-    if parts[0][0] != code:
-        raise ValueError("it is another Belljar or Python")
-    variables = dict(text.partition(b"=")[::2] for text in parts[2])
-    return tuple(os.fsdecode(word) for word in parts[1]), parts[0][1], variables
+@record
+class Request:
+    argv: tuple[str, ...]
+    variables: Mapping[bytes, bytes]
+    terminals: bytes
+    """Which of the client's streams are."""
+    launcher: bytes
+    """What the client becomes without us."""
+
+    @classmethod
+    def parsed(cls, body: bytes) -> Request:
+        """ValueError with the reason for a refusal."""
+        parts = unpacked(body)
+        if len(parts) != 3 or not parts[0] or not parts[1]:
+            raise ValueError("not a request")
+        if parts[0][0] != PROTOCOL or len(parts[0]) != 3:
+            raise ValueError("it is another Belljar")
+        _, terminals, launcher = parts[0]
+        # Of two with one name the first counts, as for Python.
+        variables = dict(text.partition(b"=")[::2] for text in reversed(parts[2]))
+        return cls(tuple(map(os.fsdecode, parts[1])), variables, terminals, launcher)
