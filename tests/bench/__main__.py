@@ -24,6 +24,7 @@ PARTS = {
     "hostile": "Beside a sandbox that attacks",
     "oci": "The engine without a daemon",
     "staged": "Staged workspaces",
+    "instructions": "Instructions of the init and the client",
     "service": "The service, beside direct use",
     "adapters": "A tool call of each agent framework",
 }

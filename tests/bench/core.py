@@ -78,14 +78,18 @@ KINDS = {"plain": "echo hi", "quoted": "echo 'hi'", "compound": 'x=hi; echo "$x"
 DIRECTORIES = 600
 
 
-async def real_workspace(place: Path) -> list[Row]:
-    """The same in a git workspace of many directories: plain, quoted and compound, each beside the same in bash."""
+def git_workspace(place: Path) -> None:
     place.mkdir()
     subprocess.run(["git", "init", "-q", place], check=True)
     for number in range(DIRECTORIES):
         (place / f"part{number}").mkdir()
     if os.geteuid() == 0:
         subprocess.run(["chown", "-R", "1000:1000", place], check=True)
+
+
+async def real_workspace(place: Path) -> list[Row]:
+    """The same in a git workspace of many directories: plain, quoted and compound, each beside the same in bash."""
+    git_workspace(place)
     found = []
     async with sessions(place, 1) as (box,):
         for kind, text in KINDS.items():
