@@ -8,14 +8,24 @@ from __future__ import annotations
 import re
 from typing import Any, AnyStr, cast
 
+_defined: list[_Pattern] = []
+
 
 def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     return cast("re.Pattern[AnyStr]", _Pattern(text, flags))
 
 
+def compile_all() -> None:
+    """Those defined up to now: for processes that are forked from this one."""
+    for pattern in _defined:
+        for method in ("match", "search", "fullmatch"):
+            getattr(pattern, method)
+
+
 class _Pattern:
     def __init__(self, text: Any, flags: int) -> None:
         self._source = (text, flags)
+        _defined.append(self)
 
     def __getattr__(self, name: str) -> Any:
         """Called once for each method that is used."""

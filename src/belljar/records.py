@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 T = TypeVar("T")
+_lazy: list[_LazyInit] = []
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -35,13 +36,20 @@ def record(cls: type[T]) -> type[T]:
     return cls
 
 
+def compile_all() -> None:
+    """Those defined up to now: for processes that are forked from this one."""
+    while _lazy:
+        _lazy.pop().__get__(None, None)
+
+
 class _LazyInit:
     """Replaces itself by the compiled `__init__` when the class is first used."""
 
     def __init__(self, cls: type, all_fields: tuple[Field[Any], ...]) -> None:
         self._cls, self._fields = cls, all_fields
+        _lazy.append(self)
 
-    def __get__(self, instance: Any, _: type) -> Any:
+    def __get__(self, instance: Any, _: type | None) -> Any:
         init = _compile_init(self._cls, self._fields)
         self._cls.__init__ = init  # type: ignore[misc]
         return init if instance is None else init.__get__(instance)

@@ -54,21 +54,9 @@ class Report:
         )  # fails before anything runs if a file cannot be written
 
     def ended(self, result: Result, box: Session) -> None:
-        facts = {
-            name: value
-            for name, value in result.as_dict().items()
-            if name not in _OUTPUT
-        }
-        facts["hints"] = list(result.hints_for("cli"))
-        network = {
-            "network_mode": box.network,
-            "allow": list(box.allow.hosts) if box.allow else [],
-        }
         message = unusual_end(result, self._args)
-        self._write(
-            {**facts, "session": box.id, "limits": box.limits.as_dict(), **network},
-            message or "",
-        )
+        if self._json or self._junit:
+            self._write(_facts(result, box), message or "")
         if message:
             annotate("Command was stopped", message)
         self._summarize(
@@ -122,6 +110,20 @@ class Report:
             page.write(
                 f"| `belljar run` | outcome | time |\n|---|---|---|\n| {' | '.join(cells)} |\n\n"
             )
+
+
+def _facts(result: Result, box: Session) -> dict[str, Any]:
+    facts = {
+        name: value for name, value in result.as_dict().items() if name not in _OUTPUT
+    }
+    return {
+        **facts,
+        "hints": list(result.hints_for("cli")),
+        "session": box.id,
+        "limits": box.limits.as_dict(),
+        "network_mode": box.network,
+        "allow": list(box.allow.hosts) if box.allow else [],
+    }
 
 
 def _words(command: Any) -> str:

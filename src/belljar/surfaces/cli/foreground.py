@@ -26,7 +26,7 @@ from belljar.options import SESSION_NAME, must
 from belljar.session.result import Output, Result
 from belljar.session.session import Session
 from belljar.session.watched_run import Run
-from belljar.surfaces.cli import artifacts, ci_report, console
+from belljar.surfaces.cli import afterwards, artifacts, ci_report, console
 from belljar.surfaces.cli.open_session import opened
 from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.signals import SignalGate
@@ -112,6 +112,8 @@ async def _run(
                 if not signals.output_is_stuck:
                     _conclude(args, ended, {"session": box.id, **changed})
                 status = ended.exit_code or (0 if copied else 125)
+                if signals.status is None and not signals.output_is_stuck:
+                    afterwards.answer(status)
         tasks.cancel_scope.cancel()
     return status if signals.status is None else signals.status, left, staged
 

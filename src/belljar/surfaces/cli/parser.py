@@ -198,6 +198,14 @@ class Group:
     build: Callable[[Commands], None]
 
 
+_ahead: dict[str | None, Parser] = {}
+
+
+def build_ahead(*names: str) -> None:
+    """Parsers for later: `parse` uses each once. For processes that are forked from this one."""
+    _ahead.update({name: build(name) for name in names})
+
+
 def build(only: str | None = None) -> Parser:
     """The parser. With `only`, it has just that command's group: building all of them takes 30 ms."""
     program = Program("belljar")
@@ -1026,7 +1034,7 @@ def _command_options(parser: Parser) -> None:
 def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
     """Parse, with the settings as defaults."""
     values = settings.load()
-    parser = build(only)
+    parser = _ahead.pop(only, None) or build(only)
     args = _parsed(parser, argv, values)
     workspace = getattr(args, "workspace", None)
     if (

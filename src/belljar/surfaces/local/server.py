@@ -275,7 +275,7 @@ class Server:
             caller.connection.send(b"stopping %d\n" % os.getpid())
             self.stop()
             return
-        if files() != self._files:
+        if changed(self._files):
             self.stop()
             raise ValueError("its files have changed since it started")
         request = worker.Request.parsed(body)
@@ -459,21 +459,31 @@ def followed(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     }
 
 
-def files() -> dict[str, tuple[int, int, int]]:
-    """The state of all files that make up this Belljar."""
+def files() -> dict[str, tuple[int, int]]:
+    """The state of all files that make up this Belljar, and of the directories of policies: one more there counts."""
     found = {}
-    waiting = [str(Path(belljar.__file__).parent), str(resources.directory("policies"))]
+    policies = str(resources.directory("policies"))
+    waiting = [str(Path(belljar.__file__).parent), policies]
     while waiting:
-        with os.scandir(waiting.pop()) as entries:
+        directory = waiting.pop()
+        if directory.startswith(policies):
+            found[directory] = _state(directory)
+        with os.scandir(directory) as entries:
             for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name != "__pycache__":
-                        waiting.append(entry.path)
-                else:
-                    status = entry.stat()
-                    found[entry.path] = (
-                        status.st_ino,
-                        status.st_mtime_ns,
-                        status.st_size,
-                    )
+                if not entry.is_dir(follow_symlinks=False):
+                    found[entry.path] = _state(entry.path)
+                elif entry.name != "__pycache__":
+                    waiting.append(entry.path)
     return found
+
+
+def changed(before: Mapping[str, tuple[int, int]]) -> bool:
+    try:
+        return any(_state(path) != state for path, state in before.items())
+    except OSError:
+        return True
+
+
+def _state(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_ino, status.st_mtime_ns

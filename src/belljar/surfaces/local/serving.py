@@ -7,13 +7,15 @@ import fcntl
 import gc
 import os
 import select
+import signal
 import socket
-import sys
 import subprocess
+import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from belljar import patterns, records, resources
 from belljar.errors import BelljarError, UsageError
 from belljar.patience import stretched
 from belljar.session import judging
-from belljar.surfaces.cli import console
+from belljar.surfaces.cli import console, parser
 from belljar.surfaces.local import meeting
 from belljar.surfaces.local.server import STOP, STOP_SECONDS, Server
 from belljar.syscalls import libc
@@ -76,9 +78,9 @@ WantedBy=default.target
 
 
 def command(args: Namespace) -> int:
+    _check_installed()
     if args.detach and not _in_background():
         return 0
-    _check_installed()
     with _place() as (place, lock):
         listener = _listener(place)
         _prepare()
@@ -117,8 +119,6 @@ def stop(args: Namespace) -> int:
     return 0
 
 
-@contextmanager
-def _place() -> Iterator[tuple[int, int]]:
 def _check_installed() -> None:
     """That this Belljar is the one that `belljar` would run without us, and not of the directory we were started in."""
     find = "import importlib.util as u; print(u.find_spec('belljar').origin)"
@@ -131,6 +131,8 @@ def _check_installed() -> None:
         )
 
 
+@contextmanager
+def _place() -> Iterator[tuple[int, int]]:
     """The meeting place, which is ours alone while this is open, and the lock that says so."""
     root = resources.run_root()
     path = Path(meeting.directory())
@@ -176,6 +178,11 @@ def _prepare() -> None:
             import_module(name)
     anyio.run(anyio.lowlevel.checkpoint)  # loads what an event loop needs
     judging.load("default")
+    patterns.compile_all()
+    records.compile_all()
+    # asyncio asks for each signal that it handles, and gets a new set of enums each time
+    signal.valid_signals = cache(signal.valid_signals)
+    parser.build_ahead(*meeting.RELAYED)
     with suppress(
         OSError, KeyError
     ):  # a new, empty one: nobody's keys are in workers or sandboxes

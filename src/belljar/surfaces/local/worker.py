@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, NoReturn
 
 from belljar import host as hosts
@@ -68,8 +69,10 @@ class Waiting:
     def __init__(self) -> None:
         self._launch: Launch | None = None
         self._image: Any = None
-        self.asked: SandboxOptions | None = None
-        """What the command line needed."""
+        self._image_now: Future[Any] = Future()
+        self._needed: SandboxOptions | None = None
+        self.is_throwaway = False
+        """What the command line needed has nothing of its own."""
 
     def prepare(self, saved: Mapping[str, Any]) -> bool:
         """Start one; whether it can wait. What the policy needs is loaded too."""
@@ -86,19 +89,39 @@ class Waiting:
         policy.prepare()
         return True
 
+    def look_at_image(self) -> None:
+        """Which one would a sandbox have now? The engine is asked while the command line is read."""
+        assert self._launch is not None
+        options = self._launch.options
+
+        def look() -> None:
+            try:
+                self._image_now.set_result(_image(hosts.default(), options))
+            except Exception as error:
+                self._image_now.set_exception(error)
+
+        threading.Thread(target=look, name="belljar-image", daemon=True).start()
+
     def take(self, options: SandboxOptions, host: Host) -> Launch | None:
         """For `early_launch.waiting`: the sandbox, if it is of the kind that is needed, and as good as a new one."""
-        self.asked = options if can_wait(options) and host is hosts.default() else None
+        if host is hosts.default():
+            self._needed, self.is_throwaway = options, not has_its_own(options)
         start, self._launch = self._launch, None
         if start is None:
             return None
         with contextlib.suppress(BelljarError):
-            if self.asked is not None and self._fits(start, options, host):
+            if self.is_throwaway and self._fits(start, options):
                 return start
         afterwards.later(start.discard)
         return None
 
-    def _fits(self, start: Launch, options: SandboxOptions, host: Host) -> bool:
+    @property
+    def asked(self) -> SandboxOptions | None:
+        """What the command line needed, if it can be started ahead."""
+        needed = self._needed
+        return needed if needed is not None and can_wait(needed) else None
+
+    def _fits(self, start: Launch, options: SandboxOptions) -> bool:
         if start.options.kind() != options.kind() or start.options.door != options.door:
             return False
         start.workspace.check_path_unchanged()
@@ -106,7 +129,7 @@ class Waiting:
             0
         ]:  # its init has ended; it says nothing unasked
             return False
-        return bool(_image(host, options) == self._image)
+        return bool(self._image_now.result() == self._image)
 
     def discard(self) -> None:
         if self._launch is not None:
@@ -114,17 +137,21 @@ class Waiting:
 
 
 def can_wait(options: SandboxOptions) -> bool:
-    """Whether a sandbox for these options could wait for its command. One with a name, a cache or staged changes has
-    something of its own; and what cannot be saved cannot be started ahead."""
-    own = (
+    """Whether a sandbox for these options could wait for its command: what cannot be saved cannot be started ahead."""
+    return (
+        not has_its_own(options)
+        and SandboxOptions.restored(options.as_dict()).kind() == options.kind()
+    )
+
+
+def has_its_own(options: SandboxOptions) -> bool:
+    """Whether the sandbox is more than a throwaway: it has a name, a cache, staged changes …"""
+    return bool(
         options.keep
         or options.id
         or options.name
         or options.cache
         or options.changes != "direct"
-    )
-    return (
-        not own and SandboxOptions.restored(options.as_dict()).kind() == options.kind()
     )
 
 
@@ -164,6 +191,7 @@ def wait(
     try:
         control.sendall(b"+")
         job = _received(control)
+        waiting.look_at_image()
     except (OSError, ValueError):
         waiting.discard()
         os._exit(0)
@@ -226,19 +254,23 @@ def carry_out(job: Job, control: socket.socket, waiting: Waiting) -> NoReturn:
         daemon=True,
     ).start()
     early_launch.waiting = waiting.take
+
+    def answer_early(status: int) -> None:
+        terminal = any(map(os.isatty, range(3)))
+        if waiting.is_throwaway and not terminal:
+            ended.set()
+            _answer(job, status)
+
+    afterwards.answer = answer_early
     status = status_of(job.argv)
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    ended.set()
-    with contextlib.suppress(OSError):
-        job.connection.sendall(b"status %d\n" % status)
-    _let_go(job)
+    if not ended.is_set():
+        atexit._run_exitfuncs()
+        ended.set()
+        _answer(job, status)
     waiting.discard()
-    if waiting.asked is not None:
+    if (asked := waiting.asked) is not None:
         with contextlib.suppress(OSError):
-            control.sendall(json.dumps(waiting.asked.as_dict()).encode())
+            control.sendall(json.dumps(asked.as_dict()).encode())
     control.close()
     afterwards.finish()
     os._exit(0)
@@ -306,12 +338,18 @@ def _end_with_client(connection: socket.socket, ended: threading.Event) -> None:
     os._exit(143)
 
 
-def _let_go(job: Job) -> None:
-    """Of all that is the client's."""
+def _answer(job: Job, status: int) -> None:
+    """Let go of all that is the client's, and tell it the status."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     null = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):
-        os.dup2(null, stream)
-    job.connection.close()
+    for number in range(3):
+        os.dup2(null, number)
+    os.close(null)
+    with contextlib.suppress(OSError):
+        job.connection.sendall(b"status %d\n" % status)
+        job.connection.shutdown(socket.SHUT_RDWR)  # a thread may be reading from it
     os.chdir("/")
 
 
