@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import platform
 import shutil
 import sys
 from collections.abc import Callable
@@ -137,7 +138,8 @@ def _built(checkout: Checkout, program: str) -> list[Path]:
 
 def _install_client(checkout: Checkout) -> None:
     """Instead of the script that pip has installed."""
-    (client,) = _built(checkout, "client")
+    machine = "aarch64" if platform.machine() == "arm64" else platform.machine()
+    client = checkout.venv / f"share/belljar/belljar-client-{machine}"
     target = checkout.venv / "bin/belljar"
     if not target.exists() or target.read_bytes() != client.read_bytes():
         new = target.with_name(".belljar-new")
