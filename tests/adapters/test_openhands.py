@@ -18,7 +18,7 @@ os.environ.setdefault("OPENHANDS_SUPPRESS_BANNER", "1")
 examples.needs("openhands")
 
 from openhands.sdk import Agent, Conversation
-from openhands.sdk.git.exceptions import GitRepositoryError
+from openhands.sdk.git.exceptions import GitPathError, GitRepositoryError
 from openhands.sdk.git.models import GitChangeStatus
 from openhands.sdk.llm import Message, MessageToolCall, TextContent
 from openhands.sdk.testing import TestLLM
@@ -149,11 +149,13 @@ def test_changes_and_diffs_are_gits(space: BelljarWorkspace) -> None:
         "c": GitChangeStatus.ADDED,
     }
     assert space.git_diff("repo/a").model_dump() == {
-        "modified": "new\n",
-        "original": "old\n",
+        "modified": "new",
+        "original": "old",
     }
-    assert space.git_diff("repo/c").model_dump() == {"modified": "", "original": None}
-    assert space.git_diff("repo/b").model_dump() == {"modified": None, "original": ""}
+    assert space.git_diff("repo/c").model_dump() == {"modified": "", "original": ""}
+    assert space.git_diff("repo/b").model_dump() == {"modified": "", "original": ""}
+    with pytest.raises(GitPathError):
+        space.git_diff("repo/never")
     with pytest.raises(GitRepositoryError):
         space.git_changes("/tmp")
 

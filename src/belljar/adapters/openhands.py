@@ -31,7 +31,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from openhands.sdk.git.exceptions import GitCommandError, GitRepositoryError
+from openhands.sdk.git.exceptions import (
+    GitCommandError,
+    GitPathError,
+    GitRepositoryError,
+)
 from openhands.sdk.git.models import GitChange, GitChangeStatus, GitDiff
 from openhands.sdk.tool import Tool, register_tool
 from openhands.sdk.workspace import LocalWorkspace
@@ -260,15 +264,15 @@ class BelljarWorkspace(LocalWorkspace):
         ]
 
     def git_diff(self, path: str | Path) -> GitDiff:
-        """The file as it is, and as the last commit has it."""
+        """The file as it is, and as the last commit has it; what is not there is empty, as in OpenHands' own."""
         folder, name = posixpath.split(self.inside(path))
         self._git(folder, "rev-parse", "--git-dir")
+        modified, original = self._text(path), None
         with contextlib.suppress(GitCommandError):
-            return GitDiff(
-                modified=self._text(path),
-                original=self._git(folder, "show", f"HEAD:./{name}"),
-            )
-        return GitDiff(modified=self._text(path), original=None)
+            original = self._git(folder, "show", f"HEAD:./{name}")
+        if modified is None and original is None:
+            raise GitPathError(f"File does not exist: {path}")
+        return GitDiff(modified=_lines(modified), original=_lines(original))
 
     def _text(self, path: str | Path) -> str | None:
         try:
@@ -321,6 +325,10 @@ def _outcome(
         stderr=stderr,
         timeout_occurred=timed_out,
     )
+
+
+def _lines(text: str | None) -> str:
+    return "\n".join((text or "").splitlines())
 
 
 def _status(code: str) -> GitChangeStatus:
@@ -453,7 +461,7 @@ class _Session:
         *,
         is_error: bool = False,
     ) -> TerminalObservation:
-        if self._was_shown:
+        if self._was_shown and self._terminal.is_busy:
             metadata.prefix = "[Below is the output of the previous command.]\n"
         self._was_shown = self._terminal.is_busy
         return TerminalObservation.from_text(
