@@ -48,7 +48,7 @@ PAGE = 10  # lines
 MOST_LISTED = 500  # changes of a directory that are named
 
 End = Literal["apply", "drop", "leave"]
-KEYS = "space choose  enter apply  ? keys  q leave  / search  v edit  tab diff"
+KEYS = "space choose  enter apply  D and drop the rest  / search  ? keys  q leave"
 _HELP = (
     "up, down, j, k      the change above, below; in the diff the line",
     "page up, page down  ten of them; home, end: the first and the last",
@@ -62,7 +62,7 @@ _HELP = (
     "m                   keep both sides' changes of it",
     "enter               apply what is chosen",
     "D                   apply what is chosen and drop all the rest, after a question",
-    "q, escape, ctrl+c   leave; nothing is applied",
+    "q, escape           leave; nothing is applied (from here: back)",
 )
 
 
@@ -296,7 +296,8 @@ class ReviewScreen:
         on("?", act=self._help)
         on("enter", act=self._apply)
         on("D", act=self._drop)
-        on("q", "escape", "c-c", act=lambda: self._app.exit(result="leave"))
+        on("q", "escape", act=self._leave)
+        on("c-c", act=lambda: self._app.exit(result="leave"))
         on("c-z", act=lambda: self._app.suspend_to_background())
 
         @keys.add("<any>", filter=asked)
@@ -428,6 +429,12 @@ class ReviewScreen:
     def _help(self) -> None:
         self._helping = self._in_diff = True
         self._line = 0
+
+    def _leave(self) -> None:
+        if self._helping:
+            self._helping = self._in_diff = False
+        else:
+            self._app.exit(result="leave")
 
     def _apply(self) -> None:
         if self.tree.chosen:
