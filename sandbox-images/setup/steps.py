@@ -127,7 +127,8 @@ def init(checkout: Checkout, report: Report) -> None:
     sources = sorted((checkout.root / "sandbox-images/init").glob("*.[ch]"))
     client = checkout.root / "src/belljar/surfaces/local/client.c"
     ingredients = (*sources, client, checkout.root / INIT, lock_file("compiler"))
-    if not (checkout.done("init", *ingredients) and _built(checkout, "init")):
+    built = all(_built(checkout, program) for program in ("init", "client"))
+    if not (checkout.done("init", *ingredients) and built):
         _build_init(checkout, ingredients, report)
     _install_client(checkout)
 

@@ -312,8 +312,6 @@ class Server:
     def _check(self, request: worker.Request, client: int) -> None:
         if request.argv[0] not in meeting.RELAYED:
             raise ValueError("not a request")
-        if not meeting.is_ours(request.launcher):
-            raise ValueError("it is another Belljar or Python")
         if meeting.interpreter(request.variables) != self._interpreter:
             raise ValueError(
                 "it was started with other variables for Python (PYTHON*, LD_*)"
@@ -321,6 +319,8 @@ class Server:
         for name, value in meeting.standing(client).items():
             if value != self._standing[name]:
                 raise ValueError(f"it was started with other rights ({name})")
+        if not meeting.is_ours(request.launcher):
+            raise ValueError("it is another Belljar or Python")
         if len(self._workers) >= MOST_WORKERS:
             raise ValueError("it is busy")
 
