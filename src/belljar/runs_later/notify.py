@@ -37,9 +37,13 @@ class Notifier:
         self._descriptor = checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._directories: dict[int, str] = {}
 
-    def __del__(self) -> None:
-        if (descriptor := getattr(self, "_descriptor", -1)) >= 0:
+    def close(self) -> None:
+        """Blocks: the kernel may take 20 ms to end its watches."""
+        descriptor, self._descriptor = getattr(self, "_descriptor", -1), -1
+        if descriptor >= 0:
             os.close(descriptor)
+
+    __del__ = close
 
     def watch(self, directory: str) -> bool:
         """Whether it could be watched: there are limits, and it may be gone. To be called before looking into it."""

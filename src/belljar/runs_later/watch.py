@@ -10,6 +10,7 @@ directories at the top can all be watched, the workspace itself (`.`) is in ever
 
 from __future__ import annotations
 
+import _thread
 import os
 import posixpath
 import stat
@@ -340,6 +341,17 @@ class Watch:
             each for each in self._open if not made or f"{each}/".startswith(f"{made}/")
         ]:
             os.close(self._open.pop(directory))
+
+    def end(self) -> None:
+        """End the kernel's watches, in a thread of its own: that may take the kernel 20 ms."""
+        with suppress(RuntimeError):  # the interpreter is ending, and they end with it
+            _thread.start_new_thread(self._close, ())
+
+    def _close(self) -> None:
+        with self._lock:
+            notifier, self._notifier = self._notifier, None
+            if notifier is not None:
+                notifier.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_open"):

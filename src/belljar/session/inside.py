@@ -60,6 +60,8 @@ class Inside:
 
     def leave(self) -> None:
         """With the aftermath its descriptors go, and the kernel's watches."""
+        if self._aftermath is not None:
+            self._aftermath.run_files.end()
         self._sandbox = self._aftermath = None
 
     @property
@@ -133,4 +135,5 @@ class Inside:
     def moved(self, run_files: Watch) -> None:
         """The workspace was mounted anew: what was open in the old mount is stale."""
         self.mounts += 1
+        self.aftermath.run_files.end()
         self.aftermath.run_files = run_files
