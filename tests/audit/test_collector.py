@@ -126,16 +126,18 @@ def test_nothing_a_user_sends_breaks_the_chain_or_the_list(
     odd = [
         _line(kind="head_lost"),
         _line(kind="torn", bytes=5),
-        _line(kind={"a": 1}, session={"b": []}),
+        _line(kind="a\nb", session={"b": []}),
         _line(kind="verdict", session="\x1b]0;x", verdict={"decision": 1, "rules": 7}),
-        _line(),
-        _line(hash="x" * 64, record={"record": []}),
+        _line(kind="", seq=-(10**400)),
+        _line(kind="x", hash="x" * 64, record={"record": []}),
     ]
     with collecting(place):
         for line in odd:
             assert _sends(place, second.uid, line) == "ok"
         deep = f'{{"a":{"[" * 5000}{"]" * 5000}}}\n'
         for wrong in (
+            _line(),
+            _line(kind={}),
             "{}\n",
             "no json\n",
             _line()[:-1],

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belljar.audit import reader
-from belljar.audit.writer import HEAD, NAME, Audit
+from belljar.audit.writer import HEAD, NAME, Audit, seal, unseal
+from belljar.errors import AuditError
 
 
 def started(seq: int, digest: str, kind: str = "start") -> dict[str, Any]:
@@ -97,3 +101,64 @@ def _died(where: Path, how: str, audit: Audit) -> int:
     if (where / NAME).stat().st_size > size:  # only if the trail was not rotated
         (where / HEAD).write_bytes(head)
     return 1
+
+
+@pytest.mark.parametrize("name", ["audit.000001.jsonl", "audit.jsonl", "audit.head"])
+@pytest.mark.parametrize("kind", ["fifo", "endless", "secret"])
+def test_a_trail_of_another_user_s_stops_and_leads_root_nowhere(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    Audit(tmp_path).record("start")
+    (tmp_path / name).unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).symlink_to(
+            "/dev/zero" if kind == "endless" else "/etc/shadow"
+        )
+    with pytest.raises(AuditError, match=f"{name} is no file of a trail"):
+        reader.verify(tmp_path)
+    if name != "audit.head":
+        with pytest.raises(AuditError):
+            list(reader.records(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"seq": "1", "kind": "start"},
+        {"seq": 1, "kind": ["start"]},
+        {"seq": 1, "kind": "start", "time": 5},
+        {"seq": True, "kind": "start", "time": "now"},
+    ],
+)
+def test_a_line_whose_hash_fits_and_that_is_no_record_is_an_altered_line(
+    fields: dict[str, object], tmp_path: Path
+) -> None:
+    Audit(tmp_path).record("start")
+    line, _ = seal({**fields, "prev": "0" * 64})
+    with open(tmp_path / NAME, "ab") as trail:
+        trail.write(line)
+    Audit(tmp_path).record("end")
+    report = reader.verify(tmp_path)
+    assert report.fault in (None, "edited")
+    deep = b'{"seq":1,"time":"","kind":"","prev":"","x":' + b"[" * 99999 + b"]" * 99999
+    assert unseal(_with_hash(deep)) is None
+
+
+def _with_hash(body: bytes) -> bytes:
+    return (
+        body + b',"hash":"' + hashlib.sha256(body + b"}").hexdigest().encode() + b'"}'
+    )
+
+
+def test_a_line_without_an_end_is_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_LONGEST", 1000)
+    Audit(tmp_path).record("start")
+    with open(tmp_path / NAME, "ab") as trail:
+        trail.write(b"x" * 5000)
+    assert max(len(line.raw) for line in reader.lines(tmp_path)) == 1000
+    assert reader.verify(tmp_path).fault == "edited"

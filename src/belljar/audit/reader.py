@@ -3,14 +3,20 @@
 The chain shows an edited, missing or moved line; the head file (see writer.py) shows that the end was cut off.
 Somebody who may write to the directory can rewrite both: if that matters, keep `seq` and `hash` of the last record
 elsewhere (`belljar audit verify --json` prints them).
+
+Root reads the trails of users, too: only regular files are opened, no links are followed, and no line is read for ever.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from belljar.audit.writer import (
     GENESIS,
@@ -21,7 +27,9 @@ from belljar.audit.writer import (
     rotated_files,
     unseal,
 )
+from belljar.errors import AuditError
 
+_LONGEST = 16 << 20  # bytes of a line; the longest records are far shorter
 _USUAL = 1024  # bytes of a record
 _ALTERED = "the line is not as it was written: its hash does not fit"
 Fault = Literal["edited", "missing", "reordered", "truncated"]
@@ -62,6 +70,24 @@ class Report:
         return self
 
 
+def _opened(path: Path) -> BinaryIO:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        file = os.fdopen(os.open(path, flags), "rb")
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _no_file(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise _no_file(path)
+    return file
+
+
+def _no_file(path: Path) -> AuditError:
+    return AuditError(f"{path} is no file of a trail: a link, or no regular file")
+
+
 def files(where: Path) -> list[Path]:
     return [*rotated_files(where), *(p for p in [where / NAME] if p.exists())]
 
@@ -72,8 +98,10 @@ def lines(where: Path) -> Iterator[Line]:
 
 def lines_of(*paths: Path) -> Iterator[Line]:
     for path in paths:
-        with open(path, "rb") as trail:
-            for number, raw in enumerate(trail, 1):
+        with _opened(path) as trail:
+            for number, raw in enumerate(
+                iter(partial(trail.readline, _LONGEST), b""), 1
+            ):
                 whole = raw.endswith(b"\n")
                 yield Line(path, number, raw, unseal(raw[:-1]) if whole else None)
 
@@ -87,7 +115,7 @@ def newest(where: Path, most: int) -> list[dict[str, Any]]:
     path = where / NAME
     if not path.exists():
         return []
-    with open(path, "rb") as trail:
+    with _opened(path) as trail:
         size = trail.seek(0, 2)
         trail.seek(max(0, size - most * _USUAL))
         raw = trail.read().split(b"\n")
@@ -207,6 +235,7 @@ def _end(report: Report, head: Head | None, unread: list[Line], where: Path) -> 
 
 def _head(where: Path) -> Head | None:
     try:
-        return Head.parse((where / HEAD).read_bytes())
+        with _opened(where / HEAD) as head:
+            return Head.parse(head.read(_USUAL))
     except OSError:
         return None

@@ -108,16 +108,25 @@ _TAIL = len(',"hash":"') + len(GENESIS) + len('"}')
 
 
 def unseal(line: bytes) -> dict[str, Any] | None:
-    """The record of a line; None if its hash does not match."""
+    """The record of a line; None if its hash does not match, or it is no record."""
     body = line[:-_TAIL] + b"}"
     if line[-_TAIL:] != f',"hash":"{hashlib.sha256(body).hexdigest()}"}}'.encode(
         "ascii"
     ):
         return None
-    with suppress(ValueError):
+    try:
         record = json.loads(line)
-        return record if isinstance(record, dict) else None
-    return None
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and _is_record(record) else None
+
+
+def _is_record(found: dict[str, Any]) -> bool:
+    """Whoever may write to a trail can give any line a hash that fits."""
+    texts = ("time", "kind", "prev")
+    return type(found.get("seq")) is int and all(
+        isinstance(found.get(name), str) for name in texts
+    )
 
 
 class Sealable(Protocol):

@@ -174,8 +174,15 @@ def _matches(record: dict[str, Any], args: Namespace, since: datetime | None) ->
     return (
         (args.session is None or record.get("session") == args.session)
         and (args.kind is None or record["kind"] == args.kind)
-        and (since is None or datetime.fromisoformat(record["time"]) >= since)
+        and (since is None or _is_since(record["time"], since))
     )
+
+
+def _is_since(text: str, since: datetime) -> bool:
+    try:
+        return datetime.fromisoformat(text) >= since
+    except (ValueError, TypeError):  # no writer of ours wrote that
+        return False
 
 
 def _moment(text: str) -> datetime:
