@@ -248,6 +248,15 @@ def test_a_session_id_is_recognised_in_place_of_a_path(place: Path) -> None:
         belljar("session", "stop", id)
 
 
+def test_a_checkpoint_without_a_running_session_says_how_to_have_one(
+    place: Path,
+) -> None:
+    run_staged(place, "echo two > a.txt")
+    refused = belljar("checkpoint", "good", cwd=place)
+    assert refused.status == 2
+    assert "`belljar session start --staged` starts one" in refused.complaint
+
+
 def test_checkpoints_are_listed_compared_replaced_and_forgotten_also_after_the_end(
     place: Path,
 ) -> None:

@@ -329,12 +329,12 @@ def _running(args: Namespace) -> str:
     running = {session["id"] for session in sessions()}
     ids = [area.id for area in _here() if area.id in running]
     if len(ids) != 1:
-        reason = (
-            f"several staged sessions run ({', '.join(ids)})"
+        raise UsageError(
+            f"several staged sessions run ({', '.join(ids)}) for this directory: name one with --session"
             if ids
-            else "no staged session runs"
+            else "no staged session runs for this directory, and only a running one has checkpoints: "
+            "`belljar session start --staged` starts one"
         )
-        raise UsageError(f"{reason} for this directory: name one with --session")
     return ids[0]
 
 
