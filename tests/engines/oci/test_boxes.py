@@ -56,13 +56,13 @@ def test_what_an_uninstalled_runtime_left_is_cleared(
     path = engine._boxes.path(name) / "box.json"
     os.kill(made.launched.pid, signal.SIGKILL)
     path.write_text(
-        json.dumps({**json.loads(path.read_text()), "runtime": "/opt/another/crun"})
+        json.dumps({**json.loads(path.read_text()), "runtime": "/opt/another/gone"})
     )
-    (engine._runtime_states / "crun" / ".cache").mkdir(
+    (engine._runtime_states / "gone" / ".cache").mkdir(
         parents=True, exist_ok=True
-    )  # crun's own directory
-    (engine._runtime_states / "crun" / name).mkdir()
-    (engine._runtime_states / "crun" / "belljar-of-nobody").mkdir()
+    )  # crun makes such a directory of its own
+    (engine._runtime_states / "gone" / name).mkdir()
+    (engine._runtime_states / "gone" / "belljar-of-nobody").mkdir()
 
     while name in {each.id for each in engine.list()}:
         time.sleep(0.05)
@@ -70,7 +70,7 @@ def test_what_an_uninstalled_runtime_left_is_cleared(
     assert groups(engine) == set()
     assert engine._boxes.names() == []
     assert runtime.containers(engine._runtime_states) == set()
-    assert (engine._runtime_states / "crun" / ".cache").is_dir()
+    assert (engine._runtime_states / "gone" / ".cache").is_dir()
     made.discard()
 
 

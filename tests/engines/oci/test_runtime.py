@@ -39,7 +39,7 @@ def test_a_runtime_that_fails_is_one_clear_line(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runtime, "begin", broken)
-        with pytest.raises(EngineError, match="no such file") as failed:
+        with pytest.raises(EngineError, match=r"(?i)no such file") as failed:
             launch(SandboxOptions(str(workspace)), rundir.new_session_id(), host)
 
     assert "\n" not in str(failed.value)
@@ -73,6 +73,19 @@ def test_crun_keeps_the_contract_and_is_root_inside(tmp_path: Path) -> None:
 
 
 @needs_crun
+def test_no_escape_attempt_succeeds_with_crun(tmp_path: Path) -> None:
+    """With control groups version 1 it left /sys/fs/cgroup itself writable."""
+    attempts = "tests/attacks/test_walls.py::test_an_escape_attempt_is_refused"
+    contract_run.passes(
+        tmp_path,
+        attempts,
+        BELLJAR_TEST_ENGINES="oci",
+        BELLJAR_ENGINE="oci",
+        BELLJAR_RUNTIME=str(CRUN),
+    )
+
+
+@needs_crun
 def test_the_cgroup_mounts_hidden_from_crun_stay_visible_to_others(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,3 +101,25 @@ def test_the_cgroup_mounts_hidden_from_crun_stay_visible_to_others(
         assert all((Path(point) / "cgroup.procs").exists() for point in hidden)
     finally:
         made.discard()
+
+
+def test_crun_is_preferred_where_it_is_installed_and_has_no_profile_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    profiles = tmp_path / "profiles"
+    monkeypatch.setattr(runtime, "APPARMOR", str(profiles))
+    installed = {"runc", "crun"}
+    monkeypatch.setattr(
+        runtime, "_program", lambda name: f"/bin/{name}" if name in installed else None
+    )
+    assert runtime.preferred() == "crun"
+    assert OciEngine(tmp_path).runtime == "crun"
+    assert OciEngine(tmp_path, "runc").runtime == "runc"
+    profiles.write_text("docker-default (enforce)\ncrun (unconfined)\n")
+    assert runtime.preferred() == "runc"
+    profiles.unlink()
+    monkeypatch.setattr(runtime.os, "geteuid", lambda: 1000)
+    assert runtime.preferred() == "runc"
+    monkeypatch.undo()
+    monkeypatch.setattr(runtime, "_program", lambda name: None)
+    assert runtime.preferred() == "runc"

@@ -26,7 +26,13 @@ from belljar.engines.kernel_facts import boot_id, limited_by_its_group, start_ti
 from belljar.engines.oci import callers, cgroups, config, rootfs
 from belljar.engines.oci.boxes import Box, Boxes, Process, is_name
 from belljar.engines.oci.images import OciImages
-from belljar.engines.oci.runtime import DEFAULT, Runtime, containers, forget, has_ended
+from belljar.engines.oci.runtime import (
+    Runtime,
+    containers,
+    forget,
+    has_ended,
+    preferred,
+)
 from belljar.engines.spec import Image, Mount, SandboxSpec, User, has_own_kernel
 from belljar.errors import EngineError, EngineUnavailable, ImageMissing
 from belljar.images.store import Store
@@ -80,7 +86,7 @@ class OciEngine:
     def __init__(
         self, state: Path, runtime: str = "", store: Store | None = None
     ) -> None:
-        self.runtime = runtime or DEFAULT
+        self.runtime = runtime or preferred()
         self._own_kernel = has_own_kernel(self.runtime)
         self.capabilities = OWN_KERNEL if self._own_kernel else HERE
         self._caller = callers.current(own_kernel=self._own_kernel)
@@ -140,7 +146,9 @@ class OciEngine:
         )
         who, maps = self._caller.namespace(at), self._caller.maps(spec.user)
         mounted = replace(
-            spec, mounts=tuple(each for each in spec.mounts if not _is_written(each))
+            spec,
+            mounts=tuple(each for each in spec.mounts if not _is_written(each)),
+            readonly_paths=(*spec.readonly_paths, *runtime.readonly_paths()),
         )
         self._boxes.add(
             box,
