@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from belljar import Limits, Session
+from belljar import Limits, Session, engines
+from belljar.engines.base import image_store
+from belljar.images import catalog
 
-from .core import timed_async
+from .core import timed, timed_async
 from .table import Row, ms, p50
 
 BIG = 256 << 20
 SMALL_ROUNDS = 100
 BIG_ROUNDS = 3
+MANY, MANY_ROUNDS = 10_000, 5
 CONNECTIONS = 1000
 SERVER = """python3 -c '
 import asyncio
@@ -33,7 +38,12 @@ asyncio.run(main())'"""
 
 async def rows(directory: Path) -> list[Row]:
     async with Session(directory, limits=Limits(memory="1g", fsize="1g")) as box:
-        return [*await _small(box), *await _big(box, directory), *await _forwarded(box)]
+        return [
+            *await _small(box),
+            *await _many(box, directory),
+            *await _big(box, directory),
+            *await _forwarded(box),
+        ]
 
 
 async def _small(box: Session) -> list[Row]:
@@ -55,6 +65,51 @@ async def _small(box: Session) -> list[Row]:
         ),
         Row("read a small file", ms(p50(read)), "", "", "<= 3 ms", p50(read) <= 0.003),
     ]
+
+
+async def _many(box: Session, directory: Path) -> list[Row]:
+    """Beside `docker cp` into a container that was created and never started."""
+    source = directory.parent / f"{directory.name}.many"
+    for folder in range(MANY // 100):
+        (source / f"d{folder}").mkdir(parents=True)
+        for number in range(100):
+            (source / f"d{folder}" / f"f{number}").write_text(f"{number}\n" * 50)
+    image = catalog.ensure(image_store(engines.connect("docker")), "base")
+    container = _docker("create", image, "true")
+    ours, theirs = [], []
+    try:
+        for turn in range(MANY_ROUNDS):
+            ours.append(
+                await timed_async(
+                    lambda at=turn: box.files.upload(source, f"/tmp/{at}")
+                )
+            )
+            theirs.append(
+                timed(lambda at=turn: _docker("cp", str(source), f"{container}:/{at}"))
+            )
+        found = await box.run("find /tmp/0 -type f | wc -l")
+        assert int(found.stdout) == MANY
+    finally:
+        _docker("rm", container)
+        shutil.rmtree(source)
+    ratio = p50(ours) / p50(theirs)
+    return [
+        Row(
+            f"{MANY:,} small files up",
+            ms(p50(ours)),
+            f"docker cp {ms(p50(theirs))}",
+            f"{ratio:.2f}",
+            "<= 1.0",
+            ratio <= 1.0,
+        )
+    ]
+
+
+def _docker(*words: str) -> str:
+    done = subprocess.run(
+        ["docker", *words], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
 
 
 async def _big(box: Session, directory: Path) -> list[Row]:

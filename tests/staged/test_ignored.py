@@ -6,12 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.staged.conftest import Stage
 
 from belljar.errors import Conflict
 from belljar.staged.apply import apply
 from belljar.staged.change import etag, ignored_in_words
-from belljar.staged.ignored import Ignored
+from belljar.staged.ignored import Ignored, _parsed, _spec_of
 from belljar.staged.review import Review
 from belljar.workspace.beneath import Folder
 
@@ -193,3 +195,33 @@ def test_what_the_sandbox_changes_while_it_is_applied_is_not_applied(
     with pytest.raises(Exception, match="changed in the sandbox since it was shown"):
         apply(stage.area, if_match=seen, step=swap)
     assert not (stage.host / "large").exists()
+
+
+PIECES = [
+    "*",
+    "**",
+    "/",
+    "a",
+    "b",
+    ".",
+    "!",
+    "?",
+    "[ab]",
+    "[!a]",
+    "\\",
+    " ",
+    "x.pyc",
+    "#",
+]
+LINES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join)
+NAMES = st.lists(
+    st.sampled_from(["a", "b", "x.pyc", "ab", ".a"]), min_size=1, max_size=4
+)
+
+
+@given(st.lists(LINES, max_size=5), NAMES, st.sampled_from(["", "/"]))
+def test_the_quick_look_says_what_the_patterns_say(
+    lines: list[str], names: list[str], end: str
+) -> None:
+    content, path = "\n".join(lines).encode(), "/".join(names) + end
+    assert _parsed(content).says(path) == _spec_of(content).check_file(path).include

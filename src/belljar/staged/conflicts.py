@@ -22,17 +22,11 @@ def conflicts(area: Began, layers: Layers, changes: Sequence[Change]) -> dict[st
         c.path for c in changes if c.after is not None and c.after.kind == "directory"
     }
     origins = Origins(layers)
-    gone = {
-        parent: _no_directory(layers, parent)
-        for parent in {posixpath.dirname(c.path) for c in changes} - made
-    }
+    above = [posixpath.dirname(c.path) for c in changes]
+    gone = {parent: _no_directory(layers, parent) for parent in {*above} - made}
     found = (
-        (
-            c,
-            gone.get(posixpath.dirname(c.path))
-            or _conflict(layers, c, area.since, ours, origins),
-        )
-        for c in changes
+        (c, gone.get(parent) or _conflict(layers, c, area.since, ours, origins))
+        for c, parent in zip(changes, above, strict=True)
     )
     return {c.path: why for c, why in found if why}
 

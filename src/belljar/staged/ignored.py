@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
@@ -45,7 +46,7 @@ class Ignored:
         self, lower: Folder, place: str, read: Callable[[str], bytes | None]
     ) -> None:
         self._lower, self._place, self._read = lower, place, read
-        self._specs: dict[str, GitIgnoreSpec | None] = {}
+        self._specs: dict[str, _Rules | None] = {}
         self._directories: dict[str, bool] = {"": False}
 
     def covers(self, path: str, *, is_directory: bool, exists: bool) -> bool:
@@ -75,16 +76,14 @@ class Ignored:
         end = "/" if is_directory else ""
         for directory, spec in self._from_below(path):
             inner = path[len(directory) :].lstrip("/") if directory else path
-            if (said := spec.check_file(inner + end).include) is not None:
+            if (said := spec.says(inner + end)) is not None:
                 return said
         for prefix, spec in self._outside:
-            if (
-                said := spec.check_file(posixpath.join(prefix, path) + end).include
-            ) is not None:
+            if (said := spec.says(posixpath.join(prefix, path) + end)) is not None:
                 return said
         return None
 
-    def _from_below(self, path: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
+    def _from_below(self, path: str) -> Iterator[tuple[str, _Rules]]:
         directory = posixpath.dirname(path)
         while self._is_git:
             if (spec := self._spec(directory)) is not None:
@@ -93,7 +92,7 @@ class Ignored:
                 return
             directory = posixpath.dirname(directory)
 
-    def _spec(self, directory: str) -> GitIgnoreSpec | None:
+    def _spec(self, directory: str) -> _Rules | None:
         if directory not in self._specs:
             content = self._read(posixpath.join(directory, NAME))
             self._specs[directory] = _parsed(content) if content else None
@@ -113,7 +112,7 @@ class Ignored:
         return self._top is not None
 
     @cached_property
-    def _outside(self) -> list[tuple[str, GitIgnoreSpec]]:
+    def _outside(self) -> list[tuple[str, _Rules]]:
         """Patterns from elsewhere, those that count more first: directories above the workspace, then `info/exclude`.
         With each the path from there to the workspace."""
         top = self._top
@@ -151,7 +150,29 @@ class Ignored:
         return frozenset()
 
 
-def _parsed(content: bytes) -> GitIgnoreSpec:
+class _Rules:
+    """The patterns of one file. Most paths fit none of them, which one expression of them all tells at once."""
+
+    def __init__(self, spec: GitIgnoreSpec) -> None:
+        self._spec = spec
+        found = [each.regex.pattern for each in spec.patterns if each.regex is not None]
+        # A group has the same name in all of them. Only a class of characters could say this and mean itself: then a
+        # file counts as not ignored, and is shown.
+        unnamed = "|".join(f"(?:{one.replace('(?P<ps_d>', '(?:')})" for one in found)
+        are_anchored = all(one.startswith("^") for one in found)
+        self._any = re.compile((unnamed or "(?!)") if are_anchored else "")
+
+    def says(self, path: str) -> bool | None:
+        if not self._any.match(path):
+            return None
+        return self._spec.check_file(path).include
+
+
+def _parsed(content: bytes) -> _Rules:
+    return _Rules(_spec_of(content))
+
+
+def _spec_of(content: bytes) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec  # imported where something changed
 
     lines = content.decode("utf-8", "surrogateescape").splitlines()

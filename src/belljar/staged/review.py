@@ -76,7 +76,7 @@ class Review:
 
     def listed(self, *, ignored: bool = False) -> list[Change]:
         """The changes for a person, with what happened on the host's side, and the numbers of lines."""
-        with self.area.layers() as layers:
+        with self.area.layers() as layers, layers.keeping():
             found = layers.changes()
             keep_bases(self.area, layers, found)
             shown = found if ignored else without_ignored(found)
@@ -86,19 +86,19 @@ class Review:
                 if not is_as_it_was(self.area, layers, path)
             }
             return [
-                replace(
-                    change,
-                    conflict=ours.get(change.path, ""),
-                    added=lines[0],
-                    removed=lines[1],
+                self._for_a_person(
+                    layers, change, ours.get(change.path, ""), number < MOST_COUNTED
                 )
                 for number, change in enumerate(shown)
-                for lines in [
-                    self._lines(layers, change)
-                    if number < MOST_COUNTED
-                    else (None, None)
-                ]
             ]
+
+    def _for_a_person(
+        self, layers: Layers, change: Change, conflict: str, is_counted: bool
+    ) -> Change:
+        added, removed = self._lines(layers, change) if is_counted else (None, None)
+        if not conflict and added is None:
+            return change
+        return replace(change, conflict=conflict, added=added, removed=removed)
 
     @staticmethod
     def _lines(layers: Layers, change: Change) -> tuple[int | None, int | None]:
@@ -112,7 +112,7 @@ class Review:
 
     def diff(self, paths: Iterable[str] | None = None, *, ignored: bool = False) -> str:
         """`ignored`: also of files that git ignores; else only of those that are named."""
-        with self.area.layers() as layers:
+        with self.area.layers() as layers, layers.keeping():
             changes = layers.changes()
             found = (
                 changes if ignored or paths is not None else without_ignored(changes)
