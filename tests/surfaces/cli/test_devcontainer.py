@@ -159,6 +159,17 @@ def test_a_folder_that_is_a_link_is_not_followed(
     assert "cannot be read" in answer.complaint
 
 
+def test_a_dockerfile_outside_of_its_context_is_one_clear_error(
+    workspace: Path, own: dict[str, str]
+) -> None:
+    (workspace / "sub").mkdir()
+    (workspace / "Dockerfile").write_text("FROM scratch\n")
+    write(workspace, build={"dockerfile": "Dockerfile", "context": "sub"})
+    answer = belljar("run", "--devcontainer", "--yes", "true", cwd=workspace, env=own)
+    assert answer.status == 2
+    assert "not in the build's context" in answer.complaint
+
+
 def test_options_that_say_the_same_are_refused(
     workspace: Path, own: dict[str, str]
 ) -> None:

@@ -76,6 +76,11 @@ def _built(args: Namespace, asked: Devcontainer, workspace: Folder) -> str:
         with workspace.folder(asked.build.context) as context:
             place = Path(f"/proc/self/fd/{context.descriptor}")
             dockerfile = os.path.relpath(asked.build.dockerfile, asked.build.context)
+            if dockerfile.startswith("../"):
+                raise UsageError(
+                    f"{asked.place}: the Dockerfile is not in the build's context; "
+                    "name a context that holds it"
+                )
             order = building.Order(
                 _name(args.workspace), place / dockerfile, place, asked.build.arguments
             )
