@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests import runtimes
 from tests.engines import contract_run
 from tests.engines.oci.conftest import groups, needs_runc
+from tests.ordinary_user import account
 
 from belljar.engines.oci import OciEngine, cgroups, runtime
 from belljar.engines.oci.runtime import Runtime, Starting
@@ -123,3 +125,20 @@ def test_crun_is_preferred_where_it_is_installed_and_has_no_profile_of_its_own(
     monkeypatch.undo()
     monkeypatch.setattr(runtime, "_program", lambda name: None)
     assert runtime.preferred() == "runc"
+
+
+@pytest.mark.root
+def test_a_user_s_systemd_is_found_where_no_variable_says_so() -> None:
+    """After `su`, in cron jobs. runc asks it for the sandbox's scope."""
+    with account("bus") as user:
+        place = Path(f"/run/user/{user.uid}")
+        show = ("-c", "from belljar.engines.oci.runtime import environment as e; print(e())")  # fmt: skip
+        assert "XDG_RUNTIME_DIR" not in user.python(*show).stdout
+        place.mkdir(parents=True)
+        (place / "bus").touch()
+        try:
+            assert f"'XDG_RUNTIME_DIR': '{place}'" in user.python(*show).stdout
+            told = user.python(*show, XDG_RUNTIME_DIR="/elsewhere").stdout
+            assert "'XDG_RUNTIME_DIR': '/elsewhere'" in told
+        finally:
+            shutil.rmtree(place)

@@ -212,9 +212,13 @@ def forget(root: Path, name: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """All it needs: where programs are, and an ordinary user's systemd, which makes his control groups."""
+    """All it needs: where programs are, and an ordinary user's systemd, which makes his control groups. After `su` and
+    in cron jobs no variable says where that is; it is where systemd puts it."""
+    usual = f"/run/user/{os.getuid()}"
+    is_there = os.getuid() != 0 and os.path.exists(f"{usual}/bus")
     return {
         "PATH": os.defpath,
+        **({"XDG_RUNTIME_DIR": usual} if is_there else {}),
         **variables.only("PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"),
     }
 
