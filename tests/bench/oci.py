@@ -13,6 +13,7 @@ from belljar.engines.base import image_store
 from belljar.host import Host
 from belljar.images import catalog
 
+from .cli import served
 from .core import timed
 from .table import Row, ms, p50
 from .throwaways import (
@@ -170,6 +171,7 @@ async def rows(workspace: Path) -> list[Row]:
     image = catalog.ensure(image_store(docker.connect()), "base")
     return [
         *await starts(workspace, oci, docker, image),
+        *served(workspace, image, "oci"),
         *await warm(workspace, oci, docker),
         *await many(workspace, oci, docker, image),
         *await idle(workspace, {"oci": oci, "docker": docker}),
