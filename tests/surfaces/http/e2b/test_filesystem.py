@@ -118,6 +118,21 @@ def test_a_watched_directory_tells_what_changed(shared: Sandbox) -> None:
     assert ("there", FilesystemEventType.REMOVE) in seen
 
 
+def test_a_new_file_is_created_given_its_mode_and_written(shared: Sandbox) -> None:
+    """These three, in this order: E2B's own tests count them."""
+    shared.files.make_dir("counted")
+    watch = shared.files.watch_dir("counted")
+    shared.files.write("counted/file", "1")
+    seen = [(event.name, event.type) for event in watch.get_new_events()]
+    watch.stop()
+    kinds = (
+        FilesystemEventType.CREATE,
+        FilesystemEventType.CHMOD,
+        FilesystemEventType.WRITE,
+    )
+    assert seen == [("file", kind) for kind in kinds]
+
+
 async def test_a_watch_streams_events(shared: Sandbox) -> None:
     import asyncio
 

@@ -290,6 +290,8 @@ class Watch:
             old = before.get(name)
             if old is None:
                 events.append(self._event(name, "CREATE"))
+                if facts[0] == "file":  # E2B's daemon gives it its owner
+                    events.append(self._event(name, "CHMOD"))
             if facts[0] == "file" and (old is None or old[:3] != facts[:3]):
                 events.append(self._event(name, "WRITE"))
             elif old is not None and old[3] != facts[3]:
