@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from belljar.audit import elsewhere
 from belljar.doctor import Check, machine_items
 from belljar.doctor.machine_items import (
     disk,
@@ -18,6 +22,7 @@ from belljar.doctor.machine_items import (
     owner_mapping,
     run_directory,
     state_directory,
+    trail_places,
 )
 from belljar.host import Host
 
@@ -170,3 +175,24 @@ def test_a_state_directory_without_room_is_named(tmp_path: Path) -> None:
     found = {check["name"]: check for check in json.loads(done.stdout)}
     assert not found["state directory"]["ok"]
     assert "No space left" in found["state directory"]["detail"]
+
+
+def test_the_places_of_the_trail_are_asked_and_get_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = Path(tempfile.mkdtemp())
+    monkeypatch.setattr(elsewhere, "JOURNAL", str(short / "nobody"))
+    monkeypatch.setattr(elsewhere, "SYSLOG", str(short / "log"))
+    monkeypatch.setenv("BELLJAR_TRAIL", "syslog, journald")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
+        daemon.bind(str(short / "log"))
+        there, away = trail_places(Host(state=tmp_path / "a"))
+        daemon.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            daemon.recv(1)
+    shutil.rmtree(short)
+    assert (there.ok, away.ok) == (True, True), "nobody requires them"
+    assert "journald" in away.detail
+    assert away.fix
+    monkeypatch.setenv("BELLJAR_AUDIT", "required")
+    assert not trail_places(Host(state=tmp_path / "b"))[1].ok

@@ -44,7 +44,10 @@ def examine(
                 machine_items.OTHER_RUN_DIRECTORY,
             )
         ]
-    machine.insert(1, machine_items.state_directory(host))
+    machine[1:1] = [
+        machine_items.state_directory(host),
+        *machine_items.trail_places(host),
+    ]
     try:
         engine = engine or host.connect()
         about = engine.describe()

@@ -85,6 +85,31 @@ def state_directory(host: Host) -> Check:
     return Check(name, True, str(root))
 
 
+def trail_places(host: Host) -> list[Check]:
+    """The places besides its file that the trail's records go to. They are asked, and get no record."""
+    name = "trail"
+    try:
+        audit = host.audit
+    except BelljarError as error:
+        return [
+            Check(
+                name,
+                False,
+                str(error),
+                "set BELLJAR_AUDIT and BELLJAR_TRAIL so, or leave them unset",
+            )
+        ]
+    found = []
+    for place in audit.to:
+        try:
+            place.send([])
+            found.append(Check(name, True, f"{place.name} takes its records"))
+        except OSError as error:
+            fix = "start it (the collector: `belljar audit collect`)"
+            found.append(Check(name, not audit.required, str(error), fix))
+    return found
+
+
 def owner_mapping(run_root: Path, workspace: str) -> Check:
     name = "workspace ownership"
     if os.geteuid() != 0:

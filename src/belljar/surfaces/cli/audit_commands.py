@@ -110,7 +110,13 @@ def _collected(place: Path, user: str | None) -> Iterator[dict[str, Any]]:
         }
 
 
+def _whose(args: Namespace) -> None:
+    if args.user and not args.collected:
+        raise UsageError("--user is for --collected: a trail of one's own has one user")
+
+
 def verify(args: Namespace) -> int:
+    _whose(args)
     if args.collected:
         return _verify_collected(args)
     with _readable():
@@ -126,6 +132,7 @@ def show(args: Namespace) -> int:
     since = _moment(args.since) if args.since else None
     if args.session and not args.session.startswith("bj-"):
         args.session = names.session(args.session)
+    _whose(args)
     if args.collected:
         _only_root()
         if args.follow:
