@@ -335,12 +335,12 @@ async def test_of_too_many_programs_the_oldest_ends(session: Any) -> None:
     async def begun() -> Any:
         return await session.pty_exec_start("sleep 600", yield_time_s=0.3)
 
-    updates = await asyncio.gather(*(begun() for _ in range(PTY_PROCESSES_MAX + 2)))
-    running = [each for each in updates if each.process_id is not None]
+    await asyncio.gather(*(begun() for _ in range(PTY_PROCESSES_MAX + 2)))
+    running = list(session._inner._ptys)
     assert len(running) == PTY_PROCESSES_MAX
     await session.pty_terminate_all()
     with pytest.raises(errors.PtySessionNotFoundError):
-        await session.pty_write_stdin(session_id=running[-1].process_id, chars="")
+        await session.pty_write_stdin(session_id=running[-1], chars="")
 
 
 async def test_a_lost_sandbox_is_the_sdks_error() -> None:
