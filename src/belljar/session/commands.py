@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from belljar.errors import AuditError, UsageError
@@ -58,6 +58,13 @@ class Commands:
         self.judge = judge
         self.ledger = ledger
         self._door = door
+
+    def taken_over(self, request: Request, earlier: Commands) -> Request:
+        """What was admitted when the same sandbox was reached by another connection."""
+        same = earlier.inside.sandbox.id == self.inside.sandbox.id
+        if not same or request.admitted_by is not earlier:
+            raise UsageError("a Request runs only in the sandbox that it was made for")
+        return replace(request, admitted_by=self)
 
     async def admitted(
         self,

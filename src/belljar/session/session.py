@@ -354,13 +354,18 @@ class Session:
         """One bash that keeps its state from call to call: `await box.persistent.run("cd src")`."""
         return self.shells.persistent
 
-    async def hold(self, request: Request, tag: str) -> HeldCommand:
-        """Start a command that outlives this process, with all of its output.
+    async def hold(
+        self, request: Request, tag: str, *, earlier: Session | None = None
+    ) -> HeldCommand:
+        """Start a command that outlives this process, with all of its output. `earlier`: the session by which this
+        sandbox was reached before, and which admitted the request.
 
         held = await box.hold(await box.admit("make"), "c-1")
         """
         from belljar.session.held_command import HeldCommand  # few sessions have one
 
+        if earlier is not None and earlier is not self:
+            request = self._commands.taken_over(request, earlier._commands)
         return await HeldCommand.begin(self._commands, request, tag)
 
     async def held(self) -> dict[str, HeldCommand]:

@@ -56,9 +56,12 @@ class SharedShell:
         self.turn = asyncio.Lock()
         """Held by the command that runs; the others queue."""
         self._named: NamedShell | None = None
+        self._box: Session | None = None
 
     def named(self, box: Session) -> NamedShell:
-        self._named = self._named or box.named_shell(self._name)
+        """After its session's stream was cut it is reached by another `box`."""
+        if self._named is None or self._box is not box:
+            self._box, self._named = box, box.named_shell(self._name)
         return self._named
 
 
@@ -69,6 +72,8 @@ class Around(Protocol):
     vitals: Vitals
     is_ending: bool
 
+    @property
+    def is_cut(self) -> bool: ...
     @property
     def id(self) -> str: ...
     @property
@@ -115,6 +120,8 @@ class Command:
         self._skew = (0, 0)
         self._task: asyncio.Task[None] | None = None
         self._published = 0.0
+        self.was_cut = False
+        """Nobody follows it: the stream to its sandbox was cut, and may be there again soon."""
         self.trace = tracing.here()
 
     @classmethod
@@ -270,7 +277,7 @@ class Command:
         except asyncio.CancelledError:
             raise
         except SandboxLost as lost:
-            await self.lost(lost)
+            await self._lost_sight(lost)
         except PolicyDenied as denied:
             await self._refused(denied)
         except Problem as problem:
@@ -350,12 +357,12 @@ class Command:
         if shell is not None:
             shell.named(box).learn(request)
 
-    async def _begun(self, box: Session, request: Request) -> HeldCommand:
+    async def _begun(self, admitted: Session, request: Request) -> HeldCommand:
         """A session may have been paused while the command was judged; then it waits."""
         while True:
-            await self.session.when_ready()
+            box = await self.session.when_ready()  # another one if its stream was cut
             try:
-                return await box.hold(request, self.id)
+                return await box.hold(request, self.id, earlier=admitted)
             except UsageError:
                 if not box.is_paused:
                     raise
@@ -365,6 +372,17 @@ class Command:
             await held.write(self.body["stdin"].encode())
             if not self.body["stdin_open"] and not self.body["pty"]:
                 held.close_input()
+
+    async def _lost_sight(self, lost: SandboxLost) -> None:
+        self.was_cut = self.session.is_cut and not self.is_over
+        if not self.was_cut:
+            await self.lost(lost)
+
+    async def found_again(self, held: HeldCommand | None) -> None:
+        """The stream to its sandbox is there again."""
+        self.was_cut = False
+        self._captures = _captures(self.session)  # filled again from the log
+        await self.adopt(held)
 
     async def adopt(self, held: HeldCommand | None) -> None:
         """Go on after a restart. `held`: what the sandbox knows of it."""
@@ -396,7 +414,7 @@ class Command:
         try:
             await self._follow(held)
         except SandboxLost as lost:
-            await self.lost(lost)
+            await self._lost_sight(lost)
         except Exception as error:
             self.server.report(error)
             await self._end(error=Problem("failed", "the service lost this command"))

@@ -21,7 +21,13 @@ import sqlalchemy as sa
 from anyio import to_thread
 
 from belljar import enforcement
-from belljar.errors import BelljarError, PolicyDenied, SandboxLost
+from belljar.errors import (
+    BelljarError,
+    EngineUnavailable,
+    PolicyDenied,
+    SandboxLost,
+    SessionNotFound,
+)
 from belljar.limits import Limits
 from belljar.options import SandboxOptions
 from belljar.session.judging import judged, load
@@ -47,6 +53,10 @@ RESTART_LEASE = 3600.0  # the least that a sandbox outlives a server
 SAVE_EVERY = 5.0  # seconds between notes of a lease that commands extend
 PING_EVERY = 10.0
 PING_SECONDS = 15.0
+RETURN_SECONDS = 25.0  # an API server restarts in less, and its clients find it again
+UNREACHED_SECONDS = (
+    4.0  # the same where the engine answers, but does not reach the sandbox
+)
 RETRY = {"Retry-After": "1"}
 LIVING = ("queued", "pulling", "starting", "verifying", "ready", "paused")
 
@@ -81,6 +91,7 @@ class LiveSession:
         self._ending = asyncio.Lock()
         self.vitals = Vitals()
         self._looking: asyncio.Task[None] | None = None
+        self._returning: asyncio.Task[None] | None = None
         self.review = asyncio.Lock()
         """One apply, undo or discard at a time."""
 
@@ -478,10 +489,65 @@ class LiveSession:
             self.ends_at is not None and now >= self.ends_at
         ):
             await self.end("expired")
+        elif self.is_cut:
+            self._find_again()
         elif self.box is not None and not self.box.is_open:
             await self._lose("the sandbox went away")
         elif self.box is not None and self.state == "ready":
             await self._look(self.box)
+
+    @property
+    def is_cut(self) -> bool:
+        """The stream to its sandbox has ended, which says nothing about the sandbox: it went through an engine."""
+        if self.is_ending:
+            return False
+        if self._returning is not None and not self._returning.done():
+            return True
+        box = self.box
+        return box is not None and not box.is_open and box.sandbox.link.bridged
+
+    def _find_again(self) -> None:
+        if self._returning is None or self._returning.done():
+            self._returning = asyncio.get_running_loop().create_task(self._return())
+
+    async def _return(self) -> None:
+        """Whoever needs the sandbox waits meanwhile (`when_ready`). Its commands hold what nobody has confirmed."""
+        cut, self.box = self.box, None
+        assert cut is not None
+        cut.sandbox.disconnect()
+        try:
+            box = await self._reached()
+            held = await box.held()
+        except Exception as error:
+            if not isinstance(error, BelljarError):
+                self.server.report(error)
+            await self._lose(cut.why_lost or "the sandbox went away")
+            return
+        self.box = box
+        for command in list(self.commands.values()):
+            known = held.pop(command.id, None)
+            if command.was_cut:
+                await command.found_again(known)
+        for known in held.values():  # their end was told already
+            known.forget()
+        if self.state == "paused":  # it ran for the moment that it took to find it
+            await box.pause()
+        self.changed.fire()
+        self.publish()
+
+    async def _reached(self) -> Session:
+        began = time.monotonic()
+        while True:
+            try:
+                return await self._attached()
+            except SessionNotFound:  # it has ended
+                raise
+            except BelljarError as error:
+                silent = isinstance(error, EngineUnavailable)
+                patience = RETURN_SECONDS if silent else UNREACHED_SECONDS
+                if time.monotonic() - began > patience:
+                    raise
+            await asyncio.sleep(0.2)
 
     async def _look(self, box: Session) -> None:
         if time.monotonic() - self._saved > SAVE_EVERY:
@@ -539,6 +605,8 @@ class LiveSession:
                 return
             self.is_ending = True
             self.changed.fire()
+            if self._returning is not None:
+                self._returning.cancel()
             if self._task is not None and self.box is None:
                 self._task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -564,6 +632,9 @@ class LiveSession:
         async with self._ending:
             if self.is_over:
                 return
+            for command in list(self.commands.values()):
+                if command.was_cut:
+                    await command.lost(SandboxLost(why))
             box, self.box = self.box, None
             if box is not None:
                 with contextlib.suppress(BelljarError):
@@ -597,8 +668,9 @@ class LiveSession:
         """This server stops; the session runs on."""
         for command in self.commands.values():
             command.abandon()
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._returning):
+            if task is not None:
+                task.cancel()
         if self.box is not None and self.box.is_open:
             self.box.sandbox.disconnect()
 
