@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from belljar.engines.capabilities import Capabilities
 from belljar.engines.spec import Image, Protections, SandboxSpec, User
@@ -131,6 +131,33 @@ class Engine(Protocol):
     def describe(self) -> Description: ...
 
     def close(self) -> None: ...
+
+
+class Taken(Protocol):
+    """A sandbox that waited."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def spec(self) -> SandboxSpec:
+        """What was asked for, with what the sandbox has of its own: user, private directory, token."""
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """An engine on which hosts share sandboxes that wait for their first use."""
+
+    takes: bool
+    """Whether a launch looks for one."""
+
+    def take(self, spec: SandboxSpec) -> Taken | None:
+        """Make one ours; of several who want it one gets it. None: none of this kind waits, or `takes` is false."""
+
+    def offer(self, id: str, spec: SandboxSpec) -> str:
+        """Give one that is proved, and that nobody uses, to whoever takes it first. Returns its kind."""
+
+    def count_waiting(self, kind: str) -> int: ...
 
 
 def image_store(engine: Engine) -> ImageStore:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from belljar import engines, resources
-from belljar.engines.base import Engine, Launched
+from belljar.engines.base import Engine, Launched, Shares
 from belljar.engines.spec import Image, Mount, SandboxSpec, has_own_kernel
 from belljar.errors import (
     BelljarError,
@@ -92,6 +92,8 @@ class Launch:
     """By whose word each protection is in force."""
     unproven: SandboxSpec | None = None
     """This machine cannot look into the sandbox: its init must still testify that this spec is in force."""
+    taken: bool = False
+    """It waited for its first use, with a lease for that."""
 
     def discard(self) -> None:
         """Undo a launch that is not needed."""
@@ -144,9 +146,14 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
                 disk,
                 more,
             )
-            name = f"belljar-{id}"
+            taken = engine.take(spec) if isinstance(engine, Shares) else None
+            name = taken.id if taken else f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
-            launched = engine.start(engine.create(spec, name))
+            if taken:
+                spec = taken.spec
+                launched = engine.inspect(name)
+            else:
+                launched = engine.start(engine.create(spec, name))
         if not launched.pid:
             raise EngineError("the engine started the sandbox, but it is not running")
         pid = launched.pid if engine.capabilities.sees_processes else None
@@ -172,9 +179,8 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
             if pid
             else {}
         )
-        rundir.write_session(
-            run_dir.path, {"token": link.token, "bridge": bridge}, "link"
-        )
+        token = spec.secrets.get("BELLJAR_TOKEN", "")
+        rundir.write_session(run_dir.path, {"token": token, "bridge": bridge}, "link")
         rundir.write_session(
             run_dir.path, _facts(id, options, engine, workspace, launched)
         )
@@ -188,11 +194,12 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
         run_dir.path,
         transport,
         run_dir,
-        link.token.encode(),
+        token.encode(),
         options.door,
         spec.argv[0],
         proved,
         None if pid else spec,
+        taken is not None,
     )
 
 

@@ -14,6 +14,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
+from belljar.engines.base import Shares
 from belljar.errors import BelljarError, EngineError, SandboxLost
 from belljar.link.link import Link
 from belljar.options import SandboxOptions, check_session_id
@@ -48,7 +49,7 @@ class Sandbox:
         self._transport = start.transport
         self._token = start.token
         self.init = start.init
-        self._unproven = start.unproven
+        self._unproven, self._taken = start.unproven, start.taken
         self.witnesses = start.witnesses
         """By whose word each protection is in force: kernel, init, engine (verification.py)."""
         self.link: Link
@@ -98,6 +99,8 @@ class Sandbox:
         with anyio.move_on_after(stretched(DIAL_SECONDS)):
             await self.link.hello(self._token)
             await self._prove()
+            if self._taken:
+                self.link.lease(self.options.lease)
             return
         self.link.close("its init did not answer")
         raise SandboxLost("the sandbox started, but its init did not answer")
@@ -158,6 +161,20 @@ class Sandbox:
         if mark is not None:
             await to_thread.run_sync(mark.remove)
         self.link.go_on()
+
+    async def offer(self, lease: float) -> str:
+        """Have it wait, for `lease` seconds, for whichever host takes it first; it is not ours any more. Returns its
+        kind."""
+        assert isinstance(self.engine, Shares)
+        assert self._unproven is not None
+        self.link.lease(lease)
+        await self.link.ping()
+        kind = await to_thread.run_sync(
+            self.engine.offer, self.launched.id, self._unproven
+        )
+        self.link.close()
+        await to_thread.run_sync(self._clear)
+        return kind
 
     def disconnect(self) -> None:
         """Disconnect from a kept sandbox; it runs on, or stays paused, until its lease ends."""

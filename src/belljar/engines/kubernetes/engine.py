@@ -19,7 +19,7 @@ from typing import Any
 
 from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.capabilities import Capabilities
-from belljar.engines.kubernetes import checks, exec_stream, init_image, pod
+from belljar.engines.kubernetes import checks, exec_stream, init_image, pod, waiting
 from belljar.engines.kubernetes.api import Api
 from belljar.engines.kubernetes.instance import Instance
 from belljar.engines.kubernetes.settings import Settings
@@ -81,6 +81,8 @@ class KubernetesEngine:
             f"kubernetes {self.api.server} {self.api.namespace} {self.instance.id}"
         )
         self._watch = PodWatch(self.api, {pod.INSTANCE: self.instance.id})
+        self.takes = settings.warm
+        """Whether a Pod that waits in the namespace is taken instead of a new one."""
 
     def close(self) -> None:
         self._watch.close()
@@ -122,6 +124,21 @@ class KubernetesEngine:
                 f"the Pod did not start within {stretched(START_SECONDS):.0f} s: {_waits_for(found)}"
             )
         return self._launched(found)
+
+    def take(self, spec: SandboxSpec) -> waiting.Taken | None:
+        if not self.takes:
+            return None
+        self.instance.hold()
+        return waiting.take(self.api, spec, self.settings, self.instance.id)
+
+    def offer(self, id: str, spec: SandboxSpec) -> str:
+        kind = waiting.kind(spec, self.settings)
+        waiting.offer(self.api, id, kind)
+        return kind
+
+    def count_waiting(self, kind: str) -> int:
+        """Also removes what those left that ended."""
+        return waiting.tidy(self.api, kind)
 
     def inspect(self, id: str) -> Launched:
         found = self.api.get(id)

@@ -38,6 +38,8 @@ class Settings:
     machine: str = "x86_64"
     """The nodes' architecture: x86_64 or aarch64."""
     pull_secret: str = ""
+    warm: bool = False
+    """Take a Pod that waits in the namespace (`belljar kubernetes warm`), if there is one of the kind."""
 
 
 def from_environment(runtime_class: str = "") -> Settings:
@@ -55,6 +57,7 @@ def from_environment(runtime_class: str = "") -> Settings:
         seccomp=text("SECCOMP"),
         machine=_machine(text("MACHINE")),
         pull_secret=_name("PULL_SECRET", text("PULL_SECRET")),
+        warm=_flag("WARM", text("WARM")),
     )
 
 
@@ -78,6 +81,12 @@ def _json(setting: str, value: str, kind: type) -> Any:
             f"{PREFIX}{setting}: must be a JSON {'object' if kind is dict else 'list'}"
         )
     return found
+
+
+def _flag(setting: str, value: str) -> bool:
+    if value not in ("", "0", "1"):
+        raise UsageError(f"{PREFIX}{setting}: {value!r} must be 0 or 1")
+    return value == "1"
 
 
 def _ratio(value: str) -> float:

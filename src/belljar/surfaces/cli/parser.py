@@ -691,6 +691,13 @@ def _upkeep(commands: Commands) -> None:
         default="x86_64",
         help="the nodes' architecture",
     )
+    warm = cluster.add(
+        "warm",
+        "cli.kubernetes_commands:keep_warm",
+        "keep Pods waiting, for every host with BELLJAR_KUBERNETES_WARM=1",
+    )
+    warm.add_argument("size", metavar="N", type=int, help="how many")
+    add_sandbox_options(warm)
     for command in (manifests, image):
         command.takes(
             "--images",
