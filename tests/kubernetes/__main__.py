@@ -5,6 +5,8 @@
     contract   the suite that every engine must pass
     sessions   sessions, staged workspaces, shells, files, ports, pools, walls, the doctor
     rights     the manifests: accepted, enough, and not a right more; a quota
+    warm       Pods that wait in the namespace: claims of several hosts, refill
+    serve      `belljar serve`: two replicas on PostgreSQL, a rolling update under a running command
     faults     a node killed, its network cut, the API server restarted, a Pod evicted, streams cut
     figures    the engine's timings beside Docker's, in the same run
 
@@ -22,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.kubernetes import serve_image
 from tests.kubernetes.build import Build
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.layout import NAMESPACE, REGISTRY
@@ -44,6 +47,8 @@ PARTS = {
     "contract": [*PYTEST, "-k", "bridge", "tests/engines/test_contract.py"],
     "sessions": [*PYTEST, "tests/kubernetes/sessions.py"],
     "rights": [*PYTEST, "tests/kubernetes/rights.py"],
+    "warm": [*PYTEST, "-s", "tests/kubernetes/warm.py"],
+    "serve": [*PYTEST, "-s", "tests/kubernetes/serving.py"],
     "faults": [*PYTEST, "-s", "tests/kubernetes/faults.py"],
     "figures": [sys.executable, "-m", "tests.kubernetes.figures"],
 }
@@ -78,7 +83,9 @@ def main(words: list[str]) -> int:
 
 @contextmanager
 def _cluster(build: Build) -> Iterator[Cluster]:
-    cluster = Cluster(build, [catalog.reference("base")])
+    with _timed("image of the service"):
+        service = serve_image.make()
+    cluster = Cluster(build, [catalog.reference("base"), service])
     with _timed("cluster"):
         cluster.__enter__()
     try:

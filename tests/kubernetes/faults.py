@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,8 @@ from belljar.errors import BelljarError, SandboxLost
 from belljar.host import Host
 
 DEAD_SECONDS, SILENT_SECONDS = 5.0, 30.0
+CUT_SECONDS = 30.0
+LOAD = "n=0; while :; do for i in {1..200}; do echo $((++n)); done; sleep 0.05; done"
 TALKING = "echo before; while sleep 0.2; do echo more; done"
 
 
@@ -154,6 +158,54 @@ async def test_cut_streams_cost_a_kept_session_nothing_that_it_printed(
     assert numbers == list(range(1, len(numbers) + 1)), "nothing lost, nothing twice"
     last = await _attached(id, host)
     await last.stop()
+
+
+async def test_a_stream_that_is_cut_again_and_again_loses_no_line_under_load(
+    host: Host, workspace: Path
+) -> None:
+    """Every 30 s, for BELLJAR_KUBERNETES_CUTS minutes, as balancers and proxies do it: both directions end at once."""
+    minutes = float(os.environ.get("BELLJAR_KUBERNETES_CUTS") or 1)
+    async with Session(workspace, host=host, keep=True, lease=600, **OPTIONS) as box:
+        shell = await box.start(LOAD, ring=16 << 20)
+        id, shell_id = box.id, shell.id
+    cursor, following, cuts, commands, lost = 0, 1, 0, 0, 0
+    begun = time.monotonic()
+    while time.monotonic() - begun < minutes * 60:
+        again = await _attached(id, host)
+        cut_at = time.monotonic() + CUT_SECONDS
+        try:
+            while time.monotonic() < cut_at:
+                chunk = await again.shell(shell_id).read(offset=cursor, wait=1)
+                whole, _, _ = chunk.stdout.rpartition("\n")
+                if whole:
+                    numbers = [int(line) for line in whole.split("\n")]
+                    expected = list(range(following, following + len(numbers)))
+                    assert numbers == expected, "nothing lost, nothing twice"
+                    following += len(numbers)
+                    cursor += len(whole) + 1
+                said = await again.run("echo beside")
+                assert said.stdout == "beside\n"
+                commands += 1
+            _cut(again)
+            cuts += 1
+            cause = (await again.run("echo cut")).cause
+            assert cause == "sandbox_lost", "a cut stream is never success"
+        except SandboxLost:
+            lost += 1
+    print(f"streams: {minutes:.0f} min, {cuts} cuts, {commands} commands beside, "
+          f"{following - 1} lines in order, {lost} told by an error")  # fmt: skip
+    assert cuts
+    await (await _attached(id, host)).stop()
+
+
+def _cut(box: Session) -> None:
+    """As whatever is between us and the API server would do it."""
+    import socket
+
+    with contextlib.suppress(OSError):
+        descriptor = os.dup(box.sandbox.link._transport.fileno())
+        with socket.socket(fileno=descriptor) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 async def _attached(id: str, host: Host) -> Session:

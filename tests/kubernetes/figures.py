@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 from anyio import to_thread
-from tests.kubernetes.conftest import OPTIONS
+from tests.kubernetes.build import Build
+from tests.kubernetes.conftest import LIMITS, OPTIONS
 
 from belljar import Pool, Session
 from belljar.engines.kubernetes.engine import KubernetesEngine
 from belljar.host import Host
 
-COLD, WARM, MANY, MEGABYTES = 5, 200, 20, 128
+COLD, WARM, MANY, KEPT, MEGABYTES = 5, 200, 100, 20, 128
+SMALL = {**OPTIONS, "limits": replace(LIMITS, memory=64 << 20, cpus=0.25)}
+"""Of the many at once: a hundred must fit on two nodes of two processors."""
 
 
 async def main() -> None:
@@ -40,7 +48,7 @@ async def main() -> None:
 
 
 async def _figures(host: Host, workspace: Path) -> dict[str, str]:
-    cold = [await _timed(lambda: _once(host, workspace)) for _ in range(COLD)]
+    cold = [await _cold(host, workspace) for _ in range(COLD)]
     async with Session(workspace, host=host, **OPTIONS) as box:
         warm = [await _timed(lambda: box.run(["true"])) for _ in range(WARM)]
         begun = time.perf_counter()
@@ -52,16 +60,26 @@ async def _figures(host: Host, workspace: Path) -> dict[str, str]:
         speed = MEGABYTES / (time.perf_counter() - begun)
         execs = [await to_thread.run_sync(_native, box) for _ in range(COLD)]
     claims = await _claims(host, workspace)
+    memory, descriptors = await _held(host, workspace)
     burst = await _burst(host, workspace)
     return {
-        "cold: session open, one command, closed": f"{statistics.median(cold):.2f} s",
+        "cold: to the first result, p50": f"{statistics.median(cold):.2f} s",
         "warm command, p50": f"{statistics.median(warm) * 1000:.2f} ms",
         "warm command, p95": f"{sorted(warm)[int(WARM * 0.95)] * 1000:.2f} ms",
         "kubectl exec / docker exec of true, p50": f"{statistics.median(execs) * 1000:.0f} ms",
         "claim from a pool of warm ones, p50": f"{statistics.median(claims) * 1000:.1f} ms",
         "output": f"{speed:.0f} MB/s",
+        "memory of the host's process per sandbox": f"{memory:.2f} MiB",
+        "its descriptors per sandbox": f"{descriptors:.1f}",
         f"{MANY} sessions at once, until the last is done": f"{burst:.1f} s",
     }
+
+
+async def _cold(host: Host, workspace: Path) -> float:
+    begun = time.perf_counter()
+    async with Session(workspace, host=host, **OPTIONS) as box:
+        await box.run("echo ok")
+        return time.perf_counter() - begun
 
 
 async def _timed(work: Callable[[], Awaitable[object]]) -> float:
@@ -70,8 +88,8 @@ async def _timed(work: Callable[[], Awaitable[object]]) -> float:
     return time.perf_counter() - begun
 
 
-async def _once(host: Host, workspace: Path) -> None:
-    async with Session(workspace, host=host, **OPTIONS) as box:
+async def _once(host: Host, workspace: Path, options: dict[str, Any] = OPTIONS) -> None:
+    async with Session(workspace, host=host, **options) as box:
         assert (await box.run("echo ok")).stdout == "ok\n"
 
 
@@ -80,16 +98,9 @@ def _native(box: Session) -> float:
     engine = box.sandbox.engine
     begun = time.perf_counter()
     if isinstance(engine, KubernetesEngine):
-        from belljar.engines.kubernetes.exec_stream import connect
-
-        stream = connect(engine.api, id, "sandbox", ["true"])
-        while not stream.last_words:
-            try:
-                if not stream.recv(4096):
-                    break
-            except BlockingIOError:
-                time.sleep(0.001)
-        stream.close()
+        kubectl = Build(Path(os.environ["BELLJAR_TEST_PROGRAMS"])).program("kubectl")
+        command = [kubectl, f"--namespace={engine.api.namespace}", "exec", id]
+        subprocess.run([*command, "-c", "sandbox", "--", "true"], check=True)
     else:
         subprocess.run(["docker", "exec", id, "true"], check=True)
     return time.perf_counter() - begun
@@ -107,11 +118,29 @@ async def _claims(host: Host, workspace: Path) -> list[float]:
     return found
 
 
+async def _held(host: Host, workspace: Path) -> tuple[float, float]:
+    """MiB and descriptors of this process for each open session."""
+    await _once(host, workspace)
+    before = _resident(), len(os.listdir("/proc/self/fd"))
+    async with AsyncExitStack() as sessions:
+        for _ in range(KEPT):
+            box = await sessions.enter_async_context(
+                Session(workspace, host=host, **SMALL)
+            )
+            await box.run("echo ok")
+        after = _resident(), len(os.listdir("/proc/self/fd"))
+    return (after[0] - before[0]) / KEPT, (after[1] - before[1]) / KEPT
+
+
+def _resident() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) / 256
+
+
 async def _burst(host: Host, workspace: Path) -> float:
     begun = time.perf_counter()
     async with anyio.create_task_group() as tasks:
         for _ in range(MANY):
-            tasks.start_soon(_once, host, workspace)
+            tasks.start_soon(_once, host, workspace, SMALL)
     return time.perf_counter() - begun
 
 
@@ -135,8 +164,11 @@ async def _requests(host: Host, workspace: Path) -> None:
             await box.run(["true"])
             await anyio.sleep(0.5)
         used = len(asked) - opened
+        found = await to_thread.run_sync(engine.api.get, box.sandbox.launched.id)
+        size = len(json.dumps(found, default=str))
     print(f"figures: API requests: {opened} to open, {used} in 20 s of use, {len(asked) - opened - used} to close, "
-          "and one exec stream")  # fmt: skip
+          f"and one exec stream; the Pod's object as JSON: {size} bytes")  # fmt: skip
+    print(f"figures: to open and close: {', '.join(sorted(set(asked)))}")
 
 
 if __name__ == "__main__":

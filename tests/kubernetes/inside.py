@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes.build import Build
-from tests.kubernetes.layout import BRIDGE, CONTROL, NODES, SERVICES, Layout, address
+from tests.kubernetes.layout import (
+    BRIDGE,
+    CONTROL,
+    NODES,
+    SERVICES,
+    Layout,
+    address,
+    pods,
+)
 from tests.kubernetes.node import configure, script
 
 GROUPS = (
@@ -191,8 +199,14 @@ class Supervisor:
             f"addr add {address(node)}/24 dev eth0",
             "link set lo up",
             "link set eth0 up",
+            *(
+                f"route add {pods(other)} via {address(other)}"
+                for other in NODES
+                if other != node
+            ),
         ):
             subprocess.run([*enter, *words.split()], check=True)
+        _ip("route", "replace", pods(node), "via", address(node))
 
 
 def _only_child(pid: int) -> int:

@@ -22,7 +22,8 @@ from belljar.host import Host
 NAMESPACE = f"belljar-rights-{os.getpid()}"
 FORBIDDEN = (
     ("get", "secrets", NAMESPACE), ("list", "configmaps", NAMESPACE), ("create", "deployments.apps", NAMESPACE),
-    ("patch", "pods", NAMESPACE), ("create", "rolebindings.rbac.authorization.k8s.io", NAMESPACE),
+    ("deletecollection", "pods", NAMESPACE), ("patch", "pods/status", NAMESPACE),
+    ("create", "rolebindings.rbac.authorization.k8s.io", NAMESPACE),
     ("get", "nodes", ""), ("list", "pods", "kube-system"), ("create", "pods", "default"),
     ("create", "serviceaccounts/token", NAMESPACE), ("delete", "namespaces", ""),
 )  # fmt: skip

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import anyio
@@ -12,7 +14,7 @@ import pytest
 from anyio import to_thread
 from tests.kubernetes.conftest import OPTIONS
 
-from belljar import Pool, Session
+from belljar import Allow, Pool, Session
 from belljar.doctor import examine
 from belljar.engines.capabilities import Capabilities
 from belljar.errors import EngineError, ProtectionMissing, UsageError
@@ -142,6 +144,65 @@ async def test_inside_there_is_no_token_no_route_and_no_way_to_the_init(
         assert int(processes) < 20
         assert box.sandbox.witnesses["network"] == "init, engine"
         assert box.sandbox.witnesses["pids"] == "init"
+
+
+class Quiet(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "8")
+        self.end_headers()
+        self.wfile.write(b"outside\n")
+
+
+async def test_the_door_of_a_pod_without_a_network_lets_through_what_is_allowed(
+    host: Host, workspace: Path
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        port = site.server_port
+        allow = Allow(f"127.0.0.1:{port}")
+        async with Session(workspace, host=host, network=allow, **OPTIONS) as box:
+            ask = (
+                "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read())"
+            )
+            url = f"http://127.0.0.1:{port}/"
+            proxy = "unset no_proxy NO_PROXY; "
+            said = await box.run(f"{proxy}python3 -c '{ask}' {url}")
+            assert said.stdout == "b'outside\\n'\n", said.stderr
+            refused = await box.run(f"{proxy}python3 -c '{ask}' http://127.0.0.1:1/")
+            assert not refused.ok
+            verdicts = {(each["port"], each["verdict"]) for each in said.network}
+            assert (port, "allowed") in verdicts
+            assert all(each["verdict"] != "allowed" for each in refused.network)
+        site.shutdown()
+
+
+async def test_a_session_begins_with_what_a_snapshot_holds(
+    host: Host, workspace: Path
+) -> None:
+    async with Session(workspace, host=host, **OPTIONS) as box:
+        await box.run("echo new > made; echo t > /tmp/t; echo h > ~/h")
+        await box.shell("build").run("export WHERE=there")
+        await box.snapshot("ready")
+    async with Session(snapshot="ready", host=host) as twin:
+        assert (await twin.run("cat made /tmp/t ~/h")).stdout == "new\nt\nh\n"
+        assert (await twin.shell("build").run("echo $WHERE")).stdout == "there\n"
+        assert {each.path for each in await twin.changes()} == {"made"}
+
+
+async def test_a_seccomp_profile_that_no_node_has_stops_the_run(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BELLJAR_KUBERNETES_SECCOMP", "profiles/nobody-has-this.json")
+    host = Host(engine="kubernetes", state=tmp_path / "other")
+    with pytest.raises(EngineError, match="seccomp"):
+        async with Session(workspace, host=host, **OPTIONS):
+            pass
+    assert await to_thread.run_sync(host.connect().list) == []
+    await to_thread.run_sync(host.close)
 
 
 async def test_pods_that_have_a_network_are_refused_and_it_is_named(

@@ -43,14 +43,14 @@ def _as_user(directory: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[str]:
-    """The URL of an empty database."""
+def postgres(address: str = "127.0.0.1") -> Iterator[str]:
+    """The URL of an empty database. At another address than the loopback's everybody may use it who gets there."""
     programs = _programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
     directory = tempfile.mkdtemp(prefix="bj-pg-", dir="/tmp")
     prefix = _as_user(directory)
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    with socket.create_server((address, 0)) as free:
         port = free.getsockname()[1]
     data = f"{directory}/data"
 
@@ -77,11 +77,13 @@ def postgres() -> Iterator[str]:
             "-E",
             "UTF8",
         )
-        options = f"-p {port} -k {directory} -c listen_addresses=127.0.0.1 -c fsync=off"
+        with open(f"{data}/pg_hba.conf", "a") as rules:
+            rules.write("host all all 0.0.0.0/0 trust\n" * (address != "127.0.0.1"))
+        options = f"-p {port} -k {directory} -c listen_addresses={address} -c fsync=off"
         control = [str(programs / "pg_ctl"), "-D", data, "-w"]
         quietly(*control, "-l", f"{directory}/log", "-o", options, "start")
         try:
-            yield f"postgresql://belljar@127.0.0.1:{port}/postgres"
+            yield f"postgresql://belljar@{address}:{port}/postgres"
         finally:
             quietly(*control, "-m", "immediate", "stop")
     finally:

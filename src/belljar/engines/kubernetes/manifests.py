@@ -3,7 +3,8 @@
 namespace      the Pod Security Standard `restricted` is enforced: our Pods meet it, nothing weaker starts there
 rights         of the service account `belljar`: Pods of this namespace, exec in them, its leases; nothing else
 walls          no network for sandboxes (a second wall: the first is a Pod without routes), a quota
-service        two replicas of `belljar serve` on one PostgreSQL, which a drained node takes one by one
+service        two replicas of `belljar serve` on one PostgreSQL, which a drained node takes one by one. They share one
+               state directory (ReadWriteMany), so they are one instance: each finds the sandboxes of the other
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from belljar import __version__
 from belljar.engines.kubernetes.pod import NETWORK
 from belljar.records import record
 
 ACCOUNT = "belljar"
 RIGHTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("", "pods", ("get", "list", "watch", "create", "delete")),
+    ("", "pods", ("get", "list", "watch", "create", "patch", "delete")),
     (
         "",
         "pods/exec",
@@ -44,7 +46,11 @@ class Wanted:
     url: str = "https://belljar.example.com"
     """Of the service, as its clients know it."""
     secret: str = "belljar-database"
-    """Holds the PostgreSQL address under `url`."""
+    """Holds the PostgreSQL address under `url`, and may hold the service's first key under `key`."""
+    storage: str = "10Gi"
+    """Of the replicas' shared state: workspaces, output, the trail."""
+    storage_class: str = ""
+    """One whose volumes several nodes may write; empty: the cluster's default."""
 
 
 def manifests(wanted: Wanted, *, service: bool = True) -> list[Object]:
@@ -141,6 +147,7 @@ def _service(wanted: Wanted) -> list[Object]:
     }
     ports = [{"name": "http", "port": 80, "targetPort": PORT}]
     return [
+        _state(wanted),
         _object("apps/v1", "Deployment", "belljar-serve", wanted, spec=spec),
         _object(
             "v1",
@@ -159,17 +166,26 @@ def _service(wanted: Wanted) -> list[Object]:
     ]
 
 
+def _state(wanted: Wanted) -> Object:
+    spec: Object = {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": wanted.storage}},
+    }
+    if wanted.storage_class:
+        spec["storageClassName"] = wanted.storage_class
+    return _object("v1", "PersistentVolumeClaim", "belljar-state", wanted, spec=spec)
+
+
 def _serving_pod(wanted: Wanted) -> Object:
+    # By its own address the other replica passes on what is asked of a session of this one.
+    listen = ["--listen", f"$(POD_IP):{PORT}"]
     command = [
         "belljar",
         "serve",
-        "--listen",
-        f"0.0.0.0:{PORT}",
+        *listen,
         "--behind-proxy",
         "--public-url",
         wanted.url,
-        "--database",
-        "$(DATABASE_URL)",
     ]
     environment = [
         {"name": "BELLJAR_ENGINE", "value": "kubernetes"},
@@ -179,9 +195,11 @@ def _serving_pod(wanted: Wanted) -> Object:
         {"name": "BELLJAR_STATE", "value": "/state/belljar"},
         {"name": "BELLJAR_RUN", "value": "/state/run"},
         {
-            "name": "DATABASE_URL",
-            "valueFrom": {"secretKeyRef": {"name": wanted.secret, "key": "url"}},
+            "name": "POD_IP",
+            "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
         },
+        _from_secret("BELLJAR_DATABASE", wanted, "url"),
+        _from_secret("BELLJAR_BOOTSTRAP_KEY", wanted, "key", optional=True),
     ]
     probe: Mapping[str, Any] = {
         "httpGet": {"path": "/readyz", "port": PORT},
@@ -201,7 +219,8 @@ def _serving_pod(wanted: Wanted) -> Object:
         "containers": [
             {
                 "name": "serve",
-                "image": f"{wanted.images}belljar/serve:latest",
+                "image": f"{wanted.images}belljar/serve:{__version__}",
+                "imagePullPolicy": "IfNotPresent",
                 "command": command,
                 "env": environment,
                 "ports": [{"containerPort": PORT}],
@@ -221,5 +240,20 @@ def _serving_pod(wanted: Wanted) -> Object:
                 ],
             }
         ],
-        "volumes": [{"name": "state", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}],
+        "volumes": [
+            {
+                "name": "state",
+                "persistentVolumeClaim": {"claimName": "belljar-state"},
+            },
+            {"name": "tmp", "emptyDir": {}},
+        ],
     }
+
+
+def _from_secret(
+    variable: str, wanted: Wanted, key: str, *, optional: bool = False
+) -> Object:
+    reference: Object = {"name": wanted.secret, "key": key}
+    if optional:
+        reference["optional"] = True
+    return {"name": variable, "valueFrom": {"secretKeyRef": reference}}

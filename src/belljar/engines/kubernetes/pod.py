@@ -58,7 +58,7 @@ def pod(
     labels = {
         SANDBOX: "true",
         INSTANCE: instance,
-        STATE: "claimed",
+        STATE: "claimed",  # by its maker; waiting.py
         NETWORK: spec.network,
         GROUP + "session": spec.labels.get(LABEL + "session", ""),
     }
@@ -121,13 +121,15 @@ def _seccomp(settings: Settings) -> dict[str, str]:
 def _installer(spec: SandboxSpec) -> dict[str, Any]:
     [volume] = (mount for mount in spec.mounts if mount.kind == "volume")
     uid, _, gid = init_image.USER.partition(":")
+    # What it asks for is set aside for the Pod's whole life, if that is more than the sandbox's own request.
     small = {"cpu": "100m", "memory": "32Mi"}
+    least = {"cpu": "5m", "memory": "8Mi"}
     return {
         "name": INSTALLER,
         "image": volume.source,
         "imagePullPolicy": "IfNotPresent",
         "command": [init_image.PROGRAM, "--install", f"{volume.target}/init"],
-        "resources": {"limits": small, "requests": small},
+        "resources": {"limits": small, "requests": least},
         "securityContext": {
             **_confined(),
             "runAsUser": int(uid),
