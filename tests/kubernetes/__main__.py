@@ -9,6 +9,7 @@
     serve      `belljar serve`: two replicas on PostgreSQL, a rolling update under a running command
     faults     a node killed, its network cut, the API server restarted, a Pod evicted, streams cut
     figures    the engine's timings beside Docker's, in the same run
+    many       a hundred sessions at once, the same way
 
 The minutes of each step are printed. Needs root, Docker with the base image, openssl and iproute2; `make` sees to the
 first two. KUBERNETES=/some/dir says where the programs are kept (700 MB); whatever happens, the cluster is taken down.
@@ -51,6 +52,7 @@ PARTS = {
     "serve": [*PYTEST, "-s", "tests/kubernetes/serving.py"],
     "faults": [*PYTEST, "-s", "tests/kubernetes/faults.py"],
     "figures": [sys.executable, "-m", "tests.kubernetes.figures"],
+    "many": [sys.executable, "-m", "tests.kubernetes.figures", "many"],
 }
 
 

@@ -6,9 +6,10 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +25,12 @@ from belljar.engines.kubernetes.engine import KubernetesEngine
 from belljar.host import Host
 
 COLD, WARM, MANY, KEPT, MEGABYTES = 5, 200, 100, 20, 128
+Figures = Callable[[Host, Path], AsyncIterator[tuple[str, str]]]
 SMALL = {**OPTIONS, "limits": replace(LIMITS, memory=64 << 20, cpus=0.25)}
 """Of the many at once: a hundred must fit on two nodes of two processors."""
 
 
-async def main() -> None:
+async def main(work: Figures) -> None:
     with tempfile.TemporaryDirectory(prefix="bjk-figures-", dir="/var/tmp") as place:
         workspace = Path(place, "workspace")
         workspace.mkdir()
@@ -37,42 +39,43 @@ async def main() -> None:
             "kubernetes": Host(engine="kubernetes", state=Path(place, "k")),
             "docker": Host(engine="docker", runtime="", state=Path(place, "d")),
         }
-        rows = {name: await _figures(host, workspace) for name, host in hosts.items()}
-        for name in rows["kubernetes"]:
-            print(
-                f"figures: {name:42} kubernetes {rows['kubernetes'][name]:>10} docker {rows['docker'][name]:>10}"
-            )
-        await _requests(hosts["kubernetes"], workspace)
+        for name, host in hosts.items():
+            async for what, figure in work(host, workspace):
+                print(f"figures: {name:10} {what:46} {figure:>10}", flush=True)
+        if work is _figures:
+            await _requests(hosts["kubernetes"], workspace)
         for host in hosts.values():
             await to_thread.run_sync(host.close)
 
 
-async def _figures(host: Host, workspace: Path) -> dict[str, str]:
+async def _figures(host: Host, workspace: Path) -> AsyncIterator[tuple[str, str]]:
     cold = [await _cold(host, workspace) for _ in range(COLD)]
+    yield "cold: to the first result, p50", f"{statistics.median(cold):.2f} s"
     async with Session(workspace, host=host, **OPTIONS) as box:
         warm = [await _timed(lambda: box.run(["true"])) for _ in range(WARM)]
+        yield "warm command, p50", f"{statistics.median(warm) * 1000:.2f} ms"
+        yield "warm command, p95", f"{sorted(warm)[int(WARM * 0.95)] * 1000:.2f} ms"
         begun = time.perf_counter()
         await box.run(
             ["head", "-c", f"{MEGABYTES}M", "/dev/zero"],
             output_limit=256 << 20,
             timeout=300,
         )
-        speed = MEGABYTES / (time.perf_counter() - begun)
+        yield "output", f"{MEGABYTES / (time.perf_counter() - begun):.0f} MB/s"
         execs = [await to_thread.run_sync(_native, box) for _ in range(COLD)]
+        p50 = f"{statistics.median(execs) * 1000:.0f} ms"
+        yield "kubectl exec / docker exec of true, p50", p50
     claims = await _claims(host, workspace)
+    p50 = f"{statistics.median(claims) * 1000:.1f} ms"
+    yield "claim from a pool of this process, p50", p50
     memory, descriptors = await _held(host, workspace)
+    yield "memory of the host's process per sandbox", f"{memory:.2f} MiB"
+    yield "its descriptors per sandbox", f"{descriptors:.1f}"
+
+
+async def _many(host: Host, workspace: Path) -> AsyncIterator[tuple[str, str]]:
     burst = await _burst(host, workspace)
-    return {
-        "cold: to the first result, p50": f"{statistics.median(cold):.2f} s",
-        "warm command, p50": f"{statistics.median(warm) * 1000:.2f} ms",
-        "warm command, p95": f"{sorted(warm)[int(WARM * 0.95)] * 1000:.2f} ms",
-        "kubectl exec / docker exec of true, p50": f"{statistics.median(execs) * 1000:.0f} ms",
-        "claim from a pool of warm ones, p50": f"{statistics.median(claims) * 1000:.1f} ms",
-        "output": f"{speed:.0f} MB/s",
-        "memory of the host's process per sandbox": f"{memory:.2f} MiB",
-        "its descriptors per sandbox": f"{descriptors:.1f}",
-        f"{MANY} sessions at once, until the last is done": f"{burst:.1f} s",
-    }
+    yield f"{MANY} sessions at once, until the last is done", f"{burst:.1f} s"
 
 
 async def _cold(host: Host, workspace: Path) -> float:
@@ -172,4 +175,4 @@ async def _requests(host: Host, workspace: Path) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    anyio.run(main, _many if sys.argv[1:] == ["many"] else _figures)

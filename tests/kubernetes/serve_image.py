@@ -25,7 +25,7 @@ RECIPE = f"""
 FROM {catalog.reference("base")}
 COPY packages /opt/belljar/packages
 COPY checkout /opt/belljar
-COPY belljar /usr/local/bin/belljar
+COPY programs belljar /usr/local/bin/
 ENV PYTHONPATH=/opt/belljar/src:/opt/belljar/packages
 """
 PROGRAM = """#!/usr/bin/python3
@@ -86,9 +86,13 @@ def _required(there: Distribution, extra: str) -> Iterator[tuple[str, set[str]]]
 
 def _copy(package: Distribution, target: Path) -> None:
     for file in package.files or ():
-        if ".." in file.parts or file.suffix == ".pyc":
-            continue
         source = Path(str(package.locate_file(file)))
-        if source.is_file():
-            (target / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, target / file)
+        outside = ".." in file.parts
+        # Of the programs only those that need no Python of that environment: shfmt, which parses commands.
+        if not source.is_file() or file.suffix == ".pyc":
+            continue
+        if outside and source.read_bytes()[:4] != b"\x7fELF":
+            continue
+        place = target.with_name("programs") / file.name if outside else target / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, place)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -60,12 +60,15 @@ async def full(host: Host, kind: str) -> None:
 
 
 @pytest.fixture
-def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Host]:
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Host]]:
     monkeypatch.setenv("BELLJAR_KUBERNETES_WARM", "1")
-    return [
+    made = [
         Host(engine="kubernetes", state=tmp_path / name, run=tmp_path / f"run-{name}")
         for name in ("a", "b")
     ]
+    yield made
+    for each in made:
+        each.close()
 
 
 async def test_two_hosts_share_what_waits_and_never_the_same_one(
@@ -96,7 +99,6 @@ async def test_two_hosts_share_what_waits_and_never_the_same_one(
         print(f"warm: opened from what waits, 4 at once: {max(opened) * 1000:.0f} ms")
     for host in hosts:
         assert await to_thread.run_sync(host.connect().list) == []
-        await to_thread.run_sync(host.close)
 
 
 async def test_a_claim_takes_milliseconds(

@@ -204,6 +204,7 @@ def _serving_pod(wanted: Wanted) -> Object:
     probe: Mapping[str, Any] = {
         "httpGet": {"path": "/readyz", "port": PORT},
         "periodSeconds": 5,
+        "timeoutSeconds": 5,
     }
     return {
         "serviceAccountName": ACCOUNT,
