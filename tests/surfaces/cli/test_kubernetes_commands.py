@@ -30,7 +30,7 @@ def test_manifests_are_yaml_for_kubectl(capsys: pytest.CaptureFixture[str]) -> N
     text = capsys.readouterr().out
     assert text.startswith("apiVersion: v1\nkind: Namespace\n")
     assert "\n---\n" in text
-    assert "image: r/belljar/serve:latest" in text
+    assert "image: r/belljar/serve:" in text
     assert "value: nonet" in text
 
 
@@ -63,3 +63,11 @@ def test_the_init_s_image_is_written_to_a_file(
     assert told["file"] == str(target)
     assert told["image"].startswith("r.example.com/belljar/init:")
     assert tarfile.is_tarfile(target)
+
+
+@pytest.mark.parametrize("size", ["0", "1001"])
+def test_a_number_of_waiting_pods_that_makes_no_sense_is_refused(
+    size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["kubernetes", "warm", size]) == 2
+    assert "must be from 1 to 1000" in capsys.readouterr().err
