@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +116,16 @@ def _replicas(kubectl: Callable[..., str]) -> dict[str, str]:
     }
 
 
-def _client(url: str) -> httpx.Client:
+Clients = Callable[[str], httpx.Client]
+
+
+@pytest.fixture
+def client() -> Iterator[Clients]:
     given = {"Authorization": f"Bearer {KEY}"}
-    return httpx.Client(base_url=url, headers=given, timeout=90, trust_env=False)
+    with ExitStack() as opened:
+        yield lambda url: opened.enter_context(
+            httpx.Client(base_url=url, headers=given, timeout=90, trust_env=False)
+        )
 
 
 def _session(client: httpx.Client) -> str:
@@ -146,10 +154,13 @@ def _whole(client: httpx.Client, command: str, lines: int) -> None:
 
 
 def test_a_restarted_api_server_loses_no_session_and_no_output(
-    deployed: None, kubectl: Callable[..., str], do: Callable[[str, str], Any]
+    deployed: None,
+    kubectl: Callable[..., str],
+    do: Callable[[str, str], Any],
+    client: Clients,
 ) -> None:
     """All streams are cut at once. The commands run on, and are followed again from where they were."""
-    first, second = (_client(url) for url in _replicas(kubectl).values())
+    first, second = (client(url) for url in _replicas(kubectl).values())
     session, other = _session(first), _session(second)
     commands = [_counted(first, each, 200) for each in (session, other, session)]
     do("kill", "apiserver")
@@ -163,11 +174,11 @@ def test_a_restarted_api_server_loses_no_session_and_no_output(
 
 
 def test_a_rolling_update_loses_no_session_and_no_output(
-    deployed: None, kubectl: Callable[..., str]
+    deployed: None, kubectl: Callable[..., str], client: Clients
 ) -> None:
     before = _replicas(kubectl)
     assert len(before) == 2
-    first, second = (_client(url) for url in before.values())
+    first, second = (client(url) for url in before.values())
     session = _session(first)
     command = _counted(second, session, LINES)  # which passes it on to the owner
     started = time.monotonic()
@@ -177,14 +188,14 @@ def test_a_rolling_update_loses_no_session_and_no_output(
     after = _replicas(kubectl)
     assert len(after) == 2
     assert not set(before) & set(after)
-    for url in after.values():
-        client = _client(url)
-        assert client.get(f"/v1/sessions/{session}").json()["state"] == "ready"
-        said = client.post(
+    replicas = [client(url) for url in after.values()]
+    for each in replicas:
+        assert each.get(f"/v1/sessions/{session}").json()["state"] == "ready"
+        said = each.post(
             f"/v1/sessions/{session}/commands",
             json={"command": "echo still here"},
             headers={"Prefer": "wait=60"},
         ).json()
         assert said["result"]["stdout"] == "still here\n", said
-    _whole(_client(url), command, LINES)
-    assert _client(url).delete(f"/v1/sessions/{session}").status_code < 300
+    _whole(replicas[0], command, LINES)
+    assert replicas[1].delete(f"/v1/sessions/{session}").status_code < 300
