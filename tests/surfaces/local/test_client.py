@@ -119,6 +119,24 @@ def test_a_terminal_is_passed_on_with_its_size_keys_and_detaching(
         served.until(served.waiting)
 
 
+def test_a_new_size_of_the_terminal_and_its_keys_reach_the_command(
+    served: Local, workspace: Path
+) -> None:
+    script = "trap 'stty size' WINCH; trap 'echo interrupted; exit 5' INT; stty size; while :; do sleep 0.1; done"
+    terminal = Terminal(
+        *CLIENT, "run", script, rows=31, cols=97, cwd=workspace, **served.env
+    )
+    terminal.until("31 97")
+    terminal.resize(17, 45)
+    terminal.until("17 45")
+    terminal.type("\x1a")  # Ctrl+Z is the command's: nobody is stopped by it
+    terminal.resize(18, 46)
+    terminal.until("18 46")
+    terminal.type("\x03")
+    terminal.until("interrupted")
+    assert terminal.status() == 5
+
+
 def test_approvals_are_asked_for_on_the_client_s_terminal(
     served: Local, workspace: Path
 ) -> None:
