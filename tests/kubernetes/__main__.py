@@ -18,6 +18,7 @@ first two. KUBERNETES=/some/dir says where the programs are kept (700 MB); whate
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,6 +64,7 @@ def main(words: list[str]) -> int:
         )
     if os.geteuid() != 0:
         sys.exit("kubernetes: this needs root, for namespaces")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("kubernetes: told to end"))
     build = Build(Path(os.environ.get("KUBERNETES") or Path(sys.prefix, ".kubernetes")))
     if not build.is_complete:
         with _timed("build"):

@@ -5,24 +5,28 @@
         cluster.do("kill", "n2")    faults: kill, start, cut, heal
 
 Needs root. Nothing of the machine's is changed: the one trace outside the namespaces is a control group of its own in
-each hierarchy, removed at the end with everything in it.
+each hierarchy, removed at the end with everything in it. Whoever made the cluster may be killed: then the kernel ends
+the cluster, and the next one removes what is left of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from tests.kubernetes import pki
 from tests.kubernetes.build import Build
@@ -39,17 +43,17 @@ static void reap(int signal) { (void)signal; while (waitpid(-1, 0, WNOHANG) > 0)
 int main(void) { signal(SIGINT, down); signal(SIGTERM, down); signal(SIGCHLD, reap); for (;;) pause(); }
 """
 START_SECONDS, END_SECONDS = 180, 60
+PREFIX, LOCK = "bjk-", "maker.lock"
 
 
 class Cluster:
     def __init__(self, build: Build, images: Sequence[str] = ()) -> None:
         """`images`: of this machine's Docker, which the nodes shall have."""
-        directory = Path(
-            tempfile.mkdtemp(
-                prefix="bjk-",
-                dir=os.environ.get("BELLJAR_KUBERNETES_DIR") or "/var/tmp",
-            )
-        )
+        place = Path(os.environ.get("BELLJAR_KUBERNETES_DIR") or "/var/tmp")
+        remove_dead(place)
+        directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        self._lock = _locked(directory)
+        assert self._lock is not None
         self.layout, self.build = Layout(directory, build.directory), build
         self._images = images
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -75,10 +79,11 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        _from_now_on_uninterrupted()
         if self._supervisor is not None:
             self._supervisor.kill()  # `unshare --kill-child`: the kernel ends all that is in its PID namespace
             self._supervisor.wait()
-        self._remove_groups()
+        _remove_groups(self.layout)
         if os.environ.get("BELLJAR_KUBERNETES_KEEP") is None:
             _remove(self.layout.root)
 
@@ -115,6 +120,8 @@ class Cluster:
             "--mount-proc",
             "--kill-child",
         ]
+        # A killed maker ends `unshare`, and that ends its child, PID 1 of all the others.
+        separate = ["setpriv", "--pdeathsig", "KILL", *separate]
         inside = [
             sys.executable,
             "-m",
@@ -163,20 +170,46 @@ class Cluster:
             finally:
                 subprocess.run(["docker", "rmi", name], check=True, capture_output=True)
 
-    def _remove_groups(self) -> None:
-        for hierarchy in (*GROUPS, "unified"):  # runc makes one there too
-            top = Path("/sys/fs/cgroup", hierarchy, self.layout.group)
-            deadline = time.monotonic() + END_SECONDS
-            while top.exists() and time.monotonic() < deadline:
-                for directory in sorted(
-                    top.rglob("*/"), key=lambda path: -len(path.parts)
-                ):
-                    with contextlib.suppress(OSError):
-                        directory.rmdir()
+
+def remove_dead(place: Path) -> None:
+    """What is left of clusters whose makers were killed."""
+    for directory in place.glob(f"{PREFIX}*/"):
+        if (directory / LOCK).exists() and (lock := _locked(directory)) is not None:
+            _remove_groups(Layout(directory, directory))
+            _remove(directory)
+            lock.close()
+
+
+def _locked(directory: Path) -> IO[str] | None:
+    """Held while the maker lives. None: it lives."""
+    lock = (directory / LOCK).open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def _from_now_on_uninterrupted() -> None:
+    """A second Ctrl+C must not stop the cleaning up."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _remove_groups(layout: Layout) -> None:
+    for hierarchy in (*GROUPS, "unified"):  # runc makes one there too
+        top = Path("/sys/fs/cgroup", hierarchy, layout.group)
+        deadline = time.monotonic() + END_SECONDS
+        while top.exists() and time.monotonic() < deadline:
+            for directory in sorted(top.rglob("*/"), key=lambda path: -len(path.parts)):
                 with contextlib.suppress(OSError):
-                    top.rmdir()
-                if top.exists():
-                    time.sleep(0.1)
+                    directory.rmdir()
+            with contextlib.suppress(OSError):
+                top.rmdir()
+            if top.exists():
+                time.sleep(0.1)
 
 
 def _remove(directory: Path) -> None:
