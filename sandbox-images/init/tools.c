@@ -316,8 +316,13 @@ static int remove_path(const char *path)
 
 static int make_directory(char *path)
 {
-    int made = make_directories(path) ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-    return made >= 0 ? 0 : tool_failed();
+    if (!make_directories(path))
+        return tool_failed();
+    if (open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) >= 0)
+        return 0;
+    if (errno == ENOTDIR)
+        errno = EEXIST; /* it is there, and something else */
+    return tool_failed();
 }
 
 int tools_main(int argc, char **argv)

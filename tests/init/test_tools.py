@@ -108,6 +108,10 @@ def test_directories_are_made_and_removed(tools: Tools, tmp_path: Path) -> None:
     tools("mkdir", "a/b/c")
     tools("mkdir", "a/b/c")
     (tools.root / "a" / "b" / "f").write_text("x")
+    with pytest.raises(FileExistsError):
+        tools("mkdir", "a/b/f")
+    with pytest.raises(NotADirectoryError):
+        tools("mkdir", "a/b/f/g")
     (tools.root / "a" / "out").symlink_to(tmp_path)
     tools("remove", "a")
     assert list(tools.root.iterdir()) == []

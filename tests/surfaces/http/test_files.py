@@ -175,3 +175,11 @@ def test_links_are_kept_and_never_followed_out(at: Any) -> None:
     answer = at("PUT", "tar", "through", content=through)
     assert (answer.status_code, answer.json()["code"]) == (400, "usage")
     assert at("GET", "entries", "through").status_code == 404
+
+
+def test_a_directory_is_not_made_where_a_file_is(server: Serving, session: str) -> None:
+    base = f"/v1/sessions/{session}"
+    for path in ("a-file", "/tmp/a-file"):
+        server.client.put(f"{base}/files?path={path}", content=b"x")
+        answer = server.client.put(f"{base}/entries?path={path}")
+        assert (answer.status_code, answer.json()["errno"]) == (409, "EEXIST")
