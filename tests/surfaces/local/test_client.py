@@ -333,6 +333,15 @@ def test_a_client_need_not_wait_for_the_end_of_a_throwaway_sandbox(
     local.until(lambda: local.run("ps", "--json").json == [])
 
 
+def test_a_worker_that_cannot_end_its_sandbox_does_not_stay(
+    local: Local, workspace: Path, tmp_path: Path
+) -> None:
+    held = HELD.format(path=str(tmp_path / "never"))
+    local.start(f"worker.LEFT_SECONDS = 1.0; exec({held!r})")
+    assert local.run("run", "echo hi", cwd=workspace).stdout == "hi\n"
+    local.until(lambda: local.run("ps", "--json").json == [])
+
+
 def test_a_worker_that_is_lost_is_told(served: Local, workspace: Path) -> None:
     with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
         assert process.stdout is not None

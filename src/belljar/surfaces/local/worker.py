@@ -45,6 +45,8 @@ from belljar.surfaces.terminal import host as terminals
 
 GIVE_UP_SECONDS = 10.0
 """How long a worker may take to end its command after its client has gone; then the sandbox's lease ends it."""
+LEFT_SECONDS = 60.0
+"""How long it may take to end the sandbox of a client that has its answer; then the lease does."""
 GO_SECONDS = 5.0  # a client answers at once, or has gone
 HAND_OVER_SECONDS = 1.0
 
@@ -260,6 +262,9 @@ def carry_out(job: Job, control: socket.socket, waiting: Waiting) -> NoReturn:
         if waiting.is_throwaway and not terminal:
             ended.set()
             _answer(job, status)
+            limit = threading.Timer(stretched(LEFT_SECONDS), os._exit, [1])
+            limit.daemon = True
+            limit.start()
 
     afterwards.answer = answer_early
     status = status_of(job.argv)
