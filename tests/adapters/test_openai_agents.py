@@ -348,7 +348,7 @@ async def test_a_lost_sandbox_is_the_sdks_error() -> None:
     session = await client.create()
     await session.start()
     update = await session.pty_exec_start("sleep 600", tty=True, yield_time_s=0.3)
-    await session._inner.box.stop()
+    await session._inner.box.sandbox.destroy()
     with pytest.raises(errors.ExecTransportError):
         await session.pty_write_stdin(session_id=update.process_id, chars="x\n")
     with pytest.raises(errors.ExecTransportError):
@@ -356,7 +356,10 @@ async def test_a_lost_sandbox_is_the_sdks_error() -> None:
     with pytest.raises(errors.ExecTransportError):
         await session.exec("true")
     assert not await session.running()
+    place = Path(session._inner.box.options.workspace)
+    assert place.exists()
     await client.delete(session)
+    assert not place.exists()
 
 
 async def test_output_of_the_terminal_is_cut_at_the_wanted_number_of_tokens(

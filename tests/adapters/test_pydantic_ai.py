@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -172,3 +173,6 @@ async def test_a_sandbox_that_is_lost_is_unavailable(
         await lost_while(box, backend.run("sleep 600", shell=True))
     with pytest.raises(WorkspaceUnavailableError):
         await backend.read_bytes("/workspace/x")
+    assert Path(box.options.workspace).exists()
+    await adapter.destroy(backend)
+    assert not Path(box.options.workspace).exists()

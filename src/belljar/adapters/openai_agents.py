@@ -559,8 +559,7 @@ class BelljarSandboxClient(BaseSandboxClient[BelljarSandboxClientOptions]):
                 "BelljarSandboxClient.delete expects a BelljarSandboxSession"
             )
         box = inner.box if inner.box.is_open else await self._entered(inner.state)
-        if box is not None:
-            await boxes.closed(box)
+        await boxes.closed(box or inner.box)  # a lost one has a workspace to remove
         return session
 
     def deserialize_session_state(

@@ -61,8 +61,9 @@ async def destroy(backend: BelljarWorkspaceBackend) -> None:
     try:
         box = await backend.box()
     except WorkspaceUnavailableError:
-        return
-    await boxes.closed(box)
+        box = backend._box  # of a lost one the workspace is left
+    if box is not None:
+        await boxes.closed(box)
 
 
 class BelljarWorkspaceBackend:
