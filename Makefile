@@ -80,7 +80,7 @@ adapters-test: ## agent frameworks on Belljar, each judged by its own suite; NAM
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m tests.adapters $(NAMES)
 
-aarch64-test: setup ## the init's own tests on aarch64, emulated by qemu (needs root and Linux 6.7; minutes)
+aarch64-test: setup ## the init's commands and kept output on aarch64, emulated by qemu (needs root and Linux 6.7; 2 minutes)
 	@"$(BIN)/python" -m tests.aarch64
 
 projects: ## the suites of three real projects (Python, C, Node), inside and outside (needs the image dev)
