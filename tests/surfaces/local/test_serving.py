@@ -71,6 +71,15 @@ def test_the_unit_starts_this_belljar(local: Local) -> None:
     )
 
 
+@pytest.mark.parametrize("what", ["--local", "--stop", "--local-unit"])
+def test_options_of_the_service_are_refused(local: Local, what: str) -> None:
+    for option in (["--print-unit"], ["--listen", "127.0.0.1:0"]):
+        answer = local.run("serve", what, *option)
+        assert answer.status == 2
+        assert f"{option[0]}: not of the local server" in answer.complaint
+    assert not local.place.exists()
+
+
 def test_the_first_thing_on_a_machine_may_be_the_server(local: Local) -> None:
     local.env["BELLJAR_RUN"] = str(local.root / "new")
     assert local.run("serve", "--local", "--detach").status == 0

@@ -61,6 +61,8 @@ _NEEDED = (
     "regex",
     "pydantic.type_adapter",
 )
+_OURS = ("handler", "parser", "detach", "resident")
+"""What may be given beside --local."""
 UNIT = """\
 # belljar serve --local-unit > ~/.config/systemd/user/belljar.service
 # systemctl --user enable --now belljar
@@ -78,6 +80,7 @@ WantedBy=default.target
 
 
 def command(args: Namespace) -> int:
+    _check_alone(args)
     _check_installed()
     if args.detach and not _in_background():
         return 0
@@ -93,6 +96,7 @@ def command(args: Namespace) -> int:
 
 
 def print_unit(args: Namespace) -> int:
+    _check_alone(args)
     return console.text(
         args,
         UNIT.format(
@@ -103,6 +107,7 @@ def print_unit(args: Namespace) -> int:
 
 def stop(args: Namespace) -> int:
     """Returns when it has ended, with all sandboxes that waited."""
+    _check_alone(args)
     try:
         place = meeting.enter(meeting.directory())
         connection = socket.socket(socket.AF_UNIX)
@@ -117,6 +122,20 @@ def stop(args: Namespace) -> int:
     if not select.select([pid], [], [], stretched(STOP_SECONDS) + 5)[0]:
         raise BelljarError("the local server has not ended in time")
     return 0
+
+
+def _check_alone(args: Namespace) -> None:
+    """Options of the service do nothing here, so they are refused."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name, value in vars(args).items()
+        if name not in _OURS and value != args.parser.get_default(name)
+    ]
+    if given:
+        instead = "; --local-unit prints its unit" if "--print-unit" in given else ""
+        raise UsageError(
+            f"{', '.join(given)}: not of the local server, but of `belljar serve` without --local{instead}"
+        )
 
 
 def _check_installed() -> None:
