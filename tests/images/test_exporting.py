@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -98,3 +99,16 @@ def test_a_name_of_ours_is_given_only_to_today_s_recipe(
     assert other.images() == []
     (image,) = import_images(other, str(tmp_path / "new.tar"), wanted, labels=today)
     assert image.names == (wanted,)
+
+
+def test_links_that_wait_for_the_unfinished_archive_lead_nowhere(
+    exported: Path, tmp_path: Path
+) -> None:
+    """The directory may be a workspace, where commands plant what they like."""
+    other, victim = Store(tmp_path / "other"), tmp_path / "victim"
+    (image,) = import_images(other, str(exported))
+    victim.write_text("mine")
+    (tmp_path / f".again.tar.{os.getpid()}").symlink_to(victim)
+    export_image(other, image, tmp_path / "again.tar", ["tools:1"])
+    assert victim.read_text() == "mine"
+    assert (tmp_path / "again.tar").read_bytes() == exported.read_bytes()

@@ -77,7 +77,7 @@ def export_image(
             tar = work / f"{number}.tar"
             layers.append(_Blob(pack_for_caller(tree, tar), tar))
         config = _document(_configuration(image, [each.digest for each in layers]))
-        partial = target.with_name(f".{target.name}.{os.getpid()}")
+        partial = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
         try:
             _write(partial, config, layers, names)
             partial.replace(target)
@@ -130,7 +130,8 @@ def _write(
         "manifest.json": _json([loaded]),
     }
     files |= {each.name: each.content for each in (config, manifest, *layers)}
-    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+    """`target` must be new: in a directory that others write to, a link may be there."""
+    with tarfile.open(target, "x", format=tarfile.PAX_FORMAT) as tar:
         for directory in ("blobs", "blobs/sha256"):
             made = tarfile.TarInfo(directory)
             made.type, made.mode = tarfile.DIRTYPE, 0o755
