@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -179,3 +180,24 @@ def test_one_that_waits_for_the_local_server_is_named_with_its_own_end(
     rundir.write_session(first, {"waits": True})
     with pytest.raises(QuotaExceeded, match=r"waits for .*`belljar serve --stop`"):
         quota.claim(second.name, second, SandboxOptions(), lambda: None)
+
+
+def test_claims_are_read_under_the_lock_also_for_an_error(
+    set_quota: SetQuota, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another start may be removing dead ones."""
+    set_quota("sessions = 1")
+    options = SandboxOptions(workspace=str(tmp_path))
+    quota.claim("bj-000000000001", tmp_path, options, lambda: None)
+    living, read = quota._living, []
+
+    def locked(at: Path) -> list[quota.Claim]:
+        with (at / "lock").open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        read.append(at)
+        return living(at)
+
+    monkeypatch.setattr(quota, "_living", locked)
+    with pytest.raises(QuotaExceeded, match="bj-000000000001"):
+        quota.claim("bj-000000000002", tmp_path, options, lambda: None)
+    assert len(read) == 3

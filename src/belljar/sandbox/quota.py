@@ -64,7 +64,7 @@ def claim(
     if not _fits(mine, most):
         reap()
         if not _fits(mine, most):
-            raise QuotaExceeded(_words(mine, _living(_place()), most))
+            raise QuotaExceeded(_words(mine, _all_living(), most))
 
 
 def place(uid: int) -> Path:
@@ -92,8 +92,14 @@ def _fits(mine: Claim, most: Amounts) -> bool:
         return True
 
 
+def _all_living() -> list[Claim]:
+    at = _place()
+    with resources.locked(at / "lock"):
+        return _living(at)
+
+
 def _living(at: Path) -> list[Claim]:
-    """Those whose sandboxes have a run directory. The others' claims are removed."""
+    """Those whose sandboxes have a run directory. The others' claims are removed: the caller holds the lock."""
     found = []
     for path in at.glob("bj-*.json"):
         facts = resources.read_json(path)
