@@ -130,14 +130,19 @@ def test_nothing_a_user_sends_breaks_the_chain_or_the_list(
         _line(kind="verdict", session="\x1b]0;x", verdict={"decision": 1, "rules": 7}),
         _line(kind="", seq=-(10**400)),
         _line(kind="x", hash="x" * 64, record={"record": []}),
+        _line(kind="x\ud800", session="\ud801", odd="\udcff", **{"\udfff": 1}),
     ]
     with collecting(place):
         for line in odd:
             assert _sends(place, second.uid, line) == "ok"
         deep = f'{{"a":{"[" * 5000}{"]" * 5000}}}\n'
+        nested: list[object] = []
+        for _ in range(collector.DEEPEST):
+            nested = [nested]
         for wrong in (
             _line(),
             _line(kind={}),
+            _line(kind="x", nested=nested),
             "{}\n",
             "no json\n",
             _line()[:-1],

@@ -22,7 +22,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +37,8 @@ from belljar.errors import UsageError
 PLACE = Path("/var/log/belljar/collected")
 KIND = "collected"
 AT_ONCE = 64
+DEEPEST = 64
+"""Levels of a record; ours have at most ten."""
 AT_ONCE_OF_A_USER = 4
 _FILES = 64
 """Of a user's trail, 16 MiB each: a gibibyte."""
@@ -222,7 +224,29 @@ def _records(data: bytes) -> Iterator[dict[str, Any]]:
         record = unseal(line)
         if record is None:
             raise ValueError("a line is no record, or its hash does not fit")
+        if not _is_shallow(record):
+            raise ValueError("a record is nested too deeply")
         yield record
+
+
+def _is_shallow(value: Any) -> bool:
+    """Else the collector could read it, and a reader that has called more functions could not."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [below for each in level for below in _parts(each)]
+        if not level:
+            return True
+    return False
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else ()
+    )
 
 
 def _answer(caller: socket.socket, text: str) -> None:

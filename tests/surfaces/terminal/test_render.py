@@ -91,3 +91,9 @@ def test_emoji_joiners_and_accents_are_kept(text: str) -> None:
 @given(st.text())
 def test_safe_is_stable(text: str) -> None:
     assert safe(safe(text)) == safe(text)
+
+
+def test_halves_of_pairs_are_shown_as_text() -> None:
+    """No stream takes them, and anybody can write one in JSON."""
+    assert plain("a\ud800b\udcff") == "a<U+D800>b<U+DCFF>"
+    assert safe("\udfff") == "<U+DFFF>"

@@ -13,10 +13,11 @@ import re
 from belljar.patterns import lazy_pattern
 
 # What takes no room, turns the text around, or is blank and yet a letter: two lines that look alike are then two
-# programs. All that Unicode calls ignorable, but for the joiners that honest text is full of.
+# programs. All that Unicode calls ignorable, but for the joiners that honest text is full of. And halves of
+# pairs, which no terminal can be sent.
 _UNSEEN = (
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _LONGEST_SGR = 64
 _SGR = lazy_pattern(r"\x1b\[[0-9;:]*m")
