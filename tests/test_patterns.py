@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import belljar
-from belljar.patterns import _Pattern, lazy_pattern
+from belljar.patterns import _Pattern, is_affordable_glob, lazy_pattern
 
 
 def test_a_lazy_pattern_does_what_a_compiled_one_does() -> None:
@@ -40,3 +40,21 @@ def test_every_pattern_of_the_package_compiles() -> None:
         ]
         assert patterns
         assert all(each.pattern for each in patterns)
+
+
+@pytest.mark.parametrize(
+    ("line", "affordable"),
+    [
+        ("*.py[cod]", True),
+        ("**/*.egg-info*/**", True),
+        ("*-*-*.log", True),
+        ("!/a/*/*/*/*/x", True),
+        ("**/a/**/b", True),
+        ("*a*a*a*b", False),
+        ("a**b**c", False),
+        ("*a*/*a*/*a*/x", False),
+        ("**/a/**/a/**/b", False),
+    ],
+)
+def test_a_glob_that_may_take_for_ever_is_known(line: str, affordable: bool) -> None:
+    assert is_affordable_glob(line) is affordable

@@ -32,3 +32,12 @@ class _Pattern:
         method = getattr(re.compile(*self._source), name)
         setattr(self, name, method)
         return method
+
+
+def is_affordable_glob(line: str) -> bool:
+    """Whether a pattern as in .gitignore is matched in few steps, whatever the path: an expression that begins again
+    at each of several stars may take for ever."""
+    parts = line.split("/")
+    again = sum(part == "**" for part in parts[:-1])
+    more = sum(max(0, part.count("*") - 1) for part in parts if part != "**")
+    return again <= 2 and more <= 2 and again + more <= 3

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pathspec import GitIgnoreSpec
 
 from belljar.errors import UsageError
 from belljar.images import context
@@ -90,4 +92,49 @@ def test_too_much_is_refused_before_it_is_copied(
     with open(project / "large", "wb") as file:
         file.truncate(2 << 20)
     with pytest.raises(UsageError, match=r"\.dockerignore"):
+        written(project)
+
+
+def test_the_text_that_is_told_is_the_one_that_was_packed(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What somebody agrees to is what is built, also if a command changes the file meanwhile."""
+    monkeypatch.setattr(context, "_ignored", changing(project, "FROM other\n"))
+    found = written(project)
+    with tarfile.open(found.tar) as archive:
+        packed = archive.extractfile("./Dockerfile")
+        assert packed is not None
+        assert packed.read().decode() == found.text == "FROM other\n"
+
+
+@pytest.mark.parametrize("becomes", [None, "link"])
+def test_a_dockerfile_that_is_no_file_any_more_is_an_error(
+    project: Path, monkeypatch: pytest.MonkeyPatch, becomes: str | None
+) -> None:
+    monkeypatch.setattr(context, "_ignored", changing(project, becomes))
+    with pytest.raises(UsageError, match="Dockerfile was changed while"):
+        written(project)
+
+
+def changing(project: Path, becomes: str | None) -> Callable[[Path], GitIgnoreSpec]:
+    """What changes the Dockerfile between the first look at it and the packing."""
+
+    def change(_: Path) -> GitIgnoreSpec:
+        (project / "Dockerfile").unlink()
+        if becomes == "link":
+            (project / "Dockerfile").symlink_to("sub/file")
+        elif becomes is not None:
+            (project / "Dockerfile").write_text(becomes)
+        return GitIgnoreSpec.from_lines([])
+
+    return change
+
+
+@pytest.mark.parametrize("line", ["*a" * 20 + "b", "!" + "**/a/" * 20 + "b", "a[z-a]"])
+def test_a_dockerignore_that_cannot_be_followed_is_an_error(
+    project: Path, line: str
+) -> None:
+    """It may come from a stranger, and is read before anybody is asked."""
+    (project / ".dockerignore").write_text(f"sub\n{line}\n")
+    with pytest.raises(UsageError, match=r"^\.dockerignore: "):
         written(project)

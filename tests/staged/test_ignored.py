@@ -225,3 +225,11 @@ def test_the_quick_look_says_what_the_patterns_say(
 ) -> None:
     content, path = "\n".join(lines).encode(), "/".join(names) + end
     assert _parsed(content).says(path) == _spec_of(content).check_file(path).include
+
+
+def test_patterns_that_would_take_for_ever_or_mean_nothing_are_left_out() -> None:
+    """A command may have written it, into a project of its own."""
+    rules = _parsed(b"*a" * 20 + b"b\n" + b"**/a/" * 20 + b"b\nx[z-a]\n*.log\n")
+    assert rules.says("a" * 40) is None
+    assert rules.says("a/" * 40 + "c") is None
+    assert rules.says("x.log") is True

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import reprlib
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +20,7 @@ from pathspec import GitIgnoreSpec
 from belljar.errors import UsageError
 from belljar.images.archive import Directory
 from belljar.images.pack import Packer
+from belljar.patterns import is_affordable_glob
 from belljar.records import record
 
 LARGEST = 4 << 30
@@ -32,7 +36,7 @@ class Context:
     dockerfile: str
     """Its path in the tar."""
     text: str
-    """What it says."""
+    """What it says in the tar: in the directory it may have changed since."""
     files: int
     size: int
     digest: str
@@ -48,7 +52,7 @@ def write(directory: Path, dockerfile: Path, tar: Path) -> Context:
         raise UsageError(
             f"{dockerfile} is not in {directory}; --context names the directory that holds all that the build needs"
         ) from None
-    text = _read(directory, name)
+    _read(directory, name)  # else a missing one would show late
     with tarfile.open(tar, "w", format=tarfile.PAX_FORMAT) as archive:
         packer = _ContextPacker(archive, _ignored(directory), name)
         try:
@@ -67,7 +71,7 @@ def write(directory: Path, dockerfile: Path, tar: Path) -> Context:
             ) from error
     with open(tar, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Context(tar, name, text, packer.files, packer.size, digest)
+    return Context(tar, name, _packed(tar, name), packer.files, packer.size, digest)
 
 
 class _ContextPacker(Packer):
@@ -102,22 +106,43 @@ class _ContextPacker(Packer):
         super().add(entry, content)
 
 
+def _packed(tar: Path, name: str) -> str:
+    with tarfile.open(tar) as archive, suppress(KeyError):
+        member = archive.getmember(f"./{name}")
+        content = None if member.issym() else archive.extractfile(member)
+        if content is not None:
+            return _text(content, name)
+    raise UsageError(f"{name} was changed while the files were read")
+
+
 def _ignored(directory: Path) -> GitIgnoreSpec:
     """Docker's patterns begin at the top; git's, which are read here, do so with a slash."""
     if not (directory / ".dockerignore").is_file():
         return GitIgnoreSpec.from_lines([])
     lines = [line.strip() for line in _read(directory, ".dockerignore").splitlines()]
-    return GitIgnoreSpec.from_lines(
+    patterns = [
         f"!/{line[1:].strip('/ ')}" if line.startswith("!") else f"/{line.strip('/')}"
         for line in lines
         if line and not line.startswith("#")
-    )
+    ]
+    for each in patterns:
+        if not is_affordable_glob(each):
+            raise UsageError(
+                f".dockerignore: {reprlib.repr(each)} has too many stars to be looked for in all names"
+            )
+    try:
+        return GitIgnoreSpec.from_lines(patterns)
+    except (ValueError, re.error) as error:
+        raise UsageError(f".dockerignore: {str(error)[:200]}") from None
 
 
 def _read(directory: Path, name: str) -> str:
-    stream = Directory(directory).open(name)
-    with stream:
-        data = stream.read(_DOCUMENT_MAX + 1)
+    with Directory(directory).open(name) as stream:
+        return _text(stream, name)
+
+
+def _text(stream: IO[bytes], name: str) -> str:
+    data = stream.read(_DOCUMENT_MAX + 1)
     if len(data) > _DOCUMENT_MAX:
         raise UsageError(f"{name} is too long to be read")
     return data.decode("utf-8", "replace")

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from belljar.patterns import is_affordable_glob
 from belljar.staged import git_index
 from belljar.workspace.beneath import Folder
 
@@ -173,15 +174,17 @@ def _parsed(content: bytes) -> _Rules:
 
 
 def _spec_of(content: bytes) -> GitIgnoreSpec:
+    """Without the patterns that would take too long: what they name is shown."""
     from pathspec import GitIgnoreSpec  # imported where something changed
 
-    lines = content.decode("utf-8", "surrogateescape").splitlines()
+    text = content.decode("utf-8", "surrogateescape")
+    lines = [line for line in text.splitlines() if is_affordable_glob(line)]
     try:
         return GitIgnoreSpec.from_lines(lines)
-    except ValueError:  # a pattern that git would ignore, too
+    except (ValueError, re.error):  # a pattern that git would ignore, too
         good = []
         for line in lines:
-            with suppress(ValueError):
+            with suppress(ValueError, re.error):
                 GitIgnoreSpec.from_lines([line])
                 good.append(line)
         return GitIgnoreSpec.from_lines(good)
