@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,20 @@ def test_what_cannot_be_read_of_the_last_build_is_not_said(
     (kept,) = tmp_path.rglob("built-*")
     kept.write_text('{"seconds": "long"}')
     assert build_times.last("a/b:1") == ""
+
+
+def test_no_name_of_a_dockerfile_lets_it_include_files_of_this_machine(
+    order: building.Order, images: ImageStore, tmp_path: Path
+) -> None:
+    """buildah hands one that ends in .in to cpp."""
+    (tmp_path / "secret").write_text("ENV SECRET=1\n")
+    (order.context / "Dockerfile.in").write_text(
+        f'{DOCKERFILE}#include "{tmp_path}/secret"\n'
+    )
+    chosen = replace(order, dockerfile=order.context / "Dockerfile.in")
+    assert built(images, chosen, [])
+    if isinstance(images, OciImages):
+        image = Store(tmp_path / "images").find(NAME)
+        assert image is not None
+        assert "WHO=me" in image.env
+        assert "SECRET=1" not in image.env

@@ -43,16 +43,21 @@ def build(store: Store, recipe: Recipe, report: Report) -> None:
         (work / "context").mkdir()
         stream = Metered(recipe.context, Allowance().bytes, hashed=False)
         unpack(stream, work / "context", Allowance())
-        buildah.run("build", *_options(recipe), str(work / "context"))
+        dockerfile = work / "Dockerfile"
+        shutil.copyfile(
+            work / "context" / recipe.dockerfile, dockerfile, follow_symlinks=False
+        )
+        buildah.run("build", *_options(recipe, dockerfile), str(work / "context"))
         archive = work / "built.tar"
         buildah.run("push", recipe.reference, f"docker-archive:{archive}")
         report("importing the image")
         import_shared(store, archive, recipe.reference)
 
 
-def _options(recipe: Recipe) -> Iterator[str]:
+def _options(recipe: Recipe, dockerfile: Path) -> Iterator[str]:
+    """A copy of the Dockerfile: its own name may tell buildah to let cpp include files of this machine."""
     yield from ("--format", "docker", "--tag", recipe.reference)
-    yield from ("--file", recipe.dockerfile)
+    yield from ("--file", str(dockerfile))
     for name, value in recipe.arguments.items():
         yield from ("--build-arg", f"{name}={value}")
     for name, value in recipe.labels.items():
