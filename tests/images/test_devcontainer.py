@@ -104,3 +104,24 @@ def test_a_command_is_a_text_a_list_or_an_object(
 def test_bad_input_is_one_clear_error(text: str) -> None:
     with pytest.raises(UsageError, match=r"devcontainer\.json"):
         parse(text, PLACES[0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"postCreateCommand":' + '{"a":' * 900 + '"x"' + "}" * 901,
+        '{"postCreateCommand": {"a": {"b": "x"}}}',
+        '{"postCreateCommand": "echo \\u0000"}',
+        '{"postCreateCommand": ["echo", "\\u0000"]}',
+        '{"postCreateCommand": "echo \\ud800"}',
+        '{"containerEnv": {"A": "\\udcff"}}',
+        '{"build": {"dockerfile": "\\ud800"}}',
+        '{"image": "' + "x" * 500_000 + '"}',
+        '{"build": {"dockerfile": "../../' + "x" * 500_000 + '"}}',
+    ],
+    ids=lambda text: text[:40],
+)
+def test_what_cannot_be_meant_is_one_short_error(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse(text, PLACES[0])
+    assert len(str(error.value)) < 300

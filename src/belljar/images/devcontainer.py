@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import reprlib
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -88,7 +89,9 @@ def _plain(text: str, place: str) -> Any:
             lambda found: found[0] if found[0].startswith('"') else "", text
         )
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()  # has no halves of pairs
+        return found
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{place} is not JSON: {error}") from None
 
@@ -97,7 +100,7 @@ def _image(value: Any, place: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not _IMAGE.fullmatch(value):
-        raise UsageError(f"{place}: {value!r} is not the name of an image")
+        raise UsageError(f"{place}: {reprlib.repr(value)} is not the name of an image")
     return value
 
 
@@ -124,7 +127,7 @@ def _below(value: Any, what: str, place: str) -> str:
         raise UsageError(f"{what} is not a path")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(place), value))
     if path.startswith(("/", "../")) or path == "..":
-        raise UsageError(f"{what} leads out of the workspace: {value!r}")
+        raise UsageError(f"{what} leads out of the workspace: {reprlib.repr(value)}")
     return path
 
 
@@ -132,17 +135,14 @@ def _commands(value: Any, what: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, dict):  # an editor would run them side by side
-        return tuple(
-            command for each in value.values() for command in _commands(each, what)
-        )
-    if isinstance(value, str):
-        return (value,)
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(each, str) for each in value)
-    ):
-        return (shlex.join(value),)
+        return tuple(_command(each, what) for each in value.values())
+    return (_command(value, what),)
+
+
+def _command(value: Any, what: str) -> str:
+    words = value if isinstance(value, list) else [value]
+    if words and all(isinstance(each, str) and "\0" not in each for each in words):
+        return value if isinstance(value, str) else shlex.join(words)
     raise UsageError(
         f"{what} is neither a text, nor a list of texts, nor an object of these"
     )
