@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
+import anyio
 import pytest
 from tests.surfaces.http.serving import Serving, serving
 
-from belljar.surfaces.http import warm  # noqa: F401 - what these tests are about
+from belljar.options import SandboxOptions
+from belljar.surfaces.http import warm
+from belljar.surfaces.http.sessions import LiveSession
 
 pytestmark = pytest.mark.engine
 
@@ -116,3 +121,49 @@ def test_as_many_as_wanted_are_made_and_made_again(tmp_path: Path) -> None:
         while _ready(server) < 3:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+class Box:
+    """A sandbox that is made when `go` is set."""
+
+    def __init__(self) -> None:
+        self.begun, self.go, self.stopped = anyio.Event(), anyio.Event(), False
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+async def test_what_is_being_made_for_a_tenant_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant ends while a sandbox starts: no real one starts slowly enough to say when."""
+    box = Box()
+
+    class Ahead(LiveSession):
+        def __init__(self, server: Any, row: Any) -> None:
+            self.box, self.data = None, row["session"]
+
+        async def made(self) -> Any:
+            box.begun.set()
+            await box.go.wait()
+            return box
+
+        @property
+        def workspace(self) -> Path:
+            return tmp_path / "none"
+
+    monkeypatch.setattr(warm, "LiveSession", Ahead)
+    data = dict.fromkeys(("workspace", "from", "snapshot")) | {"tenant": "t"}
+    like = Ahead(None, {"session": data})
+    monkeypatch.setattr(Ahead, "wanted", lambda self: SandboxOptions(tmp_path))
+    monkeypatch.setattr(Ahead, "state", "ready")
+    ready = warm.Warm(MagicMock(), 1)
+    ready.want(like)
+    await box.begun.wait()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ready.forget, "t")
+        await anyio.wait_all_tasks_blocked()
+        box.go.set()
+    assert box.stopped
+    await ready.close()
+    assert ready._ready == []

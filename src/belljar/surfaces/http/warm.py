@@ -39,6 +39,8 @@ class Warm:
         self._asked = 0.0
         """When somebody asked for a session last."""
         self._making: dict[asyncio.Task[None], str] = {}
+        self._unwanted: set[asyncio.Task[Any]] = set()
+        """Those of `_making` whose tenant has ended meanwhile."""
         server.metrics.pool_ready.set_function(lambda: len(self._ready))
 
     def take(self, session: LiveSession) -> None:
@@ -89,7 +91,14 @@ class Warm:
             await self._drop(each[1])
 
     async def forget(self, tenant: str) -> None:
-        """It has ended."""
+        """It has ended. What is being made for it ends, too: a later tenant of its name must not get that."""
+        making = [
+            task
+            for task, key in self._making.items()
+            if key and json.loads(key)[0] == tenant
+        ]
+        self._unwanted.update(making)
+        await asyncio.gather(*making, return_exceptions=True)
         gone = [each for each in self._ready if each[1].tenant == tenant]
         self._ready = [each for each in self._ready if each not in gone]
         await asyncio.gather(*(self._drop(each[1]) for each in gone))
@@ -105,6 +114,7 @@ class Warm:
         task = asyncio.get_running_loop().create_task(work)
         self._making[task] = key
         task.add_done_callback(self._making.pop)
+        task.add_done_callback(self._unwanted.discard)
 
     async def _make(self, key: str, like: LiveSession) -> None:
         """Make one like it, and then others while there is room."""
@@ -123,7 +133,13 @@ class Warm:
                 return
             await asyncio.sleep(CALM_SECONDS)
 
+    @property
+    def _is_unwanted(self) -> bool:
+        return asyncio.current_task() in self._unwanted
+
     async def _made(self, key: str, like: LiveSession) -> bool:
+        if self._is_unwanted:
+            return False
         data = {
             **copy.deepcopy(like.data),
             "id": new_session_id(),
@@ -142,6 +158,9 @@ class Warm:
             ahead.box = await ahead.made()
         except BelljarError as error:
             self._server.report(error)
+            await self._drop(ahead)
+            return False
+        if self._is_unwanted:
             await self._drop(ahead)
             return False
         self._ready.append((key, ahead, time.monotonic()))
