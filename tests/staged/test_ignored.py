@@ -13,7 +13,7 @@ from tests.staged.conftest import Stage
 from belljar.errors import Conflict
 from belljar.staged.apply import apply
 from belljar.staged.change import etag, ignored_in_words
-from belljar.staged.ignored import Ignored, _parsed, _spec_of
+from belljar.staged.ignored import LONGEST, Ignored, _parsed, _spec_of
 from belljar.staged.review import Review
 from belljar.workspace.beneath import Folder
 
@@ -233,3 +233,15 @@ def test_patterns_that_would_take_for_ever_or_mean_nothing_are_left_out() -> Non
     assert rules.says("a" * 40) is None
     assert rules.says("a/" * 40 + "c") is None
     assert rules.says("x.log") is True
+
+
+@pytest.mark.parametrize(("size", "ignored"), [(LONGEST, True), (LONGEST + 1, False)])
+def test_too_long_a_file_of_patterns_is_not_read(
+    tmp_path: Path, size: int, ignored: bool
+) -> None:
+    """A million bytes of them took 20 seconds to understand."""
+    (tmp_path / ".git").mkdir()
+    rules = {"new/.gitignore": b"*.log\n".ljust(size, b"#")}
+    with Folder.at(tmp_path) as lower:
+        found = Ignored(lower, str(tmp_path), rules.get)
+        assert found.covers("new/x.log", is_directory=False, exists=False) is ignored

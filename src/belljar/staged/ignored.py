@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 NAME = ".gitignore"
-LONGEST = 1 << 20
+LONGEST = 1 << 17  # bytes of a file of patterns: it takes seconds to understand
 WITHOUT_GIT = (
     "__pycache__/",
     "*.py[co]",
@@ -95,8 +95,10 @@ class Ignored:
 
     def _spec(self, directory: str) -> _Rules | None:
         if directory not in self._specs:
-            content = self._read(posixpath.join(directory, NAME))
-            self._specs[directory] = _parsed(content) if content else None
+            content = self._read(posixpath.join(directory, NAME)) or b""
+            self._specs[directory] = (
+                _parsed(content) if 0 < len(content) <= LONGEST else None
+            )
         return self._specs[directory]
 
     @cached_property
