@@ -49,6 +49,20 @@ def test_a_build_is_shown_and_refused_where_nobody_can_be_asked(
     assert "--yes agrees" in answer.stderr
 
 
+@pytest.mark.engine
+def test_the_arguments_of_a_build_are_shown_too(
+    workspace: Path, own: dict[str, str]
+) -> None:
+    """One may name the image that the build begins with."""
+    (workspace / "Dockerfile").write_text("ARG FROM\nFROM $FROM\n")
+    arguments = {"FROM": "stranger/image", "B": "\x1b[2Jx\ny"}
+    write(workspace, build={"dockerfile": "Dockerfile", "args": arguments})
+    answer = belljar("run", "--devcontainer", "echo never", cwd=workspace, env=own)
+    assert (answer.status, answer.stdout) == (2, "")
+    assert "    with FROM=stranger/image\n" in answer.stderr
+    assert "    with B=^[[2Jx\\ny\n" in answer.stderr
+
+
 def test_a_build_that_was_agreed_to_runs_with_its_variables(
     built: Path, own: dict[str, str]
 ) -> None:

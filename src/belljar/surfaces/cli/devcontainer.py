@@ -92,7 +92,7 @@ def _built(args: Namespace, asked: Devcontainer, workspace: Folder) -> str:
                         None,
                         [
                             f"build the image {plan.described(store)}",
-                            *_quoted(plan.context.text),
+                            *_quoted(plan),
                         ],
                     )
                     with closing(console.Bar()) as bar:
@@ -110,8 +110,11 @@ def _name(workspace: str) -> str:
     return f"devcontainer/{readable[:40] or 'workspace'}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
-def _quoted(dockerfile: str) -> list[str]:
-    return [f"  | {line}" for line in dockerfile.splitlines() if line.strip()]
+def _quoted(plan: building.Planned) -> list[str]:
+    """All that decides what is built: an argument may name the image that it begins with."""
+    arguments = [f"  with {name}={value}" for name, value in plan.arguments.items()]
+    lines = plan.context.text.splitlines()
+    return [*arguments, *(f"  | {line}" for line in lines if line.strip())]
 
 
 def _agree(args: Namespace, content: str, image: str | None, lines: list[str]) -> None:
