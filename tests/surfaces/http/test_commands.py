@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
+import resource
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -323,3 +326,32 @@ def test_fifty_readers_are_enough(server: Serving, session: str) -> None:
         for answer in opened:
             answer.close()
     assert server.client.delete(f"{path}?grace=0").json()["result"]["cause"] == "killed"
+
+
+def test_a_command_that_the_service_cannot_follow_is_killed_and_has_its_end(
+    tmp_path: Path,
+) -> None:
+    """Its output can be kept no more: a limit on the server's files stands for a full disk."""
+    with serving(tmp_path) as server:
+        session, pid = server.session(), server.process.pid
+        before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+        command = "head -c 3000000 /dev/zero | base64; sleep 1000"
+        answer = server.client.post(
+            f"/v1/sessions/{session}/commands",
+            json={"command": command},
+            headers={"Prefer": "wait=60"},
+        )
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+        assert answer.status_code == 500
+        gone = "while grep -qz ^base64 /proc/[0-9]*/cmdline 2>/dev/null; do :; done"
+        assert server.run(session, gone, timeout=30)["exit_code"] == 0
+        server.client.delete(f"/v1/sessions/{session}")
+        assert server.stop() == 0
+    (trail,) = tmp_path.glob("**/tenants/default/**/audit.jsonl")
+    runs = [
+        (record["run"], record["kind"])
+        for record in map(json.loads, trail.read_text().splitlines())
+        if record["kind"] in ("start", "end")
+    ]
+    assert len(runs) == len(set(runs)) == 4

@@ -511,6 +511,8 @@ class Command:
         if self.is_over:
             return
         self.log.close()
+        if result is None and self._held is not None:
+            self._give_up(self._held)
         if result is not None:
             self.session.record_end(self, result)
             self.server.metrics.command_ended(result.cause, result.duration)
@@ -530,6 +532,14 @@ class Command:
         if self.data["approval"]:
             await self.server.approvals.cancel(self.data["approval"])
         self.server.recently.keep(self.id, self)
+
+    def _give_up(self, held: HeldCommand) -> None:
+        """The service failed while it ran, its disk is full for one: nobody follows it any more."""
+        with contextlib.suppress(SandboxLost):
+            held.kill()
+        record = self.session.lost_record(self.data["started"] or time.time())
+        lost = record.lost(self._captures, "the service failed")
+        self.session.record_end(self, replace(lost, cause="killed", exit_code=137))
 
     def _shown(self, result: Result) -> dict[str, Any]:
         kept = {"stdout": result.stdout_bytes, "stderr": result.stderr_bytes}
