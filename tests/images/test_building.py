@@ -157,3 +157,31 @@ def test_no_name_of_a_dockerfile_lets_it_include_files_of_this_machine(
         assert image is not None
         assert "WHO=me" in image.env
         assert "SECRET=1" not in image.env
+
+
+def test_only_names_of_images_are_looked_for() -> None:
+    """An engine would be asked for anything else, as a part of a URL, before the user is."""
+    names = [
+        "debian:12",
+        "localhost:5000/a/b_c:1.0",
+        "GHCR.io/own/er-x",
+        f"a@sha256:{'0' * 64}",
+        "0123456789ab",
+    ]
+    odd = [
+        "\\",
+        "../../x",
+        "a/../b",
+        "a//b",
+        "http://h/x",
+        "UPPER/x",
+        '"q"',
+        "a?b=c",
+        "a%2fb",
+        "-x",
+        "$X",
+        "é",
+        "a\0",
+    ]
+    text = "\n".join(f"FROM {each}" for each in [*names, *odd])
+    assert building._parents(text) == tuple(names)

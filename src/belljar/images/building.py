@@ -31,6 +31,12 @@ _FROM = lazy_pattern(
     r"^[ \t]*FROM[ \t]+(?:--\S+[ \t]+)*(\S+)(?:[ \t]+AS[ \t]+(\S+))?",
     re.IGNORECASE | re.MULTILINE,
 )
+_WORD = "[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*"
+_REFERENCE = lazy_pattern(
+    rf"(?:(?:localhost|[\w-]+(?:[.][\w-]+)+|[\w-]+(?=:))(?::[0-9]+)?/)?{_WORD}(?:/{_WORD})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?",
+    re.ASCII,
+)
+"""An image's name. What else stands there comes from a stranger, and engines are not asked for it."""
 _OWN_NAME = lazy_pattern(r"belljar/([a-z]+)(?::latest)?")
 
 
@@ -120,11 +126,11 @@ def _sized(store: ImageStore, name: str) -> str:
 
 
 def _parents(dockerfile: str) -> tuple[str, ...]:
-    """Without earlier stages, and names that an argument decides."""
+    """Without earlier stages, and names that an argument or the next line decides."""
     stages = {"scratch"}
     found: dict[str, None] = {}
     for match in _FROM.finditer(dockerfile):
-        if match[1].lower() not in stages and "$" not in match[1]:
+        if match[1].lower() not in stages and _REFERENCE.fullmatch(match[1]):
             found[match[1]] = None
         if match[2]:
             stages.add(match[2].lower())
