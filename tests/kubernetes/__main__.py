@@ -6,6 +6,7 @@
     sessions   sessions, staged workspaces, shells, files, ports, pools, walls, the doctor
     rights     the manifests: accepted, enough, and not a right more; a quota
     warm       Pods that wait in the namespace: claims of several hosts, refill
+    pools      claims from a SandboxWarmPool (with a stand-in for its controller); images pulled beforehand
     serve      `belljar serve`: two replicas on PostgreSQL, a rolling update under a running command
     faults     a node killed, its network cut, the API server restarted, a Pod evicted, streams cut
     figures    the engine's timings beside Docker's, in the same run
@@ -50,6 +51,7 @@ PARTS = {
     "sessions": [*PYTEST, "tests/kubernetes/sessions.py"],
     "rights": [*PYTEST, "tests/kubernetes/rights.py"],
     "warm": [*PYTEST, "-s", "tests/kubernetes/warm.py"],
+    "pools": [*PYTEST, "-s", "tests/kubernetes/pools.py"],
     "serve": [*PYTEST, "-s", "tests/kubernetes/serving.py"],
     "faults": [*PYTEST, "-s", "tests/kubernetes/faults.py"],
     "figures": [sys.executable, "-m", "tests.kubernetes.figures"],

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kubernetes import pki
 from tests.kubernetes.build import Build
 from tests.kubernetes.layout import Layout
 
+from belljar.engines.kubernetes.manifests import ACCOUNT
 from belljar.host import Host
 from belljar.limits import Limits
 
@@ -61,6 +63,30 @@ def kubectl(layout: Layout) -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def become(
+    layout: Layout, kubectl: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
+    """Work as a Pod of the service account `belljar` of a namespace would."""
+
+    def change(namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}/token"
+        asked = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {},
+        }
+        given = json.loads(
+            kubectl("create", "--raw", path, "-f", "-", given=json.dumps(asked))
+        )
+        token = given["status"]["token"]
+        config = pki.kubeconfig(layout, "account", token, namespace)
+        monkeypatch.setenv("KUBECONFIG", config)
+        monkeypatch.setenv("BELLJAR_KUBERNETES_NAMESPACE", namespace)
+
+    return change
 
 
 @pytest.fixture

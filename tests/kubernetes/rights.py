@@ -10,9 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio import to_thread
-from tests.kubernetes import pki
 from tests.kubernetes.conftest import OPTIONS
-from tests.kubernetes.layout import Layout
 
 from belljar import Session
 from belljar.engines.kubernetes.manifests import ACCOUNT, Wanted, as_text, manifests
@@ -50,26 +48,8 @@ def applied(kubectl: Callable[..., str]) -> Iterator[str]:
 
 
 @pytest.fixture
-def host(
-    applied: str,
-    layout: Layout,
-    kubectl: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Host:
-    """As a Pod of the service account `belljar` would work."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    asked = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {},
-    }
-    given = json.loads(
-        kubectl("create", "--raw", path, "-f", "-", given=json.dumps(asked))
-    )
-    config = pki.kubeconfig(layout, "account", given["status"]["token"], NAMESPACE)
-    monkeypatch.setenv("KUBECONFIG", config)
-    monkeypatch.setenv("BELLJAR_KUBERNETES_NAMESPACE", NAMESPACE)
+def host(applied: str, become: Callable[[str], None], tmp_path: Path) -> Host:
+    become(applied)
     return Host(engine="kubernetes", state=tmp_path / "state")
 
 

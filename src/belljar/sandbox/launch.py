@@ -19,7 +19,13 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -201,6 +207,41 @@ def launch(options: SandboxOptions, id: str, host: Host) -> Launch:
         None if pid else spec,
         taken is not None,
     )
+
+
+def plan(options: SandboxOptions, host: Host) -> SandboxSpec:
+    """What a launch would ask its engine for. Nothing is started, and nothing is left."""
+    engine, id = host.connect(), rundir.new_session_id()
+    _check_network(engine, options)
+    image = _image(engine, options.image, host.progress)
+    with ExitStack() as undo:
+        workspace = Workspace.open(
+            options.workspace,
+            reserved=_reserved(options, host),
+            allow_home=options.allow_home,
+            surveys=host.surveys,
+        )
+        undo.callback(workspace.close)
+        run_dir = RunDir.create(id, host.run_root)
+        undo.callback(run_dir.close)
+        link = _link(host, engine, image, run_dir)
+        disk = undo.enter_context(_scratch(options, host, engine, run_dir))
+        more = undo.enter_context(_extras(options, host, engine, workspace, run_dir))
+        with _placed(options, id, host, engine, workspace, run_dir.path) as place:
+            if place.area is not None:
+                undo.callback(place.area.remove)
+            return _spec(
+                options,
+                id,
+                engine,
+                image,
+                workspace,
+                place.mount,
+                link,
+                run_dir,
+                disk,
+                more,
+            )
 
 
 def _check_network(engine: Engine, options: SandboxOptions) -> None:

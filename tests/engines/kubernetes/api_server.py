@@ -86,10 +86,12 @@ class FakeServer:
         self.protocol: str | None = "v5.channel.k8s.io"
         self.version = 0
         self.leases: dict[str, Any] = {}
+        self.custom: dict[tuple[str, str], dict[str, Any]] = {}
+        """Objects of agent-sandbox, by plural and name."""
         self.allowed: dict[str, set[str]] | None = None
         """Resource → verbs; None: everything."""
-        self._watchers: list[queue.Queue[Any]] = []
-        self._log: list[tuple[int, dict[str, Any]]] = []
+        self._watchers: list[tuple[str, queue.Queue[Any]]] = []
+        self._log: list[tuple[int, str, dict[str, Any]]] = []
         self._lock = threading.RLock()
         self._http = _Server(("127.0.0.1", 0), _handler(self))
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
@@ -124,7 +126,7 @@ class FakeServer:
 
     def drop_watches(self) -> None:
         with self._lock:
-            for each in self._watchers:
+            for _, each in self._watchers:
                 each.put(None)
 
     def count(self, method: str, text: str = "") -> int:
@@ -190,22 +192,58 @@ class FakeServer:
             return {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": str(self.version)},
                     "items": copy.deepcopy(items)}  # fmt: skip
 
-    def watch(self, since: int) -> queue.Queue[Any]:
+    def watch(self, since: int, plural: str = "pods") -> queue.Queue[Any]:
         """Begins with what happened since that version."""
         with self._lock:
             events: queue.Queue[Any] = queue.Queue()
-            for version, event in self._log:
-                if version > since:
+            for version, kind, event in self._log:
+                if version > since and kind == plural:
                     events.put(event)
-            self._watchers.append(events)
+            self._watchers.append((plural, events))
             return events
 
-    def _note(self, kind: str, pod: dict[str, Any]) -> None:
+    def change_custom(
+        self, method: str, plural: str, name: str, body: Any, part: str
+    ) -> tuple[int, Any]:
+        """Whole objects, and their status apart from the rest, as with a status subresource."""
+        with self._lock:
+            if method == "GET" and not name:
+                items = [
+                    one for (kind, _), one in self.custom.items() if kind == plural
+                ]
+                return 200, {"items": copy.deepcopy(items), "metadata": {}}
+            if method == "POST":
+                name = body["metadata"]["name"]
+                body["metadata"]["uid"] = f"u-{name}"
+                body.pop("status", None)
+                if (plural, name) in self.custom:
+                    return 409, status(409, "already exists", "AlreadyExists")
+                return 201, self._keep("ADDED", plural, body)
+            found = self.custom.get((plural, name))
+            if found is None:
+                return 404, status(404, f'{plural} "{name}" not found', "NotFound")
+            if method == "DELETE":
+                del self.custom[plural, name]
+                self._note("DELETED", found, plural)
+            if method == "PUT":
+                mine = {"status": body.get("status")} if part else body
+                return 200, self._keep("MODIFIED", plural, {**found, **mine})
+            return 200, found
+
+    def _keep(self, kind: str, plural: str, made: dict[str, Any]) -> dict[str, Any]:
+        made = copy.deepcopy(made)
+        self.custom[plural, made["metadata"]["name"]] = made
+        self._note(kind, made, plural)
+        return made
+
+    def _note(self, kind: str, changed: dict[str, Any], plural: str = "pods") -> None:
         self.version += 1
-        pod["metadata"]["resourceVersion"] = str(self.version)
-        self._log.append((self.version, {"type": kind, "object": copy.deepcopy(pod)}))
-        for each in self._watchers:
-            each.put(self._log[-1][1])
+        changed["metadata"]["resourceVersion"] = str(self.version)
+        event = {"type": kind, "object": copy.deepcopy(changed)}
+        self._log.append((self.version, plural, event))
+        for wanted, each in self._watchers:
+            if wanted == plural:
+                each.put(event)
 
 
 def status(code: int, message: str, reason: str) -> dict[str, Any]:
@@ -235,7 +273,9 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
             elif parts.path.endswith("/exec"):
                 self._exec()
             elif "watch" in query:
-                self._watch(int(query["resourceVersion"][0]))
+                plural = parts.path.rpartition("/")[2]
+                _, _, only = query.get("fieldSelector", [""])[0].partition("=")
+                self._watch(int(query["resourceVersion"][0]), plural, only)
             else:
                 self._answer(*self._result(parts.path, query))
 
@@ -255,6 +295,9 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
                         or asked["verb"] in server.allowed[name]
                     }
                 }
+            if "agents.x-k8s.io/" in path:
+                plural, name, part = (*path.split("/")[6:], "", "")[:3]
+                return server.change_custom(self.command, plural, name, body, part)
             if path == "/version":
                 return 200, {"gitVersion": "v1.30.0"}
             if "/leases" in path:
@@ -291,14 +334,16 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(content)
 
-        def _watch(self, since: int) -> None:
+        def _watch(self, since: int, plural: str, only: str) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Connection", "close")
             self.end_headers()
             self.close_connection = True
-            events = server.watch(since)
+            events = server.watch(since, plural)
             while (event := events.get()) is not None:
+                if only not in ("", event["object"]["metadata"]["name"]):
+                    continue
                 try:
                     self.wfile.write(json.dumps(event).encode() + b"\n")
                     self.wfile.flush()

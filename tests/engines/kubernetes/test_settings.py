@@ -16,7 +16,7 @@ def test_each_setting_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "CONTEXT": "prod", "NAMESPACE": "agents", "IMAGES": "r.example.com/", "NODE_SELECTOR": '{"pool": "a"}',
         "TOLERATIONS": '[{"key": "a"}]', "REQUESTS": "0.5", "SECCOMP": "b.json", "MACHINE": "aarch64",
-        "PULL_SECRET": "pull",
+        "PULL_SECRET": "pull", "WARM": "1", "WARM_POOL": "agents", "PRIORITY_CLASS": "low",
     }  # fmt: skip
     for name, value in given.items():
         monkeypatch.setenv(PREFIX + name, value)
@@ -31,13 +31,17 @@ def test_each_setting_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "b.json",
         "aarch64",
         "pull",
+        True,
+        "agents",
+        "low",
     )
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("NAMESPACE", "No Good"), ("NODE_SELECTOR", "[]"), ("NODE_SELECTOR", "{"), ("TOLERATIONS", "{}"),
-     ("REQUESTS", "2"), ("REQUESTS", "x"), ("MACHINE", "mips"), ("PULL_SECRET", "a b")],
+     ("REQUESTS", "2"), ("REQUESTS", "x"), ("MACHINE", "mips"), ("PULL_SECRET", "a b"),
+     ("WARM", "yes"), ("WARM_POOL", "../a"), ("PRIORITY_CLASS", "A")],
 )  # fmt: skip
 def test_a_setting_that_makes_no_sense_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str

@@ -116,7 +116,12 @@ def test_one_that_was_changed_is_not_taken(
     volumes.append({"name": "node", "hostPath": {"path": "/"}})
     assert engine.take(another) is None
     volumes.pop()
-    server.pods[waits]["spec"]["containers"][0]["image"] = "another"
+    [container] = server.pods[waits]["spec"]["containers"]
+    command = container["command"]
+    container["command"] = [*command, "--limit", "nofile=9"]
+    assert engine.take(another) is None
+    container["command"] = command
+    container["image"] = "another"
     assert engine.take(another) is None
     assert server.pods[waits]["metadata"]["labels"][pod.STATE] == waiting.WAITING
 

@@ -6,6 +6,7 @@ change nothing the second time. What a broken connection or a busy server (429, 
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -166,6 +167,30 @@ class Api:
             return cast("dict[str, Any]", answer.json())
 
         return self._asked(doing, ask)
+
+    def changes(
+        self, doing: str, path: str, name: str, version: str, seconds: float
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Changes of one object that lightkube has no typed resource for, until the server or the time ends it."""
+        query = {
+            "watch": "1",
+            "fieldSelector": f"metadata.name={name}",
+            "resourceVersion": version,
+            "timeoutSeconds": str(max(1, round(seconds))),
+        }
+        patience = httpx2.Timeout(
+            stretched(ANSWER_SECONDS), read=seconds + stretched(ANSWER_SECONDS)
+        )
+        with (
+            _translated(doing, self.server),
+            self._http.stream("GET", path, params=query, timeout=patience) as answer,
+        ):
+            if answer.status_code >= 400:
+                answer.read()
+                raise Answered(doing, answer.status_code, _reason(answer))
+            for line in answer.iter_lines():
+                event = json.loads(line)
+                yield str(event["type"]), event["object"]
 
     @cached_property
     def _http(self) -> httpx2.Client:

@@ -5,25 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from belljar.engines.base import Finding
+from belljar.engines.kubernetes import agent_sandbox
 from belljar.engines.kubernetes.api import Api
 from belljar.engines.kubernetes.manifests import RIGHTS
 from belljar.engines.kubernetes.settings import Settings
 from belljar.errors import EngineError
 
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-APPLY = "`belljar kubernetes manifests | kubectl apply -f -` gives them to the service account `belljar`"
+APPLY = "`belljar kubernetes manifests{} | kubectl apply -f -` gives them to the service account `belljar`"
+POOL = "`belljar kubernetes pool NAME N | kubectl apply -f -` makes one, where agent-sandbox is installed"
 
 
 def findings(api: Api, settings: Settings) -> Iterator[Finding]:
-    yield from _rights(api)
+    yield from _rights(api, settings)
+    yield from _pool(api, settings)
     yield _network(settings)
     yield _seccomp(settings)
     yield _images(settings)
 
 
-def _rights(api: Api) -> Iterator[Finding]:
+def _pool(api: Api, settings: Settings) -> Iterator[Finding]:
+    if not settings.warm_pool:
+        return
+    try:
+        agent_sandbox.WarmPool(api, settings).check()
+    except EngineError as error:
+        yield Finding("warm pool", False, str(error), POOL)
+    else:
+        yield Finding("warm pool", True, f"claims go to {settings.warm_pool}")
+
+
+def _rights(api: Api, settings: Settings) -> Iterator[Finding]:
     missing = []
-    for group, resource, verbs in RIGHTS:
+    wanted = (*RIGHTS, *(agent_sandbox.RIGHTS if settings.warm_pool else ()))
+    for group, resource, verbs in wanted:
         name, _, subresource = resource.partition("/")
         for verb in verbs:
             asked = {
@@ -55,7 +70,7 @@ def _rights(api: Api) -> Iterator[Finding]:
             "rights",
             False,
             f"not allowed in namespace {api.namespace}: {', '.join(missing)}",
-            APPLY,
+            APPLY.format(" --agent-sandbox" if settings.warm_pool else ""),
         )
     else:
         yield Finding(

@@ -20,6 +20,7 @@ from typing import Any
 from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.capabilities import Capabilities
 from belljar.engines.kubernetes import checks, exec_stream, init_image, pod, waiting
+from belljar.engines.kubernetes.agent_sandbox import WarmPool
 from belljar.engines.kubernetes.api import Api
 from belljar.engines.kubernetes.instance import Instance
 from belljar.engines.kubernetes.settings import Settings
@@ -30,6 +31,7 @@ from belljar.patience import about_to_wait, stretched
 
 START_SECONDS = 120.0  # an image may have to be pulled
 GONE_SECONDS = 30.0
+RELEASED_SECONDS = 10.0  # the controller of a claim removes its Pod
 USERS = range(200_000, 2_000_000_000)
 """Each sandbox gets a user id of its own: the limit of processes is one of the user's, on the node."""
 CAN = Capabilities(
@@ -81,7 +83,8 @@ class KubernetesEngine:
             f"kubernetes {self.api.server} {self.api.namespace} {self.instance.id}"
         )
         self._watch = PodWatch(self.api, {pod.INSTANCE: self.instance.id})
-        self.takes = settings.warm
+        self._pool = WarmPool(self.api, settings)
+        self.takes = settings.warm or bool(self._pool.name)
         """Whether a Pod that waits in the namespace is taken instead of a new one."""
 
     def close(self) -> None:
@@ -129,6 +132,10 @@ class KubernetesEngine:
         if not self.takes:
             return None
         self.instance.hold()
+        if self._pool.name:
+            taken = self._pool.take(spec, self.instance.id)
+            if taken or not self.settings.warm:
+                return taken
         return waiting.take(self.api, spec, self.settings, self.instance.id)
 
     def offer(self, id: str, spec: SandboxSpec) -> str:
@@ -151,20 +158,30 @@ class KubernetesEngine:
         found = self.api.get(id)
         if found is None:
             return None
+        self._pool.note(found)
         state = _STATES.get(str(found["status"].get("phase")), "unknown")
         if state in ("exited", "dead"):
-            self.api.delete(id)
+            if not self._pool.release(id):
+                self.api.delete(id)
             return None
         return "removing" if found["metadata"].get("deletionTimestamp") else state
 
     def destroy(self, id: str) -> None:
         """With no grace: the kubelet kills PID 1, and with it everything."""
-        if not self.api.delete(id):
+        # A Pod that is removed before its claim comes again.
+        if self._pool.release(id) and self._is_gone(id, RELEASED_SECONDS):
             return
-        deadline = time.monotonic() + stretched(GONE_SECONDS)
-        while self.api.get(id) is not None and time.monotonic() < deadline:
+        if self.api.delete(id):
+            self._is_gone(id, GONE_SECONDS)
+
+    def _is_gone(self, id: str, patience: float) -> bool:
+        deadline = time.monotonic() + stretched(patience)
+        while self.api.get(id) is not None:
+            if time.monotonic() > deadline:
+                return False
             about_to_wait()
             time.sleep(0.05)
+        return True
 
     def pause(self, id: str) -> None:
         raise Unsupported("a cluster cannot freeze a Pod")
@@ -174,6 +191,8 @@ class KubernetesEngine:
 
     def list(self) -> list[Listed]:
         pods, _ = self.api.list({pod.SANDBOX: "true", pod.INSTANCE: self.instance.id})
+        for each in pods:
+            self._pool.note(each)
         found = (
             (
                 each["metadata"]["name"],
@@ -196,8 +215,7 @@ class KubernetesEngine:
 
     def image(self, reference: str) -> Image | None:
         """Whether there is one the nodes find out; a name of ours is looked for in the settings' registry."""
-        ours = reference.startswith("belljar/")
-        return Image(self.settings.images + reference if ours else reference)
+        return Image(pod.prefixed(reference, self.settings.images))
 
     def describe(self) -> Description:
         about = self.api.version()
@@ -212,6 +230,7 @@ class KubernetesEngine:
         )
 
     def _launched(self, found: Mapping[str, Any]) -> Launched:
+        self._pool.note(found)
         return Launched(
             str(found["metadata"]["name"]), 1, pod.claims(found, self.settings)
         )

@@ -49,6 +49,12 @@ _FOREIGN = (
     "ephemeralContainers",
     "hostAliases",
 )
+CONFINED: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "privileged": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 _OWN_VOLUME = {"name", "emptyDir"}
 
 
@@ -96,6 +102,11 @@ def pod(
     }
 
 
+def prefixed(reference: str, images: str) -> str:
+    """An image as the nodes know it: Belljar's own have the registry before their names."""
+    return images + reference if reference.startswith("belljar/") else reference
+
+
 def _placement(settings: Settings) -> dict[str, Any]:
     architecture = {
         "kubernetes.io/arch": "arm64" if settings.machine == "aarch64" else "amd64"
@@ -107,6 +118,8 @@ def _placement(settings: Settings) -> dict[str, Any]:
         placement["runtimeClassName"] = settings.runtime_class
     if settings.tolerations:
         placement["tolerations"] = [dict(each) for each in settings.tolerations]
+    if settings.priority_class:
+        placement["priorityClassName"] = settings.priority_class
     if settings.pull_secret:
         placement["imagePullSecrets"] = [{"name": settings.pull_secret}]
     return placement
@@ -131,7 +144,7 @@ def _installer(spec: SandboxSpec) -> dict[str, Any]:
         "command": [init_image.PROGRAM, "--install", f"{volume.target}/init"],
         "resources": {"limits": small, "requests": least},
         "securityContext": {
-            **_confined(),
+            **CONFINED,
             "runAsUser": int(uid),
             "runAsGroup": int(gid),
         },
@@ -166,7 +179,7 @@ def _container(spec: SandboxSpec, settings: Settings) -> dict[str, Any]:
             },
             "requests": {key: str(value) for key, value in requests.items()},
         },
-        "securityContext": _confined(),
+        "securityContext": CONFINED,
         "volumeMounts": [
             {
                 "name": _volume_name(spec, mount),
@@ -178,15 +191,6 @@ def _container(spec: SandboxSpec, settings: Settings) -> dict[str, Any]:
         "terminationMessagePolicy": "File",
         "stdin": False,
         "tty": False,
-    }
-
-
-def _confined() -> dict[str, Any]:
-    return {
-        "allowPrivilegeEscalation": False,
-        "privileged": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
     }
 
 

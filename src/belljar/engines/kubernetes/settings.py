@@ -40,6 +40,10 @@ class Settings:
     pull_secret: str = ""
     warm: bool = False
     """Take a Pod that waits in the namespace (`belljar kubernetes warm`), if there is one of the kind."""
+    warm_pool: str = ""
+    """Claim sandboxes of this kind from a SandboxWarmPool of agent-sandbox (`belljar kubernetes pool` prints one)."""
+    priority_class: str = ""
+    """The PriorityClass of the Pods."""
 
 
 def from_environment(runtime_class: str = "") -> Settings:
@@ -58,11 +62,17 @@ def from_environment(runtime_class: str = "") -> Settings:
         machine=_machine(text("MACHINE")),
         pull_secret=_name("PULL_SECRET", text("PULL_SECRET")),
         warm=_flag("WARM", text("WARM")),
+        warm_pool=_name("WARM_POOL", text("WARM_POOL")),
+        priority_class=_name("PRIORITY_CLASS", text("PRIORITY_CLASS")),
     )
 
 
+def is_name(value: str) -> bool:
+    return _NAME.fullmatch(value) is not None
+
+
 def _name(setting: str, value: str) -> str:
-    if value and not _NAME.fullmatch(value):
+    if value and not is_name(value):
         raise UsageError(
             f"{PREFIX}{setting}: {value!r} is not a name that Kubernetes takes"
         )

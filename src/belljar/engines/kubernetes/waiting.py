@@ -14,7 +14,7 @@ import hashlib
 import json
 import posixpath
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -66,14 +66,14 @@ def take(
     """None: nothing of this kind waits."""
     wanted = {pod.STATE: WAITING, KIND: kind(spec, settings)}
     for _ in range(TRIES):
-        found = [each for each in listed(api, wanted, LOOKED_AT) if _runs(each)]
+        found = [each for each in listed(api, wanted, LOOKED_AT) if runs(each)]
         if not found:
             return None
         chosen = random.choice(found)
         own = respelled(spec, chosen)
-        if own is None or not _holds(pod.pod(own, "", settings, "")["spec"], chosen):
+        if own is None or not holds(pod.pod(own, "", settings, "")["spec"], chosen):
             return None  # made by another release, or by somebody else
-        if _patched(api, chosen, _claim(own, instance)):
+        if _patched(api, chosen, claim(own, instance)):
             return Taken(str(chosen["metadata"]["name"]), own)
     return None
 
@@ -90,7 +90,7 @@ def tidy(api: Api, kind: str) -> int:
     """Remove the Pods of this kind that ended while they waited, and count those that wait."""
     waiting = 0
     for each in listed(api, {pod.STATE: WAITING, KIND: kind}):
-        if _runs(each):
+        if runs(each):
             waiting += 1
         elif (each.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             with suppress(EngineError):
@@ -125,6 +125,8 @@ def respelled(spec: SandboxSpec, found: Mapping[str, Any]) -> SandboxSpec | None
     private = posixpath.dirname(argv[0]) if argv else ""
     if not _PRIVATE.fullmatch(private) or user.uid < 1 or len(token) != 64:
         return None
+    if _shared(argv, private) != _shared(spec.argv, spec.private):
+        return None
     mounts = tuple(
         replace(
             each,
@@ -143,7 +145,7 @@ def respelled(spec: SandboxSpec, found: Mapping[str, Any]) -> SandboxSpec | None
     )
 
 
-def _holds(asked: Any, there: Any) -> bool:
+def holds(asked: Any, there: Any) -> bool:
     """Whether a Pod is what we would have made; the server adds defaults, and spells quantities its own way."""
     if isinstance(there, Mapping) and "metadata" in there:
         there = there["spec"]
@@ -151,12 +153,12 @@ def _holds(asked: Any, there: Any) -> bool:
         return isinstance(there, Mapping) and all(
             key in COMPARED_LATER
             or (value in ({}, [], "", False) and key not in there)
-            or _holds(value, there.get(key))
+            or holds(value, there.get(key))
             for key, value in asked.items()
         )
     if isinstance(asked, list):
         return len(asked) == len(there or ()) and all(
-            _holds(one, other) for one, other in zip(asked, there or (), strict=True)
+            holds(one, other) for one, other in zip(asked, there or (), strict=True)
         )
     if asked == there:
         return True
@@ -164,12 +166,12 @@ def _holds(asked: Any, there: Any) -> bool:
     return isinstance(asked, str) and str(pod.quantity(there)) == asked
 
 
-def _runs(found: Mapping[str, Any]) -> bool:
+def runs(found: Mapping[str, Any]) -> bool:
     phase = (found.get("status") or {}).get("phase")
     return phase == "Running" and not found["metadata"].get("deletionTimestamp")
 
 
-def _claim(spec: SandboxSpec, instance: str) -> list[dict[str, Any]]:
+def claim(spec: SandboxSpec, instance: str) -> list[dict[str, Any]]:
     made = pod.pod(spec, "", Settings(), instance)["metadata"]
     return _labelled(made["labels"], made["annotations"])
 
@@ -206,6 +208,13 @@ def _patched(
             return False
         raise
     return True
+
+
+def _shared(argv: Sequence[str], private: str) -> list[str]:
+    """The words of PID 1 that all of a kind have."""
+    words = [word.replace(private, "PRIVATE") for word in argv]
+    _without_lease(words)
+    return words
 
 
 def _without_lease(command: list[str]) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from belljar import host
 from belljar.engines.kubernetes import init_image
-from belljar.engines.kubernetes.manifests import Wanted, as_text, manifests
+from belljar.engines.kubernetes.manifests import Wanted, as_text, manifests, notes
+from belljar.engines.kubernetes.settings import is_name
 from belljar.errors import UsageError
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.arguments import options_of
@@ -23,8 +24,31 @@ def print_manifests(args: Namespace) -> int:
         sandboxes=args.sandboxes,
         runtime_class=args.runtime or "",
         url=args.public_url,
+        agent_sandbox=args.agent_sandbox,
+        pulled=tuple(args.pull),
     )
     objects = manifests(wanted, service=not args.no_service)
+    text = notes(wanted) + as_text(objects).rstrip("\n")
+    return console.answer(args, objects, text)
+
+
+def print_pool(args: Namespace) -> int:
+    from belljar.engines.kubernetes import agent_sandbox
+    from belljar.engines.kubernetes.engine import KubernetesEngine
+    from belljar.sandbox import launch
+
+    _check_size("pool", args.size)
+    if not is_name(args.name):
+        raise UsageError(f"pool: {args.name!r} is not a name that Kubernetes takes")
+    here = host.default()
+    engine = here.connect()
+    if not isinstance(engine, KubernetesEngine):
+        raise UsageError(f"pool: {engine.name} has none; use --engine kubernetes")
+    options = replace(options_of(args), changes="staged", lease=agent_sandbox.LEASE)
+    spec = launch.plan(options, here)
+    objects = agent_sandbox.objects(
+        args.name, args.size, engine.api.namespace, spec, engine.settings
+    )
     return console.answer(args, objects, as_text(objects).rstrip("\n"))
 
 
@@ -41,8 +65,12 @@ def keep_warm(args: Namespace) -> int:
 
     from belljar.sandbox.keep_waiting import keep_waiting
 
-    if not 1 <= args.size <= MOST_WAITING:
-        raise UsageError(f"warm: {args.size} must be from 1 to {MOST_WAITING}")
+    _check_size("warm", args.size)
     options = replace(options_of(args), changes="staged")
     anyio.run(keep_waiting, options, args.size, host.default(), console.note)
     return 0
+
+
+def _check_size(command: str, size: int) -> None:
+    if not 1 <= size <= MOST_WAITING:
+        raise UsageError(f"{command}: {size} must be from 1 to {MOST_WAITING}")

@@ -677,6 +677,17 @@ def _upkeep(commands: Commands) -> None:
     manifests.flag(
         "--no-service", "without `belljar serve`: only namespace, rights and walls"
     )
+    manifests.flag(
+        "--agent-sandbox",
+        "with the rights to claim from a SandboxWarmPool of agent-sandbox",
+    )
+    manifests.takes(
+        "--pull",
+        "IMAGE",
+        "have every node pull this image beforehand (a DaemonSet, one Pod a node of the quota); may be repeated",
+        action="append",
+        default=[],
+    )
     image = cluster.add(
         "image",
         "cli.kubernetes_commands:write_image",
@@ -698,6 +709,14 @@ def _upkeep(commands: Commands) -> None:
     )
     warm.add_argument("size", metavar="N", type=int, help="how many")
     add_sandbox_options(warm)
+    pool = cluster.add(
+        "pool",
+        "cli.kubernetes_commands:print_pool",
+        "print a SandboxWarmPool of agent-sandbox, for hosts with BELLJAR_KUBERNETES_WARM_POOL=NAME",
+    )
+    pool.takes("name", "NAME", "of the pool and of its template")
+    pool.add_argument("size", metavar="N", type=int, help="how many wait")
+    add_sandbox_options(pool)
     for command in (manifests, image):
         command.takes(
             "--images",
