@@ -28,7 +28,9 @@ def test_manifests_are_yaml_for_kubectl(capsys: pytest.CaptureFixture[str]) -> N
         == 0
     )
     text = capsys.readouterr().out
-    assert text.startswith("apiVersion: v1\nkind: Namespace\n")
+    notes, _, objects = text.partition("apiVersion: ")
+    assert "RuntimeClass nonet" in notes
+    assert objects.startswith("v1\nkind: Namespace\n")
     assert "\n---\n" in text
     assert "image: r/belljar/serve:" in text
     assert "value: nonet" in text
@@ -41,6 +43,7 @@ def test_without_the_service_only_rights_and_walls_are_printed(
     kinds = [each["kind"] for each in json.loads(capsys.readouterr().out)]
     assert kinds == [
         "Namespace",
+        "PriorityClass",
         "ServiceAccount",
         "Role",
         "RoleBinding",
