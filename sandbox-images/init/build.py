@@ -2,7 +2,7 @@
 
 By hand: `python sandbox-images/init/build.py [x86_64|aarch64|host|sanitize]…` writes to share/belljar of the
 environment it runs in. As a hatchling hook it runs whenever a wheel is built: BELLJAR_WHEEL says for which machine, by
-default this one; in that for `any`, and in a checkout before `make`, `belljar` is a script of Python. Binaries are kept
+default this one; in that for `any`, and in a checkout before `make`, `belljar` is a script. Binaries are kept
 in the user's cache by a digest of their sources, flags and compiler, so another checkout of the same sources needs no
 compiler. A cache that others could have written to is not used.
 """

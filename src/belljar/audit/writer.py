@@ -35,7 +35,6 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
@@ -373,6 +372,8 @@ class Audit:
         if not self._rotate_after or not head.size:
             return False
         if not self._began:
+            from datetime import datetime  # a plain command does without
+
             with open(self._path, "rb") as trail:
                 first = unseal(trail.readline().removesuffix(b"\n")) or {}
             with suppress(ValueError, TypeError):

@@ -112,6 +112,7 @@ class Endpoint:
         finally:
             if scope["method"] == "DELETE" or not (id or given):
                 client.end()
+                self._forget(client)  # now: its own end may take a while
 
     def _forget(self, client: Client) -> None:
         for id in [id for id, each in self._clients.items() if each is client]:
