@@ -47,6 +47,16 @@ def value(options: SandboxOptions, name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", FIELDS)
+def test_options_are_made_anew_only_where_a_value_differs(name: str) -> None:
+    options = odd(name)
+    assert options.changed(**{name: getattr(options, name)}) is options
+    other = SandboxOptions("/srv/other").changed(**{name: ODD[name]})
+    assert value(other, name) == value(options, name)
+    with pytest.raises(UsageError):
+        options.changed(lease=-1)
+
+
+@pytest.mark.parametrize("name", FIELDS)
 def test_an_option_survives_being_written_down(name: str) -> None:
     assert value(odd(name), name) != value(SandboxOptions("/srv/other"), name)
     again = SandboxOptions.restored(json.loads(json.dumps(odd(name).as_dict())))

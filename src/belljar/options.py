@@ -16,7 +16,7 @@ import json
 import os
 import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import Field, field, fields
+from dataclasses import Field, field, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args
 
@@ -624,6 +624,11 @@ class SandboxOptions:
         place = os.path.realpath(self.workspace)
         own = (getattr(self, name) for name in _OF_SANDBOX)
         return (place, self.network_mode, *own)
+
+    def changed(self, **values: Any) -> Self:
+        """These options with other values; they themselves if all are the same. A new record is checked again."""
+        same = all(getattr(self, name) == value for name, value in values.items())
+        return self if same else replace(self, **values)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON. What must not be on a disk (values of headers) is left out."""

@@ -1,6 +1,9 @@
 """Pools of warm sandboxes, each used once."""
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -10,6 +13,8 @@ from anyio import to_thread
 import belljar
 from belljar import Limits, Pool, Session
 from belljar.errors import EngineError, ImageMissing, UsageError
+from belljar.sandbox.sandbox import Sandbox
+from belljar.session import kept
 from belljar.session import pool as pools
 
 
@@ -39,6 +44,39 @@ async def test_a_claimed_sandbox_is_replaced(workspace: Path) -> None:
             await full(pool)
             assert pool.waiting == 2
             assert (await box.run("echo hi")).stdout == "hi\n"
+
+
+async def test_a_claim_writes_down_only_what_its_session_changes(
+    workspace: Path,
+) -> None:
+    async with Pool(workspace, size=2) as pool:
+        await full(pool)
+        before = {written(each).stat().st_ino for each in pool._ready}
+        async with pool.session() as box:
+            assert written(box.sandbox).stat().st_ino in before
+            assert said(box) == own(box)
+            listed = await to_thread.run_sync(kept.running, pool.host)
+            assert [one["owner"] for one in listed if one["id"] == box.id] == [
+                os.getpid()
+            ]
+        async with pool.session(policy="strict", env={"CI": "1"}) as box:
+            assert said(box) == own(box)
+            assert said(box)["policy"]["name"] == "strict"
+            assert said(box)["env"] == [["CI", "1"]]
+
+
+def written(sandbox: Sandbox) -> Path:
+    return sandbox.run_dir / "session.json"
+
+
+def said(box: Session) -> dict[str, Any]:
+    """The options that other processes read."""
+    options: dict[str, Any] = json.loads(written(box.sandbox).read_text())["options"]
+    return options
+
+
+def own(box: Session) -> object:
+    return json.loads(json.dumps(box.options.as_dict()))
 
 
 async def test_a_burst_beyond_the_pool_falls_back_to_cold_starts(

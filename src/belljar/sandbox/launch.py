@@ -100,6 +100,13 @@ class Launch:
     """This machine cannot look into the sandbox: its init must still testify that this spec is in force."""
     taken: bool = False
     """It waited for its first use, with a lease for that."""
+    waits: bool = False
+    """Its session's file says so: it is nobody's session yet."""
+
+    def waiting(self) -> Launch:
+        """This one, noted as one that waits for its first use."""
+        rundir.mark_waiting(self.run_dir)
+        return replace(self, waits=True)
 
     def discard(self) -> None:
         """Undo a launch that is not needed."""

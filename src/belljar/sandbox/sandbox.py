@@ -52,6 +52,8 @@ class Sandbox:
         self._unproven, self._taken = start.unproven, start.taken
         self.witnesses = start.witnesses
         """By whose word each protection is in force: kernel, init, engine (verification.py)."""
+        self.written = None if start.waits else start.options
+        """The options that its session's file names, but for the workspace's path; None: it says that it waits."""
         self.link: Link
         self._mark: pausing.Mark | None = None
         self.when_idle: Callable[[Sandbox], bool] | None = None

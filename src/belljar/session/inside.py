@@ -77,9 +77,18 @@ class Inside:
 
     def remember(self, **changed: Any) -> None:
         """Change options, also for processes that attach to the session."""
-        options = replace(self.options, **changed)
+        options = self.options.changed(**changed)
         rundir.remember(self.sandbox.run_dir, options)
         self.options = options
+
+    def remember_own(self) -> None:
+        """Write down the options of a session that begins, unless its sandbox was launched with the same."""
+        written = self.sandbox.written
+        if (
+            written is None
+            or self.options.changed(workspace=written.workspace) != written
+        ):
+            self.remember()
 
     @property
     def link(self) -> Link:

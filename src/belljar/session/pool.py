@@ -193,9 +193,8 @@ class Pool:
             **self._live,
             **{name: given[name] for name in ("approve", "audit") if name in given},
         }
-        own = replace(
-            self.options,
-            **{name: given[name] for name in ("policy", "env") if name in given},
+        own = self.options.changed(
+            **{name: given[name] for name in ("policy", "env") if name in given}
         )
         if options:
             Session.of(

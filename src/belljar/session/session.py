@@ -157,13 +157,13 @@ class Session:
             options.policy, approve, self._ledger, staged=is_staged, root=options.root
         )
         allow = under_policy(options.network, self.policy)
-        options = replace(
-            options,
-            policy=self.policy,
-            network=allow or options.network_mode,
-            reserved=(*options.reserved, *([str(audit.where)] if audit else ())),
+        self._inside = Inside(
+            options.changed(
+                policy=self.policy,
+                network=allow or options.network_mode,
+                reserved=(*options.reserved, *([str(audit.where)] if audit else ())),
+            )
         )
-        self._inside = Inside(options)
         self.door = SessionDoor(self._inside, self._judge, self._ledger, allow)
         self._commands = Commands(self._inside, self._judge, self._ledger, self.door)
         self.shells = Shells(self._commands)
@@ -248,7 +248,7 @@ class Session:
                 policy=self.policy.name,
             )
             self.staged.enter(sandbox)
-            self._inside.remember()
+            self._inside.remember_own()
             await self.staged.copy_in()
             if self.options.snapshot is not None:
                 from belljar.session import snapshot

@@ -84,8 +84,7 @@ class Waiting:
         if not _greeted(start):
             start.discard()
             return False
-        rundir.mark_waiting(start.run_dir)
-        self._launch, self._image = start, _image(host, options)
+        self._launch, self._image = start.waiting(), _image(host, options)
         policy = judging.load(options.policy)
         policy.prove()
         policy.prepare()
