@@ -20,7 +20,7 @@
     ├── FileFailed                      1   a file of the sandbox could not be read or written; also an OSError
     ├── Conflict                        1   files with staged changes have changed on the host too; nothing was applied
     ├── AuditError                    125   the audit trail cannot be written, so nothing runs
-    ├── QuotaExceeded                 125   the user's sandboxes would take more than the operator gives them
+    ├── QuotaExceeded                 125   sandboxes would take more than the operator or a cluster gives them
     ├── ServiceError                  125   a service refuses: the key, its scopes or quota, …; `problem` says what
     └── SandboxLost                   125   the sandbox went away under a command
 
@@ -290,7 +290,8 @@ class AuditError(BelljarError):
 
 
 class QuotaExceeded(BelljarError):
-    """All sandboxes of this user together would take more than the operator of the machine allows.
+    """All sandboxes of this user together would take more than the operator of the machine, or the namespace of a
+    cluster, allows.
 
     try:
         box = await belljar.Session(limits=belljar.Limits(memory="8g")).open()

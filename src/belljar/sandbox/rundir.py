@@ -3,8 +3,9 @@
     <run>/<session>/          0700, one per sandbox
         owner                 locked (flock) while the process that made it lives
         session.json          the facts about the session
+        ending                when its work is done and it only ends
         paused                while a kept sandbox is paused (pausing.py)
-    link.json             how to reach the init if no files are shared (holds a secret)
+        link.json             how to reach the init if no files are shared (holds a secret)
         link/                 the only part that the container sees (read-only): sockets that the init dials
         workspace/            mount point of an id-mapped workspace while its container starts; extra-N: of mounts
 
@@ -33,6 +34,7 @@ from belljar.patterns import lazy_pattern
 from belljar.sandbox import scratch
 from belljar.workspace import pinned as workspace
 
+ENDING = "ending"
 _UNBORN = lazy_pattern(r"\.bj-[0-9a-f]{12}\.(\d+)\.(\d+)\.(\d+)")
 
 
@@ -150,6 +152,16 @@ def mark_waiting(path: Path) -> None:
     facts = read_session(path)
     if facts is not None:
         write_session(path, {**facts, "waits": True})
+
+
+def mark_ending(path: Path) -> None:
+    """Note that a sandbox has done its work, and only ends: it is nobody's session any more, and not listed."""
+    with contextlib.suppress(OSError):
+        (path / ENDING).touch()
+
+
+def is_ending(path: Path) -> bool:
+    return (path / ENDING).exists()
 
 
 def run_dirs(root: Path | None = None) -> list[Path]:

@@ -41,7 +41,11 @@ def facts(host: Host) -> list[dict[str, Any]]:
 
 def running(host: Host) -> list[dict[str, Any]]:
     """The same for all sessions, with the process id (`owner`) of those that end with a process."""
-    found = map(rundir.read_session, rundir.run_dirs(host.run_root))
+    found = (
+        rundir.read_session(path)
+        for path in rundir.run_dirs(host.run_root)
+        if not rundir.is_ending(path)
+    )
     read = [
         session
         for session in found

@@ -61,6 +61,10 @@ class Local:
             if '"waits": true' in path.read_text()
         ]
 
+    def ending(self) -> list[Path]:
+        """The directories of sandboxes whose clients have gone."""
+        return list(self.root.glob("bj-*/ending"))
+
     def warm(self, workspace: Path, *options: str) -> None:
         """Run a command until two sandboxes of its kind wait; on a busy machine the server may be too slow at first."""
         before = len(self.waiting())

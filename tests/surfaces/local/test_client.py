@@ -13,12 +13,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.surfaces.invoking import CLIENT, environment
 from tests.surfaces.local.conftest import LONGEST, Local
 from tests.surfaces.real_terminal import Terminal
+
+from belljar.sandbox import rundir
 
 pytestmark = pytest.mark.engine
 
@@ -90,11 +93,12 @@ def test_a_sandbox_that_waited_is_listed_from_its_first_use_on(
     with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        (session,) = served.run("ps", "--json").json
-        assert session["started"] >= begun
-        assert "waits" not in session
+        listed = served.run("ps", "--json").json
         process.terminate()
         assert process.wait(LONGEST) == 143
+        (session,) = listed
+        assert session["started"] >= begun
+        assert "waits" not in session
 
 
 def test_a_sandbox_of_another_kind_is_not_used(served: Local, workspace: Path) -> None:
@@ -156,7 +160,10 @@ def test_approvals_are_asked_for_on_the_client_s_terminal(
 def test_signals_end_the_command_as_in_a_plain_run(
     served: Local, workspace: Path, number: int, status: int
 ) -> None:
-    with served.popen("run", "echo begun; sleep 600", cwd=workspace) as process:
+    heeded = partial(signal.signal, number, signal.SIG_DFL)  # nohup may run the tests
+    with served.popen(
+        "run", "echo begun; sleep 600", cwd=workspace, preexec_fn=heeded
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         process.send_signal(number)
@@ -323,14 +330,15 @@ def test_a_client_need_not_wait_for_the_end_of_a_throwaway_sandbox(
         assert process.wait(LONGEST) == 3
     with open(read) as output:
         assert output.read() == "hi\n", "nobody else holds it"
-    assert local.run("ps", "--json").json != [], "it is still there"
+    assert len(local.ending()) == 1, "it is still there"
+    assert local.run("ps", "--json").json == [], "but nobody's session"
     with local.popen("run", "--name", "x", "echo named", cwd=workspace) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"named\n"
         assert process.poll() is None, "the next command may want the name"
         over.touch()
         assert process.wait(LONGEST) == 0
-    local.until(lambda: local.run("ps", "--json").json == [])
+    local.until(lambda: local.ending() == [])
 
 
 def test_a_worker_that_cannot_end_its_sandbox_does_not_stay(
@@ -339,7 +347,8 @@ def test_a_worker_that_cannot_end_its_sandbox_does_not_stay(
     held = HELD.format(path=str(tmp_path / "never"))
     local.start(f"worker.LEFT_SECONDS = 1.0; exec({held!r})")
     assert local.run("run", "echo hi", cwd=workspace).stdout == "hi\n"
-    local.until(lambda: local.run("ps", "--json").json == [])
+    (left,) = local.ending()
+    local.until(lambda: not rundir.owned(left.parent))
 
 
 def test_a_worker_that_is_lost_is_told(served: Local, workspace: Path) -> None:

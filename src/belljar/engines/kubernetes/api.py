@@ -28,7 +28,12 @@ from tenacity import (
 )
 
 from belljar.engines.kubernetes.settings import Settings
-from belljar.errors import EngineError, EngineRefused, EngineUnavailable
+from belljar.errors import (
+    EngineError,
+    EngineRefused,
+    EngineUnavailable,
+    QuotaExceeded,
+)
 from belljar.patience import about_to_wait, stretched
 
 ANSWER_SECONDS = 10.0
@@ -45,12 +50,6 @@ class Answered(EngineError):
     def __init__(self, doing: str, status: int, message: str) -> None:
         super().__init__(f"{doing}: {message}")
         self.status = status
-
-
-class QuotaExceeded(EngineError):
-    """The namespace has no room for another sandbox."""
-
-    code = "quota_exceeded"
 
 
 class Api:

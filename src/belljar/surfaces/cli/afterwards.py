@@ -12,22 +12,25 @@ import signal
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from belljar.errors import BelljarError
+
+if TYPE_CHECKING:
+    from belljar.session.session import Session
 
 MOST_SECONDS = 60
 """A thread of the parent may have held a lock at the fork, and the child would wait for it forever. This ends it."""
 _work: list[Callable[[], object]] = []
 
 
-def _nobody(status: int) -> None:
+def _nobody(status: int, box: Session) -> None:
     pass
 
 
 answer = _nobody
-"""Tells the status of a command line that leaves only its sandbox to be ended. In a worker of the local server, this
-lets the client go."""
+"""Tells the status of a command line that leaves only its session to be ended. In a worker of the
+local server, this lets the client go."""
 
 
 def later(work: Callable[[], object]) -> None:

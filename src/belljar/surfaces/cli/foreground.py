@@ -113,7 +113,7 @@ async def _run(
                     _conclude(args, ended, {"session": box.id, **changed})
                 status = ended.exit_code or (0 if copied else 125)
                 if signals.status is None and not signals.output_is_stuck:
-                    afterwards.answer(status)
+                    afterwards.answer(status, box)
         tasks.cancel_scope.cancel()
     return status if signals.status is None else signals.status, left, staged
 

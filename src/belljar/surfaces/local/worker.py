@@ -38,6 +38,7 @@ from belljar.records import record
 from belljar.sandbox import rundir
 from belljar.sandbox.launch import DIAL_SECONDS, Launch, launch
 from belljar.session import judging
+from belljar.session.session import Session
 from belljar.surfaces.cli import afterwards, early_launch
 from belljar.surfaces.cli.main import status_of
 from belljar.surfaces.local.meeting import PROTOCOL, packed, unpacked
@@ -256,9 +257,10 @@ def carry_out(job: Job, control: socket.socket, waiting: Waiting) -> NoReturn:
     ).start()
     early_launch.waiting = waiting.take
 
-    def answer_early(status: int) -> None:
+    def answer_early(status: int, box: Session) -> None:
         terminal = any(map(os.isatty, range(3)))
         if waiting.is_throwaway and not terminal:
+            rundir.mark_ending(box.sandbox.run_dir)
             ended.set()
             _answer(job, status)
             limit = threading.Timer(stretched(LEFT_SECONDS), os._exit, [1])
