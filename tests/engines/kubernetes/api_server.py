@@ -211,7 +211,10 @@ class FakeServer:
                 items = [
                     one for (kind, _), one in self.custom.items() if kind == plural
                 ]
-                return 200, {"items": copy.deepcopy(items), "metadata": {}}
+                return 200, {
+                    "items": copy.deepcopy(items),
+                    "metadata": {"resourceVersion": str(self.version)},
+                }
             if method == "POST":
                 name = body["metadata"]["name"]
                 body["metadata"]["uid"] = f"u-{name}"
@@ -274,8 +277,7 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
                 self._exec()
             elif "watch" in query:
                 plural = parts.path.rpartition("/")[2]
-                _, _, only = query.get("fieldSelector", [""])[0].partition("=")
-                self._watch(int(query["resourceVersion"][0]), plural, only)
+                self._watch(int(query["resourceVersion"][0]), plural)
             else:
                 self._answer(*self._result(parts.path, query))
 
@@ -334,7 +336,7 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(content)
 
-        def _watch(self, since: int, plural: str, only: str) -> None:
+        def _watch(self, since: int, plural: str) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Connection", "close")
@@ -342,8 +344,6 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True
             events = server.watch(since, plural)
             while (event := events.get()) is not None:
-                if only not in ("", event["object"]["metadata"]["name"]):
-                    continue
                 try:
                     self.wfile.write(json.dumps(event).encode() + b"\n")
                     self.wfile.flush()

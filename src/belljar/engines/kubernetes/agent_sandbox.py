@@ -18,11 +18,12 @@ from contextlib import suppress
 from typing import Any
 
 from belljar.engines.kubernetes import pod, waiting
-from belljar.engines.kubernetes.api import Answered, Api
+from belljar.engines.kubernetes.api import Answered, Api, selector
 from belljar.engines.kubernetes.settings import Settings, is_name
+from belljar.engines.kubernetes.watch import ObjectWatch
 from belljar.engines.spec import SandboxSpec
 from belljar.errors import EngineError
-from belljar.patience import about_to_wait, stretched
+from belljar.patience import stretched
 
 GROUP, VERSION = "extensions.agents.x-k8s.io", "v1beta1"
 CLAIMS, POOLS, TEMPLATES = "sandboxclaims", "sandboxwarmpools", "sandboxtemplates"
@@ -36,26 +37,27 @@ CLAIM = pod.GROUP + "claim"
 LEASE = 7 * 86400.0
 """A Pod that nobody claims ends after that."""
 CLAIM_SECONDS = 120.0  # an empty pool's controller starts a new Pod
-PAUSE_SECONDS = 0.2
 _KEPT_LABELS = (pod.SANDBOX, pod.NETWORK)
 """The controller holds a Pod to its template's labels: only what never changes."""
 
 
 class WarmPool:
-    def __init__(self, api: Api, settings: Settings) -> None:
+    def __init__(self, api: Api, settings: Settings, instance: str = "") -> None:
         self.name, self._settings, self._api = settings.warm_pool, settings, api
+        self._instance = instance
+        self._watch = ObjectWatch(Claims(api), {pod.INSTANCE: instance})
         self._claims: dict[str, str] = {}
         """Pod → its claim."""
 
-    def take(self, spec: SandboxSpec, instance: str) -> waiting.Taken | None:
+    def take(self, spec: SandboxSpec) -> waiting.Taken | None:
         """None: the pool makes other sandboxes than this one."""
         if self._own(spec, self._template()) is None:
             return None
         claim = f"belljar-{secrets.token_hex(8)}"
         taken = None
         try:
-            self._create(claim, instance)
-            taken = self._become_ours(self._await_sandbox(claim), claim, spec, instance)
+            self._create(claim)
+            taken = self._become_ours(self._await_sandbox(claim), claim, spec)
         finally:
             if taken is None:
                 with suppress(EngineError):
@@ -75,6 +77,9 @@ class WarmPool:
             return False
         self._delete(claim)
         return True
+
+    def close(self) -> None:
+        self._watch.close()
 
     def check(self) -> None:
         """EngineError if there is no such pool, or no template for it."""
@@ -100,7 +105,7 @@ class WarmPool:
         return own if waiting.holds(asked, found) else None
 
     def _become_ours(
-        self, name: str, claim: str, spec: SandboxSpec, instance: str
+        self, name: str, claim: str, spec: SandboxSpec
     ) -> waiting.Taken | None:
         found = self._api.get(name)
         if found is None or not _is_fresh(found, name):
@@ -117,59 +122,44 @@ class WarmPool:
         }
         mark = {"op": "add", "path": f"/metadata/annotations/{CLAIM.replace('/', '~1')}",
                 "value": claim}  # fmt: skip
-        self._api.patch(name, [same, *waiting.claim(own, instance), mark])
+        self._api.patch(name, [same, *waiting.claim(own, self._instance), mark])
         self._claims[name] = claim
         return waiting.Taken(name, own)
 
     def _await_sandbox(self, claim: str) -> str:
         """The name of what the controller gave; it is also its Pod's."""
-        deadline = time.monotonic() + stretched(CLAIM_SECONDS)
-        told = ""
-        while (left := deadline - time.monotonic()) > 0:
-            for found in self._seen(claim, left):
-                ready = _condition(found, "Ready")
-                told = str(ready.get("message") or told)[:300]
-                if ready.get("status") == "True":
-                    return _sandbox_of(found)
-            about_to_wait()
-            time.sleep(PAUSE_SECONDS)
-        raise EngineError(
-            f"the pool {self.name} gave no sandbox within {stretched(CLAIM_SECONDS):.0f} s: "
-            f"{told or 'no controller of agent-sandbox answered the claim'}"
-        )
+        patience = stretched(CLAIM_SECONDS)
+        found = self._watch.wait(claim, _is_ready, time.monotonic() + patience)
+        if found is None:
+            raise EngineError(f"somebody removed the claim on the pool {self.name}")
+        if not _is_ready(found):
+            told = str(_ready(found).get("message") or "")[:300]
+            raise EngineError(
+                f"the pool {self.name} gave no sandbox within {patience:.0f} s: "
+                f"{told or 'no controller of agent-sandbox answered the claim'}"
+            )
+        return _sandbox_of(found)
 
-    def _seen(self, claim: str, seconds: float) -> Iterator[Mapping[str, Any]]:
-        """The claim as it is, and each time it changes, until the watch ends."""
-        found = self._get(CLAIMS, claim)
-        yield found
-        with suppress(EngineError):  # begun again
-            version = str(found["metadata"]["resourceVersion"])
-            for kind, changed in self._api.changes(
-                "watching the claim", self._path(CLAIMS), claim, version, seconds
-            ):
-                if kind != "MODIFIED":
-                    return
-                yield changed
-
-    def _create(self, claim: str, instance: str) -> None:
+    def _create(self, claim: str) -> None:
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": "SandboxClaim",
-            "metadata": {"name": claim, "labels": {pod.INSTANCE: instance}},
+            "metadata": {"name": claim, "labels": {pod.INSTANCE: self._instance}},
             "spec": {
                 "warmPoolRef": {"name": self.name},
                 "lifecycle": {"ttlSecondsAfterFinished": 0, "shutdownPolicy": "Delete"},
             },
         }
         try:
-            self._api.request("claiming a sandbox", "POST", self._path(CLAIMS), body)
+            path = path_of(self._api, CLAIMS)
+            self._api.request("claiming a sandbox", "POST", path, body)
         except Answered as error:
             if error.status != 409:  # of our own earlier request, whose answer was lost
                 raise
 
     def _delete(self, claim: str) -> None:
         try:
-            path = f"{self._path(CLAIMS)}/{claim}"
+            path = path_of(self._api, CLAIMS, claim)
             self._api.request("removing the claim", "DELETE", path)
         except Answered as error:
             if error.status != 404:
@@ -177,9 +167,8 @@ class WarmPool:
 
     def _get(self, kind: str, name: str) -> Mapping[str, Any]:
         try:
-            return self._api.request(
-                f"looking at {kind}", "GET", f"{self._path(kind)}/{name}"
-            )
+            path = path_of(self._api, kind, name)
+            return self._api.request(f"looking at {kind}", "GET", path)
         except Answered as error:
             if error.status != 404:
                 raise
@@ -188,8 +177,37 @@ class WarmPool:
                 "installed, and `belljar kubernetes pool` prints a pool and its template"
             ) from error
 
-    def _path(self, kind: str) -> str:
-        return f"/apis/{GROUP}/{VERSION}/namespaces/{self._api.namespace}/{kind}"
+
+class Claims:
+    """What a watch asks, of claims."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        try:
+            path = path_of(self._api, CLAIMS, name)
+            return self._api.request("looking at the claim", "GET", path)
+        except Answered as error:
+            if error.status != 404:
+                raise
+            return None
+
+    def list(self, labels: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        path = f"{path_of(self._api, CLAIMS)}?labelSelector={selector(labels)}"
+        found = self._api.request("listing the claims", "GET", path)
+        return found["items"], str(found["metadata"]["resourceVersion"])
+
+    def watch(
+        self, labels: Mapping[str, str], version: str
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        path = path_of(self._api, CLAIMS)
+        return self._api.changes("watching the claims", path, labels, version)
+
+
+def path_of(api: Api, kind: str, name: str = "") -> str:
+    path = f"/apis/{GROUP}/{VERSION}/namespaces/{api.namespace}/{kind}"
+    return f"{path}/{name}" if name else path
 
 
 def objects(
@@ -225,11 +243,15 @@ def objects(
     ]
 
 
-def _condition(claim: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+def _ready(claim: Mapping[str, Any]) -> Mapping[str, Any]:
     for each in (claim.get("status") or {}).get("conditions") or ():
-        if each.get("type") == kind:
+        if each.get("type") == "Ready":
             return dict(each)
     return {}
+
+
+def _is_ready(claim: Mapping[str, Any]) -> bool:
+    return _ready(claim).get("status") == "True"
 
 
 def _sandbox_of(claim: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import lightkube
@@ -168,27 +168,24 @@ class Api:
         return self._asked(doing, ask)
 
     def changes(
-        self, doing: str, path: str, name: str, version: str, seconds: float
+        self, doing: str, path: str, labels: Mapping[str, str], version: str
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Changes of one object that lightkube has no typed resource for, until the server or the time ends it."""
-        query = {
-            "watch": "1",
-            "fieldSelector": f"metadata.name={name}",
-            "resourceVersion": version,
-            "timeoutSeconds": str(max(1, round(seconds))),
-        }
-        patience = httpx2.Timeout(
-            stretched(ANSWER_SECONDS), read=seconds + stretched(ANSWER_SECONDS)
-        )
+        """As `watch`, of what lightkube has no typed resource for."""
+        query = f"watch=1&resourceVersion={version}&timeoutSeconds={WATCH_SECONDS}"
+        asked = f"{path}?{query}&labelSelector={selector(labels)}"
+        patience = stretched(ANSWER_SECONDS)
+        timeout = httpx2.Timeout(patience, read=WATCH_SECONDS + patience)
         with (
             _translated(doing, self.server),
-            self._http.stream("GET", path, params=query, timeout=patience) as answer,
+            self._http.stream("GET", asked, timeout=timeout) as answer,
         ):
             if answer.status_code >= 400:
                 answer.read()
                 raise Answered(doing, answer.status_code, _reason(answer))
             for line in answer.iter_lines():
                 event = json.loads(line)
+                if event["type"] == "ERROR":  # its version is too old
+                    return
                 yield str(event["type"]), event["object"]
 
     @cached_property
@@ -261,6 +258,11 @@ class _translated:
         if isinstance(error, httpx2.HTTPError | httpx2.StreamError | OSError):
             text = f"{self._doing}: the API server at {self._server} did not answer ({_brief(error)})"
             raise EngineUnavailable(text) from error
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """In a query."""
+    return quote(",".join(f"{key}={value}" for key, value in labels.items()), safe="")
 
 
 def _passes(error: BaseException) -> bool:

@@ -24,7 +24,7 @@ from belljar.engines.kubernetes.agent_sandbox import WarmPool
 from belljar.engines.kubernetes.api import Api
 from belljar.engines.kubernetes.instance import Instance
 from belljar.engines.kubernetes.settings import Settings
-from belljar.engines.kubernetes.watch import PodWatch
+from belljar.engines.kubernetes.watch import ObjectWatch
 from belljar.engines.spec import Image, SandboxSpec, User
 from belljar.errors import EngineError, ImageMissing, Unsupported, UsageError
 from belljar.patience import about_to_wait, stretched
@@ -82,13 +82,14 @@ class KubernetesEngine:
         self.identity = (
             f"kubernetes {self.api.server} {self.api.namespace} {self.instance.id}"
         )
-        self._watch = PodWatch(self.api, {pod.INSTANCE: self.instance.id})
-        self._pool = WarmPool(self.api, settings)
+        self._watch = ObjectWatch(self.api, {pod.INSTANCE: self.instance.id})
+        self._pool = WarmPool(self.api, settings, self.instance.id)
         self.takes = settings.warm or bool(self._pool.name)
         """Whether a Pod that waits in the namespace is taken instead of a new one."""
 
     def close(self) -> None:
         self._watch.close()
+        self._pool.close()
         self.instance.close()
         self.api.close()
 
@@ -133,7 +134,7 @@ class KubernetesEngine:
             return None
         self.instance.hold()
         if self._pool.name:
-            taken = self._pool.take(spec, self.instance.id)
+            taken = self._pool.take(spec)
             if taken or not self.settings.warm:
                 return taken
         return waiting.take(self.api, spec, self.settings, self.instance.id)

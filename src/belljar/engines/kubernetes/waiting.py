@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from belljar.engines.kubernetes import pod
-from belljar.engines.kubernetes.api import Answered, Api
+from belljar.engines.kubernetes.api import Answered, Api, selector
 from belljar.engines.kubernetes.settings import Settings
 from belljar.engines.spec import SandboxSpec, User
 from belljar.errors import EngineError
@@ -99,14 +99,11 @@ def tidy(api: Api, kind: str) -> int:
 
 
 def listed(api: Api, labels: Mapping[str, str], most: int = 500) -> list[Any]:
-    selector = "%2C".join(
-        f"{key.replace('/', '%2F')}%3D{value}" for key, value in labels.items()
-    )
     path = f"/api/v1/namespaces/{api.namespace}/pods"
     answer = api.request(
         "looking for a Pod that waits",
         "GET",
-        f"{path}?labelSelector={selector}&limit={most}",
+        f"{path}?labelSelector={selector(labels)}&limit={most}",
     )
     return list(answer.get("items") or ())
 

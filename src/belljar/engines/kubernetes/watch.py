@@ -1,6 +1,6 @@
-"""One watch for all Pods of an instance: whoever waits for a Pod looks here, so waiting costs the cluster nothing.
+"""One watch for all Pods (or claims) of an instance: whoever waits for one looks here, which costs the cluster nothing.
 
-A thread lists the Pods once, follows the changes from that version on, and begins again where the server ends the watch
+A thread lists them once, follows the changes from that version on, and begins again where the server ends the watch
 or its version is too old. It starts with the first who waits, and ends when nobody has waited for a while.
 """
 
@@ -8,26 +8,33 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 from belljar.errors import EngineError
-
-if TYPE_CHECKING:
-    from belljar.engines.kubernetes.api import Api
 
 PAUSE_SECONDS = 0.2  # after an error; the API's own retries come on top
 IDLE_SECONDS = 60.0
 Found = Mapping[str, Any]
 
 
-class PodWatch:
-    def __init__(self, api: Api, labels: Mapping[str, str]) -> None:
+class Asks(Protocol):
+    def get(self, name: str) -> dict[str, Any] | None: ...
+
+    def list(self, labels: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]: ...
+
+    def watch(
+        self, labels: Mapping[str, str], version: str
+    ) -> Iterator[tuple[str, dict[str, Any]]]: ...
+
+
+class ObjectWatch:
+    def __init__(self, api: Asks, labels: Mapping[str, str]) -> None:
         self._api, self._labels = api, labels
         self._changed = threading.Condition()
-        self._pods: dict[str, Found] = {}
+        self._found: dict[str, Found] = {}
         self._gone: set[str] = set()
-        """Pods that were deleted while somebody waited."""
+        """Those that were deleted while somebody waited."""
         self._waiting = 0
         self._wanted_until = 0.0
         self._thread: threading.Thread | None = None
@@ -36,12 +43,12 @@ class PodWatch:
     def wait(
         self, name: str, until: Callable[[Found], bool], deadline: float
     ) -> Found | None:
-        """The Pod as it is when `until` holds, or at the deadline. None: there is no such Pod, or no more."""
+        """The object as it is when `until` holds, or at the deadline. None: there is none of this name, or no more."""
         first = self._api.get(name)
         if first is None or until(first):
             return first
         with self._changed:
-            self._pods.setdefault(name, first)
+            self._found.setdefault(name, first)
             self._waiting += 1
             self._start()
             try:
@@ -57,7 +64,7 @@ class PodWatch:
         self, name: str, until: Callable[[Found], bool], deadline: float
     ) -> Found | None:
         while name not in self._gone:
-            found, left = self._pods.get(name), deadline - time.monotonic()
+            found, left = self._found.get(name), deadline - time.monotonic()
             if left <= 0 or (found is not None and until(found)):
                 return found
             self._changed.wait(left)
@@ -85,13 +92,13 @@ class PodWatch:
             ):  # RuntimeError: the API was closed meanwhile
                 time.sleep(PAUSE_SECONDS)
         with self._changed:
-            self._pods.clear()
+            self._found.clear()
             self._gone.clear()
 
     def _follow_once(self) -> None:
-        pods, version = self._api.list(self._labels)
+        listed, version = self._api.list(self._labels)
         with self._changed:
-            self._pods = {each["metadata"]["name"]: each for each in pods}
+            self._found = {each["metadata"]["name"]: each for each in listed}
             self._changed.notify_all()
         for kind, found in self._api.watch(self._labels, version):
             self._note(kind, found)
@@ -101,11 +108,11 @@ class PodWatch:
     def _note(self, kind: str, found: Found) -> None:
         with self._changed:
             if kind == "DELETED":
-                self._pods.pop(found["metadata"]["name"], None)
+                self._found.pop(found["metadata"]["name"], None)
                 if self._waiting:
                     self._gone.add(found["metadata"]["name"])
             else:
-                self._pods[found["metadata"]["name"]] = found
+                self._found[found["metadata"]["name"]] = found
             self._changed.notify_all()
 
     def _is_idle(self) -> bool:
