@@ -256,6 +256,16 @@ def test_a_pool_that_is_not_there_is_named(
     assert found["warm pool"].ok
 
 
+def test_a_pool_cannot_lead_to_another_kind_of_object(
+    server: FakeServer, engine: KubernetesEngine, spec: SandboxSpec
+) -> None:
+    apply(server, spec, 1)
+    pool = server.custom["sandboxwarmpools", POOL]
+    pool["spec"]["sandboxTemplateRef"]["name"] = "../sandboxclaims/x"
+    with pytest.raises(EngineError, match="cannot be one of sandboxtemplates"):
+        engine.take(spec)
+
+
 def test_the_template_has_our_pod_no_other_network_policy_and_no_instance(
     spec: SandboxSpec,
 ) -> None:

@@ -166,6 +166,8 @@ class WarmPool:
                 raise
 
     def _get(self, kind: str, name: str) -> Mapping[str, Any]:
+        if not is_name(name):
+            raise EngineError(f"{name[:80]!r} cannot be one of {kind}")
         try:
             path = path_of(self._api, kind, name)
             return self._api.request(f"looking at {kind}", "GET", path)
