@@ -105,7 +105,7 @@ def test_a_wrong_option_leaves_no_directory(
 def test_plain_data_becomes_options(tmp_path: Path) -> None:
     file = tmp_path / "belljar.toml"
     file.write_text(
-        'image = "python"\nlimits = { memory = "1g" }\nnetwork = ["pypi.org"]\n'
+        'image = "python"\nlimits = { memory = "1g" }\nnetwork = ["api.example.com"]\n'
     )
     options = boxes.options_of(boxes.options_in(file))
     assert options["image"] == "python"

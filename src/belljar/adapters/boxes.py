@@ -236,7 +236,7 @@ def options_in(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     image = "python"
     limits = { memory = "1g" }
-    network = ["pypi.org"]
+    network = ["api.example.com"]
     """
     place = Path(path)
     try:
