@@ -37,7 +37,7 @@ WALLS = {
     "python3 -c 'import socket; socket.getaddrinfo(\"example.com\", 80)'": NETWORK,
     "curl -s https://example.com": NETWORK,
     "git clone https://example.com/x 2>&1": NETWORK,
-    "echo 'ERROR: https://index.example.com/simple: Temporary failure in name resolution' >&2; exit 1":
+    "echo 'ERROR: https://pypi.org/simple: Temporary failure in name resolution' >&2; exit 1":
         ("Allow(presets=['python'])", "--allow-preset python", "ask the person to let them in: --allow-preset python"),
     "curl -sS http://localhost:9/": ("localhost is the sandbox itself",) * 3,
     "echo \"HTTPConnectionPool(host='127.0.0.1', port=9): Failed to establish a new connection\"; false":
