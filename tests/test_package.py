@@ -102,7 +102,7 @@ def test_the_init_built_in_two_places_without_caches_has_the_same_bytes(
     ("machine", "tag", "beginning"),
     [
         ("x86_64", "py3-none-manylinux_2_17_x86_64.musllinux_1_1_x86_64", b"\x7fELF"),
-        ("any", "py3-none-any", b"#!python\n"),
+        ("any", "py3-none-any", b"#!/bin/sh\n"),
     ],
 )
 def test_a_wheel_has_the_client_of_its_machine_or_a_script(

@@ -46,6 +46,7 @@ REASONS = {
     "engines/seccomp.py": OPERATOR,
     "images/archive.py": DESCRIPTORS,
     "images/building.py": OWN,
+    "images/buildah.py": OWN,
     "images/catalog.py": OPERATOR,
     "images/compression.py": OPERATOR,
     "images/context.py": DESCRIPTORS,

@@ -233,7 +233,9 @@ async def _pid(command: Command) -> int:
 
 async def list_all(request: Request, _: Message) -> Message:
     running = [
-        each for each in session_of(request).commands.values() if each._held is not None
+        each
+        for each in session_of(request).commands.values()
+        if each._held is not None and not each.is_over
     ]
     return {"processes": [_shown(command) for command in running]}
 
