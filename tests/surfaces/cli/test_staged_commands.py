@@ -13,6 +13,8 @@ from tests.surfaces.real_terminal import Terminal
 
 from belljar import host
 from belljar.staged.area import StagedArea
+from belljar.staged.change import Change
+from belljar.surfaces.cli.main import main
 
 CHANGE = "echo two >> a.txt; echo new > b.txt; rm c.txt"
 
@@ -246,6 +248,17 @@ def test_a_session_id_is_recognised_in_place_of_a_path(place: Path) -> None:
         assert belljar("diff", id).complaint == "belljar: nothing changed"
     finally:
         belljar("session", "stop", id)
+
+
+@pytest.mark.parametrize("command", ["changes", "diff"])
+def test_each_of_many_changes_is_looked_at_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Comparing each with all others took half a minute for ten thousand."""
+    run_staged(place, "touch x y z")
+    monkeypatch.setattr(Change, "__eq__", lambda *_: pytest.fail("compared"))
+    monkeypatch.chdir(place)
+    assert main([command]) == 0
 
 
 def test_a_checkpoint_without_a_running_session_says_how_to_have_one(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -43,9 +43,16 @@ def changes(args: Namespace) -> int:
     shown = _shown(args, selected)
     _note_if_none(args, shown)
     printed = map(line, shown) if args.all or args.paths else lines(shown)
-    if hidden := ignored_in_words(change for change in selected if change not in shown):
+    if hidden := _hidden(selected, shown):
         console.note(f"{hidden}; --ignored shows them")
-    return console.answer(args, [change.as_dict() for change in shown], *printed)
+    plain = [change.as_dict() for change in shown] if args.json else None
+    return console.answer(args, plain, *printed)
+
+
+def _hidden(selected: Sequence[Change], shown: Sequence[Change]) -> str:
+    """What is not shown, in words; there may be very many of both."""
+    paths = {change.path for change in shown}
+    return ignored_in_words(change for change in selected if change.path not in paths)
 
 
 def diff(args: Namespace) -> int:
@@ -63,9 +70,7 @@ def diff(args: Namespace) -> int:
             console.note(
                 f"{quoted(change.path)}: {change.conflict}; the diff is against your file as it is now"
             )
-    if (
-        hidden := ignored_in_words(change for change in selected if change not in shown)
-    ) and not args.json:
+    if (hidden := _hidden(selected, shown)) and not args.json:
         console.note(f"{hidden}; --ignored shows them")
     return _answer_diff(args, text)
 
