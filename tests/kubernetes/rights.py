@@ -14,7 +14,7 @@ from tests.kubernetes.conftest import OPTIONS
 
 from belljar import Session
 from belljar.engines.kubernetes.manifests import ACCOUNT, Wanted, as_text, manifests
-from belljar.errors import EngineError
+from belljar.errors import QuotaExceeded
 from belljar.host import Host
 
 NAMESPACE = f"belljar-rights-{os.getpid()}"
@@ -101,7 +101,7 @@ def test_an_exhausted_quota_is_told_and_the_others_go_on(
 
     async def story() -> str:
         async with Session(workspace, host=host, **OPTIONS) as box:
-            with pytest.raises(EngineError, match="exceeded quota") as told:
+            with pytest.raises(QuotaExceeded, match="exceeded quota") as told:
                 async with Session(workspace, host=host, **OPTIONS):
                     pass
             assert told.value.code == "quota_exceeded"
