@@ -29,7 +29,7 @@ COPY programs belljar /usr/local/bin/
 ENV PYTHONPATH=/opt/belljar/src:/opt/belljar/packages
 """
 PROGRAM = """#!/usr/bin/python3
-from belljar.surfaces.local.client import main
+from belljar.surfaces.cli.main import main
 raise SystemExit(main())
 """
 
